@@ -1,0 +1,79 @@
+# Tests of the library as programs load it: preloaded, linked shared, linked static.
+
+# hakmem_add_override(<source> <flavour>): the same program once per way of linking.
+function(hakmem_add_override source flavour)
+  get_filename_component(stem "${source}" NAME_WE)
+  set(target "override_${stem}_${flavour}")
+  add_executable(${target} "${source}")
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME "${stem}_${flavour}" RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/override")
+  target_compile_features(${target} PRIVATE c_std_17 cxx_std_17)
+  # The calls under test must stay calls, and some of them are wrong on purpose.
+  target_compile_options(${target} PRIVATE -fno-builtin -Wno-alloc-size-larger-than)
+  target_link_libraries(${target} PRIVATE hakmem_warnings)
+  file(STRINGS "${source}" uses_cmocka REGEX "#include <cmocka\\.h>")
+  if(uses_cmocka)
+    target_link_libraries(${target} PRIVATE hakmem_cmocka)
+  endif()
+  if(flavour STREQUAL "shared")
+    target_link_libraries(${target} PRIVATE hakmem)
+  else()
+    target_link_libraries(${target} PRIVATE hakmem_static)
+  endif()
+  if(flavour STREQUAL "static")
+    target_link_options(${target} PRIVATE -static)
+  endif()
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
+  hakmem_register("override.${stem}.${flavour}" override "${source}" COMMAND ${target})
+endfunction()
+
+hakmem_glob(sources "override/test_*.c" "override/test_*.cpp")
+foreach(source IN LISTS sources)
+  hakmem_read_traits("${source}")
+  file(STRINGS "${source}" uses_cmocka REGEX "#include <cmocka\\.h>")
+  if(uses_cmocka)  # exists as a shared library only
+    list(REMOVE_ITEM TRAIT_FLAVOURS static)
+  endif()
+  foreach(flavour IN LISTS TRAIT_FLAVOURS)
+    hakmem_add_override("${source}" ${flavour})
+  endforeach()
+endforeach()
+
+# One mistake per program. No warnings and no optimisation: the compiler must neither object nor be clever.
+hakmem_glob(sources "misuse/*.c" "misuse/*.cpp")
+foreach(source IN LISTS sources)
+  get_filename_component(stem "${source}" NAME_WE)
+  set(target "misuse_${stem}")
+  add_executable(${target} "${source}")
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME "${stem}" RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+  target_compile_options(${target} PRIVATE -w -O0 -fno-builtin)
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  hakmem_register("misuse.${stem}" misuse "${source}"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:${target}>" "${source}")
+endforeach()
+
+# Scripts find what they look at in their environment.
+set(script_environment
+  "HAKMEM_LIB=$<TARGET_FILE:hakmem>" "HAKMEM_ARCHIVE=$<TARGET_FILE:hakmem_static>"
+  "HAKMEM_OUT=${CMAKE_BINARY_DIR}" "HAKMEM_VERSION=${PROJECT_VERSION}"
+  "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
+foreach(folder IN ITEMS golden package)
+  hakmem_glob(scripts "${folder}/test_*.sh" "${folder}/test_*.py")
+  foreach(script IN LISTS scripts)
+    get_filename_component(stem "${script}" NAME_WE)
+    set(interpreter sh)
+    if(script MATCHES "\\.py$")
+      set(interpreter Python3::Interpreter)
+    endif()
+    hakmem_register("${folder}.${stem}" ${folder} "${script}" COMMAND ${interpreter} "${script}")
+    set_property(TEST "${folder}.${stem}" PROPERTY ENVIRONMENT ${script_environment})
+  endforeach()
+endforeach()
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
+  hakmem_register(tools.test_lints tools "${PROJECT_SOURCE_DIR}/tools/test_lints.py"
+    COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
+endif()

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs one misuse program under the library and checks how it ends.
+
+    run.py LIBRARY PROGRAM SOURCE
+
+The source's leading comment lines say what must happen:
+
+    // expect: <regular expression of the one line on stderr>
+    // env: NAME=value          (any number; set for the program)
+    // survives                 (the program must end with 0 instead of SIGABRT)
+
+Everything the program writes to stderr must be that one line; the whole line must match.
+"""
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+
+def directives(source):
+    """The expectation, the environment and whether the program survives, from the leading comment."""
+    expect, env, survives = None, {}, False
+    with open(source, encoding="utf-8") as lines:
+        for line in lines:
+            if not line.startswith("//"):
+                break
+            text = line[2:].strip()
+            if text.startswith("expect:"):
+                expect = text[len("expect:"):].strip()
+            elif text.startswith("env:"):
+                name, _, value = text[len("env:"):].strip().partition("=")
+                env[name] = value
+            elif text == "survives":
+                survives = True
+    if not expect:
+        sys.exit(f"{source}: no '// expect:' line in its leading comment")
+    return expect, env, survives
+
+
+def without_cores():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def describe(status):
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+def main():
+    library, program, source = sys.argv[1:]
+    expect, extra, survives = directives(source)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
+    env.update(extra, LD_PRELOAD=library)
+    done = subprocess.run([program], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          timeout=60, check=False, preexec_fn=without_cores)
+    said = done.stderr.decode(errors="replace")
+
+    problems = []
+    wanted = 0 if survives else -signal.SIGABRT
+    if done.returncode != wanted:
+        problems.append(f"ended with {describe(done.returncode)}, expected {describe(wanted)}")
+    if not re.fullmatch(expect, said.removesuffix("\n")):
+        problems.append(f"expected on stderr: {expect}")
+    if problems:
+        print(f"{os.path.basename(source)}:", *problems, "stderr was:", said or "(nothing)", sep="\n  ")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
