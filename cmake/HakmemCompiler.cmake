@@ -18,7 +18,7 @@ target_compile_options(hakmem_warnings INTERFACE
 add_library(hakmem_source INTERFACE)
 target_compile_features(hakmem_source INTERFACE c_std_17)
 target_include_directories(hakmem_source INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
-target_compile_definitions(hakmem_source INTERFACE "HAK_VERSION_STRING=\"${PROJECT_VERSION}\"")
+target_compile_definitions(hakmem_source INTERFACE _GNU_SOURCE "HAK_VERSION_STRING=\"${PROJECT_VERSION}\"")
 # An allocator must not have its own loops and calls turned into calls of malloc or calloc.
 target_compile_options(hakmem_source INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-std=gnu17>

@@ -23,9 +23,11 @@ check() {
   echo "$name: ok"
 }
 
-"$CMAKE" -S "$here/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
-  -DWANTED_VERSION="$HAKMEM_VERSION" -DCMAKE_C_COMPILER="$CC" >"$work/log" 2>&1 &&
-  "$CMAKE" --build "$work/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+build_with_cmake() {
+  "$CMAKE" -S "$here/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DWANTED_VERSION="$HAKMEM_VERSION" -DCMAKE_C_COMPILER="$CC" && "$CMAKE" --build "$work/build"
+}
+build_with_cmake >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 check "CMake, shared" "$work/build/consumer_shared"
 check "CMake, static" "$work/build/consumer_static"
 
