@@ -1,0 +1,58 @@
+"""Each folder of src/ includes only itself and the layers below it."""
+import re
+
+from lint_common import read, source_files
+
+NAME = "layers"
+
+# From the bottom up. Folders in one row are peers, which must not include one another.
+LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("slab",), ("shared",), ("heap",),
+          ("large", "huge"), ("cache",), ("guard",), ("upkeep",))
+RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
+TOP = len(LAYERS)  # the files that lie directly in src/
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
+
+
+def folder_of(parts):
+    """The layer's name, or '' for a file that lies directly in src/."""
+    return parts[0] if len(parts) > 1 else ""
+
+
+def rank_of(folder):
+    return RANK.get(folder, TOP)
+
+
+def complaint(root, folder, target):
+    """Why a file of this folder must not include this target, or None."""
+    if (root / "src" / target).is_file():
+        other = folder_of(target.split("/"))
+    elif (root / "include" / target).is_file():
+        return None
+    else:
+        return "is neither under src/ nor under include/; includes are written relative to those"
+    if folder == other or rank_of(other) < rank_of(folder):
+        return None
+    if rank_of(other) == rank_of(folder):
+        return f"{folder}/ and {other}/ are peers"
+    return f"{folder}/ lies below {other + '/' if other else 'src/*.c'}"
+
+
+def run(root):
+    seen, findings = 0, []
+    for path in source_files(root):
+        where = path.relative_to(root)
+        if where.parts[0] != "src":
+            continue
+        seen += 1
+        folder = folder_of(where.parts[1:])
+        if folder and folder not in RANK:
+            findings.append(f"{where}: {folder}/ is not in the order of layers")
+            continue
+        text = read(path)
+        for match in INCLUDE.finditer(text):
+            why = complaint(root, folder, match.group(1))
+            if why:
+                line = text.count("\n", 0, match.start()) + 1
+                findings.append(f'{where}:{line}: includes "{match.group(1)}": {why}')
+    return seen, findings

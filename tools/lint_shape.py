@@ -1,0 +1,21 @@
+"""Files and functions stay small, and every file says at its top what it is."""
+from lint_common import functions, read, source_files
+
+NAME = "shape"
+FILE_LINES = 600
+FUNCTION_LINES = 60
+
+
+def run(root):
+    files, findings = source_files(root), []
+    for path in files:
+        where, text = path.relative_to(root), read(path)
+        lines = text.count("\n")
+        if lines > FILE_LINES:
+            findings.append(f"{where}: {lines} lines; at most {FILE_LINES}")
+        if not text.startswith(("/*", "//")):
+            findings.append(f"{where}:1: does not begin with a comment that says what the file is for")
+        for name, first, last in functions(text):
+            if last - first + 1 > FUNCTION_LINES:
+                findings.append(f"{where}:{first}: {name} has {last - first + 1} lines; at most {FUNCTION_LINES}")
+    return len(files), findings

@@ -1,0 +1,40 @@
+"""Nothing in the tree belongs to one machine, depends on one download server, or is not text."""
+import re
+
+from lint_common import all_files, read
+
+NAME = "text"
+MAX_BYTES = 512 << 10
+TRIMMED = {".c", ".h", ".def", ".cpp", ".hpp", ".py", ".sh", ".cmake", ".json"}
+
+# Written in pieces, so that this file holds none of what it looks for.
+HOMES = ("root", "home/[a-z]+", "Users", "mnt", "work", "workspace")
+HOSTS = (("crates", "io"), ("pypi", "org"), ("npmjs", "(?:com|org)"), ("deb", "debian"), ("proxy", "golang"),
+         ("maven", "org"), ("rubygems", "org"))
+PATHS = re.compile(r"(?<![\w./$}>-])/(?:" + "|".join(HOMES) + r")\b")
+SERVERS = re.compile(r"\b(?:" + "|".join(r"\.".join(pieces) for pieces in HOSTS) + r")\b")
+TRAILING = re.compile(r"[ \t]+$", re.M)
+
+
+def check_text(where, text, trimmed):
+    rules = [(PATHS, "a path of one machine"), (SERVERS, "a download server")]
+    if trimmed:
+        rules.append((TRAILING, "blanks at the end of the line"))
+    findings = [f"{where}:{text.count(chr(10), 0, match.start()) + 1}: {what} {match.group().strip()}".rstrip()
+                for pattern, what in rules for match in pattern.finditer(text)]
+    if text and not text.endswith("\n"):
+        findings.append(f"{where}: no newline at the end")
+    return findings
+
+
+def run(root):
+    files, findings = all_files(root), []
+    for path in files:
+        where = path.relative_to(root).as_posix()
+        if path.stat().st_size > MAX_BYTES:
+            findings.append(f"{where}: {path.stat().st_size >> 10} KiB; at most {MAX_BYTES >> 10}")
+        elif b"\0" in path.read_bytes():
+            findings.append(f"{where}: is not text")
+        else:
+            findings += check_text(where, read(path), path.suffix in TRIMMED)
+    return len(files), findings

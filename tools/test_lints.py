@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The lints' own test: each finds the violations planted for it, passes what is allowed, and fails on nothing."""
+import contextlib
+import io
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import lint
+import lint_generated
+import lint_idioms
+import lint_layers
+import lint_scripts
+import lint_shape
+import lint_text
+
+HEADER = "/* What this file is for. */\n"
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def plant(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def findings(self, module):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return module.run(self.root)[1]
+
+    def assert_finds(self, module, *wanted):
+        """The lint finds exactly these, in any order, each recognised by a part of it."""
+        found = self.findings(module)
+        for part in wanted:
+            self.assertTrue(any(part in finding for finding in found), f"{part!r} not in {found}")
+        self.assertEqual(len(found), len(wanted), found)
+
+
+class Layers(LintTest):
+    def setUp(self):
+        super().setUp()
+        for name in ("base/bits.h", "slab/span.h", "large/large.h", "huge/huge.h", "route.h"):
+            self.plant(f"src/{name}", HEADER)
+        self.plant("include/hakmem.h", HEADER)
+
+    def test_allowed(self):
+        self.plant("src/slab/span.c", '#include "slab/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
+        self.plant("src/large/large.c", '#include "slab/span.h"\n')
+        self.plant("src/route.c", '#include "route.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
+        self.assert_finds(lint_layers)
+
+    def test_upward(self):
+        self.plant("src/base/bits.c", '#include "slab/span.h"\n')
+        self.assert_finds(lint_layers, "src/base/bits.c:1: includes \"slab/span.h\": base/ lies below slab/")
+
+    def test_top(self):
+        self.plant("src/huge/huge.c", '\n  #  include "route.h"\n')
+        self.assert_finds(lint_layers, "src/huge/huge.c:2:")
+
+    def test_peers(self):
+        self.plant("src/huge/huge.c", '#include "large/large.h"\n')
+        self.assert_finds(lint_layers, "are peers")
+
+    def test_relative_to_file(self):
+        self.plant("src/slab/span.c", '#include "span.h"\n')
+        self.assert_finds(lint_layers, "neither under src/")
+
+    def test_unknown_folder(self):
+        self.plant("src/misc/misc.c", HEADER)
+        self.assert_finds(lint_layers, "misc/ is not in the order")
+
+
+class Shape(LintTest):
+    def test_allowed(self):
+        body = "    x++;\n" * 57
+        self.plant("src/a.c", HEADER + "static void f(int x)\n{\n" + body + "}\n")
+        self.plant("src/table.c", HEADER + "static const int table[] = {\n" + "    1,\n" * 100 + "};\n")
+        self.plant("include/h.h", "// For all.\nextern \"C\" {\n" + "void g(void);\n" * 100 + "}\n")
+        self.assert_finds(lint_shape)
+
+    def test_long_file(self):
+        self.plant("src/a.c", HEADER + "int x;\n" * 600)
+        self.assert_finds(lint_shape, "601 lines")
+
+    def test_long_function(self):
+        body = "    if (x) {\n        x++; /* } */\n    }\n" * 20
+        self.plant("src/a.c", HEADER + "struct s {\n    int x;\n};\n\nvoid f(void)\n{\n" + body + "}\n")
+        self.assert_finds(lint_shape, "src/a.c:6: f has 63 lines")
+
+    def test_long_function_with_attributes(self):
+        self.plant("src/a.h", HEADER + "__attribute__((format(printf, 1, 2)))\nstatic inline void f(char *s, ...)"
+                   " {\n" + "    s++;\n" * 60 + "}\n")
+        self.assert_finds(lint_shape, "src/a.h:2: f has 63 lines")
+
+    def test_no_header(self):
+        self.plant("src/a.c", "#include <stdlib.h>\n")
+        self.assert_finds(lint_shape, "does not begin with a comment")
+
+
+class Idioms(LintTest):
+    def test_allowed(self):
+        self.plant("src/base/atomic.h", "#include <stdatomic.h>\n#define hak_load(p) atomic_load_explicit(p, 0)\n")
+        self.plant("src/a.c", "#if X\nvoid f(void) { hak_load(p); } /* atomic_load(p) */\n#endif\n_Atomic int x;\n")
+        self.plant("src/os/linux.c", "void f(void)\n{\n#if X\n    g();\n#endif\n}\n")
+        self.assert_finds(lint_idioms)
+
+    def test_atomics(self):
+        self.plant("src/a.c", "#include <stdatomic.h>\nint f(void) { return __atomic_load_n(&x, 0); }\n"
+                              "int g(void) { return atomic_fetch_add(&x, 1); }\nvoid h(void) { __sync_synchronize(); }\n")
+        self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
+
+    def test_condition_in_function(self):
+        self.plant("src/heap/heap.c", "void f(void)\n{\n    #ifdef X\n    g();\n    #endif\n}\n")
+        self.assert_finds(lint_idioms, "src/heap/heap.c:3: conditional compilation inside f")
+
+
+class Text(LintTest):
+    def test_allowed(self):
+        self.plant("src/a.c", "/* see /usr/include and src/root/x and $work/y */\n")
+        self.plant("a.md", "two blanks break a line  \n")
+        self.plant("out/x", b"\0")
+        self.assert_finds(lint_text)
+
+    def test_paths_and_servers(self):
+        self.plant("a.md", "in /" + "root/x and '/" + "home/me/x'\n")
+        self.plant("b.sh", "curl https://" + "pypi" + ".org/x\n")
+        self.assert_finds(lint_text, "a.md:1: a path", "a.md:1: a path", "b.sh:1: a download server")
+
+    def test_not_text(self):
+        self.plant("a.bin", b"ELF\0")
+        self.plant("big.txt", "x\n" * (300 << 10))
+        self.plant("a.c", "int x; \nint y;")
+        self.assert_finds(lint_text, "a.bin: is not text", "big.txt: 600 KiB", "a.c:1: blanks", "a.c: no newline")
+
+
+class Generated(LintTest):
+    def test_check(self):
+        self.plant("tools/gen_good.py", "import sys\nsys.exit(sys.argv[1:] != ['--check'])\n")
+        self.assert_finds(lint_generated)
+        self.plant("tools/gen_stale.py", "import sys\nsys.exit('table.def is out of date')\n")
+        self.assert_finds(lint_generated, "gen_stale.py --check: table.def is out of date")
+
+
+class Scripts(LintTest):
+    def test_python(self):
+        self.plant("a.py", "print('fine')\n")
+        self.assert_finds(lint_scripts)
+        self.plant("b.py", "def f(:\n")
+        self.assert_finds(lint_scripts, "b.py:1:")
+
+    @unittest.skipUnless(lint_scripts.pyflakes_command(), "pyflakes is not installed")
+    def test_pyflakes(self):
+        self.plant("a.py", "import os\n")
+        self.assert_finds(lint_scripts, "'os' imported but unused")
+
+    @unittest.skipUnless(lint_scripts.shellcheck_command(), "shellcheck is not installed")
+    def test_shellcheck(self):
+        self.plant("run", "#!/bin/sh\ncd $1 || exit\n")
+        self.assert_finds(lint_scripts, "SC2086")
+
+
+class Runner(LintTest):
+    def run_all(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            status = lint.main([str(self.root)])
+        return status, said.getvalue()
+
+    def test_nothing_to_look_at(self):
+        status, said = self.run_all()
+        self.assertEqual(status, 1)
+        self.assertEqual(said.count("looked at no file"), len(lint.LINTS))
+        self.assertIn("lint: FAIL", said.splitlines()[-1])
+
+    def test_clean_tree(self):
+        self.plant("src/a.c", HEADER)
+        self.plant("tools/gen_a.py", "")
+        status, said = self.run_all()
+        self.assertEqual((status, said.splitlines()[-1]), (0, "lint: OK"))
+
+
+if __name__ == "__main__":
+    unittest.main()
