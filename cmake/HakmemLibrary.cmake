@@ -17,9 +17,11 @@ set_target_properties(hakmem PROPERTIES
 target_link_options(hakmem PRIVATE
   "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
 
+# Linking the library replaces malloc, also in a program whose own objects never name a function of it.
+target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")
+
 add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit>)
 set_target_properties(hakmem_static PROPERTIES OUTPUT_NAME hakmem LINKER_LANGUAGE C)
-# A program that never names malloc itself would leave the archive's only member out.
 target_link_options(hakmem_static INTERFACE "LINKER:-u,malloc")
 
 foreach(library IN ITEMS hakmem hakmem_static)

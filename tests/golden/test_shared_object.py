@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""What the built libhakmem.so looks like from outside: its names, its needs, its safety flags, its static TLS."""
+import os
+import re
+import subprocess
+import unittest
+
+LIBRARY = os.environ["HAKMEM_LIB"]
+TLS_BYTES = 16
+
+LIBC_NAMES = """
+    malloc calloc realloc reallocarray free cfree aligned_alloc posix_memalign memalign valloc pvalloc
+    malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt
+    free_sized free_aligned_sized
+""".split()
+
+# operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.
+OPERATORS = [new + variant
+             for new in ("_Znwm", "_Znam")
+             for variant in ("", "RKSt9nothrow_t", "St11align_val_t", "St11align_val_tRKSt9nothrow_t")]
+OPERATORS += [delete + "Pv" + variant
+              for delete in ("_Zdl", "_Zda")
+              for variant in ("", "m", "RKSt9nothrow_t", "St11align_val_t", "mSt11align_val_t",
+                              "St11align_val_tRKSt9nothrow_t")]
+
+
+def output(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "LC_ALL": "C"}).stdout
+
+
+class SharedObject(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dynamic = output("readelf", "-dW", LIBRARY)
+        cls.segments = output("readelf", "-lW", LIBRARY)
+        cls.names = {line.split()[-1].split("@")[0]
+                     for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()}
+
+    def segment(self, kind):
+        """(memory size, flags) of the first segment of a kind, or None."""
+        match = re.search(rf"^ *{kind} +(?:0x\w+ +){{4}}0x(\w+) +([RWE ]{{3}})", self.segments, re.M)
+        return (int(match.group(1), 16), match.group(2).strip()) if match else None
+
+    def test_exports_every_name(self):
+        self.assertEqual(set(LIBC_NAMES + OPERATORS) - self.names, set())
+
+    def test_exports_nothing_else(self):
+        own = {name for name in self.names if re.fullmatch(r"hak_[a-z0-9]\w*", name)}
+        self.assertTrue(own)
+        self.assertEqual(self.names - own - set(LIBC_NAMES + OPERATORS), set())
+
+    def test_needs_only_libc(self):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
+        self.assertEqual([n for n in needed if not re.match(r"lib(c|pthread|dl)\.so|ld-linux", n)], [])
+
+    def test_soname(self):
+        self.assertEqual(re.findall(r"\(SONAME\).*\[(.*)\]", self.dynamic), ["libhakmem.so.0"])
+
+    def test_static_tls_is_small(self):
+        tls = self.segment("TLS")
+        self.assertLessEqual(tls[0] if tls else 0, TLS_BYTES)
+
+    def test_is_hardened(self):
+        self.assertNotIn("TEXTREL", self.dynamic)
+        self.assertRegex(self.dynamic, r"FLAGS_1\).*\bNOW\b")
+        self.assertRegex(self.dynamic, r"FLAGS_1\).*\bNODELETE\b")
+        self.assertIsNotNone(self.segment("GNU_RELRO"))
+        self.assertEqual(self.segment("GNU_STACK")[1], "RW")
+        for line in self.segments.splitlines():
+            if line.strip().startswith("LOAD"):
+                self.assertNotRegex(line, r"\bRWE\b")
+
+
+if __name__ == "__main__":
+    unittest.main()
