@@ -59,7 +59,7 @@ endforeach()
 set(script_environment
   "HAKMEM_LIB=$<TARGET_FILE:hakmem>" "HAKMEM_ARCHIVE=$<TARGET_FILE:hakmem_static>"
   "HAKMEM_OUT=${CMAKE_BINARY_DIR}" "HAKMEM_VERSION=${PROJECT_VERSION}"
-  "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
+  "CMAKE=${CMAKE_COMMAND}" "CMAKE_GENERATOR=${CMAKE_GENERATOR}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
 foreach(folder IN ITEMS golden package)
   hakmem_glob(scripts "${folder}/test_*.sh" "${folder}/test_*.py")
   foreach(script IN LISTS scripts)
