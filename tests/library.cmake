@@ -73,6 +73,31 @@ foreach(folder IN ITEMS golden package)
   endforeach()
 endforeach()
 
+# Every benchmark runs through on the library; a short run, whose figures mean nothing.
+set(bench_smoke
+  "bench_random_mixed 200000"
+  "bench_mid_large_mt 2 20000"
+  "bench_tiny_hot 16 1000000"
+  "bench_large_mt 2 5000"
+  "larson 1"
+  "bench_tree 14 5"
+  "bench_remote oneway 1 200000"
+  "bench_remote exchange 1 200000"
+  "bench_thread_churn 500"
+  "bench_realloc all 2"
+  "bench_floor random_mixed 200000")
+foreach(line IN LISTS bench_smoke)
+  string(REPLACE " " ";" command "${line}")
+  list(POP_FRONT command program)
+  if(TARGET ${program})
+    string(REGEX REPLACE "[ 0-9]*$" "" name "${line}")
+    string(REPLACE " " "_" name "${name}")
+    add_test(NAME "bench.${name}" COMMAND ${program} ${command})
+    set_tests_properties("bench.${name}" PROPERTIES
+      LABELS bench TIMEOUT 120 PROCESSORS 2 ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:hakmem>")
+  endif()
+endforeach()
+
 if(EXISTS "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
   hakmem_register(tools.test_lints tools "${PROJECT_SOURCE_DIR}/tools/test_lints.py"
     COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
