@@ -1,0 +1,52 @@
+"""What is measured: one row of the table per case, a program of bench/micro with its arguments.
+
+Arguments are chosen so that a fast allocator on two cores takes a few tenths of a second to a second;
+the quick ones only show that everything works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    program: str
+    args: str
+    quick_args: str
+    about: str
+    floor: str = ""  # the floor's loop for the same arguments, if the floor can run it
+
+    def arguments(self, quick: bool) -> list[str]:
+        return (self.quick_args if quick else self.args).split()
+
+
+CASES: tuple[Case, ...] = (
+    Case("random_mixed", "bench_random_mixed", "60000000 400", "2000000 400",
+         "16..1040 B in random slots, one thread", "random_mixed"),
+    Case("tiny_hot", "bench_tiny_hot", "16 150000000", "16 5000000",
+         "16 B in batches of 8, one thread", "tiny_hot"),
+    Case("mid_large_mt", "bench_mid_large_mt", "2 20000000 64", "2 500000 64",
+         "8..32 KiB in random slots, two threads", "mid_large_mt"),
+    Case("large_mt", "bench_large_mt", "2 1000000 16", "2 50000 16",
+         "64 KiB..1 MiB in random slots, two threads", "large_mt"),
+    Case("larson", "larson", "1 8 1000 5000 100 4141 2", "1 8 1000 5000 100 4141 2",
+         "server pattern with threads that hand on, two threads", "larson"),
+    Case("tree", "bench_tree", "17 250", "17 10",
+         "trees of 2^17 nodes of 32 B built and freed", "tree"),
+    Case("remote", "bench_remote", "oneway 1 20000000 64 64", "oneway 1 500000 64 64",
+         "64 B from a producer to a consumer"),
+    Case("remote_mixed", "bench_remote", "oneway 1 10000000 16 1040", "oneway 1 500000 16 1040",
+         "16..1040 B from a producer to a consumer"),
+    Case("remote_exchange", "bench_remote", "exchange 1 10000000 16 1040", "exchange 1 500000 16 1040",
+         "16..1040 B exchanged between two threads", "remote"),
+    Case("thread_churn", "bench_thread_churn", "20000 2 100 10", "1000 2 100 10",
+         "short threads that leave blocks behind"),
+    Case("realloc_vector", "bench_realloc", "vector 300", "vector 10",
+         "vectors doubling from 16 B to 256 KiB"),
+    Case("realloc_append", "bench_realloc", "append 200", "append 10",
+         "strings growing to 4 KiB in small steps"),
+    Case("realloc_big", "bench_realloc", "big", "big 10",
+         "a buffer growing from 1 to 64 MiB"),
+)

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Tests of the benchmarks: test_bench.py BUILD_FOLDER.
+
+The programs must explain themselves, refuse wrong arguments and print a result line; run.py must draw
+the right conclusions from results, and must not take a library for loaded when it isn't.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import allocators
+import report
+import run
+from cases import CASES
+
+BUILD = Path(sys.argv.pop(1) if len(sys.argv) > 1 else "out/release").absolute()
+PROGRAMS = sorted({case.program for case in CASES})
+
+
+def execute(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(BUILD / command[0]), *command[1:]], stdout=subprocess.PIPE, timeout=60,
+                          stderr=subprocess.PIPE, text=True, check=False)
+
+
+class Programs(unittest.TestCase):
+    def test_help(self) -> None:
+        for command in [[name] for name in PROGRAMS] + [["bench_floor"], ["bench_floor", "tree"]]:
+            with self.subTest(command=command):
+                done = execute(*command, "--help")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(done.stdout.startswith("usage: " + command[0]), done.stdout)
+
+    def test_wrong_arguments(self) -> None:
+        wrong = [["bench_random_mixed", "abc"], ["bench_random_mixed", "-1"], ["bench_random_mixed", "0"],
+                 ["bench_random_mixed", "1000", "10", "1", "64", "32"], ["bench_tiny_hot", "16x"],
+                 ["bench_remote", "sideways"], ["bench_remote", "oneway", "1", "10", "8", "8", "1000"],
+                 ["bench_thread_churn", "1", "1", "5", "6"], ["larson", "1", "2", "3", "4", "5", "6", "7", "8"],
+                 ["bench_floor", "remote", "oneway"], ["bench_floor", "nothing"], ["bench_floor"]]
+        for command in wrong:
+            with self.subTest(command=command):
+                done = execute(*command)
+                self.assertEqual(done.returncode, 2)
+                self.assertNotEqual(done.stderr + done.stdout, "")
+                self.assertNotIn("ops_per_s", done.stdout)
+
+    def test_result_lines(self) -> None:
+        for case in CASES:
+            for allocator in (allocators.Allocator("system", "peer"), allocators.Allocator("floor", "floor")):
+                command = run.command_of(case, allocator, BUILD, quick=True)
+                if command is None:
+                    continue
+                with self.subTest(command=command):
+                    numbers, problem = run.run_once(command, allocator)
+                    self.assertEqual(problem, "")
+                    self.assertGreater(numbers["ops_per_s"], 0)
+                    self.assertGreater(numbers["peak_rss_kb"], 100)
+
+    def test_arguments_in_force_are_shown(self) -> None:
+        done = execute("bench_random_mixed", "1000", "10")
+        self.assertIn('args="1000 10 1 16 1040"', done.stdout)
+        self.assertTrue(done.stdout.startswith("bench_random_mixed ops_per_s="))
+
+    def test_floor_refuses_what_it_has_no_blocks_for(self) -> None:
+        done = execute("bench_floor", "tiny_hot", "2000000", "10")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("above 1 MiB", done.stderr)
+
+
+class Loading(unittest.TestCase):
+    def test_plain_program_uses_the_c_library(self) -> None:
+        found, _ = allocators.served_by(allocators.Allocator("system", "peer"), BUILD / PROGRAMS[0])
+        self.assertIsNotNone(found)
+
+    def test_library_without_malloc_is_noticed(self) -> None:
+        maths = next(path for path in allocators.library_files() if re.fullmatch(r"libm\.so\.6", path.name))
+        problem = allocators.why_not_loaded(allocators.Allocator("x", "ours", maths), BUILD / PROGRAMS[0])
+        self.assertIn("malloc comes from", problem or "")
+
+    def test_preload_of_the_caller_is_dropped(self) -> None:
+        os.environ["LD_PRELOAD"] = "libm.so.6"
+        try:
+            self.assertNotIn("LD_PRELOAD", allocators.Allocator("system", "peer").environment())
+        finally:
+            del os.environ["LD_PRELOAD"]
+
+
+def sample() -> report.Results:
+    """Two peers and HAKMEM over three rounds in which the machine gets slower and slower."""
+    results = report.Results(["a", "b"], ["hakmem", "system", "fast", "floor"], ["system", "fast"])
+    for number, pace in enumerate((1.0, 0.5, 0.25), start=1):
+        for case, scale in (("a", 1.0), ("b", 10.0)):
+            for name, speed, memory in (("hakmem", 120, 90), ("system", 50, 100), ("fast", 100, 200),
+                                        ("floor", 480, 1)):
+                results.add(report.Result(number, case, name, speed * pace * scale, 1.0, memory, 10))
+    return results
+
+
+class Conclusions(unittest.TestCase):
+    def test_best_and_leanest_are_peers(self) -> None:
+        self.assertEqual(sample().best_peer("a"), "fast")
+        self.assertEqual(sample().leanest_peer("a"), "system")
+        self.assertEqual(sample().leanest_overall(), "system")
+
+    def test_ratio_is_taken_within_rounds(self) -> None:
+        ratio = sample().speed_ratio("a", "hakmem", "fast")
+        assert ratio is not None
+        self.assertAlmostEqual(ratio.value, 1.2)
+        self.assertAlmostEqual(ratio.low, ratio.high)
+
+    def test_rounds_missing_on_one_side_are_left_out(self) -> None:
+        results = sample()
+        results.add(report.Result(4, "a", "hakmem", 1e9, 1.0, 90, 10))
+        ratio = results.speed_ratio("a", "hakmem", "fast")
+        assert ratio is not None
+        self.assertAlmostEqual(ratio.high, 1.2)
+
+    def test_geometric_mean(self) -> None:
+        self.assertAlmostEqual(report.geometric_mean([0.5, 2.0, 1.0]), 1.0)
+
+    def test_report(self) -> None:
+        text = report.full_report(sample())
+        self.assertIn("speed,  hakmem / best peer of each benchmark: 1.200  (2 of 2 benchmarks", text)
+        self.assertIn("memory, hakmem / system, the leanest peer overall: 0.900", text)
+        self.assertIn("speed,  hakmem / floor: 0.250", text)
+
+    def test_report_survives_a_missing_result(self) -> None:
+        results = report.Results(["a"], ["hakmem", "system"], ["system"])
+        results.failures.append(report.Failure(0, "a", "hakmem", "ended by signal 11: no message"))
+        results.add(report.Result(1, "a", "system", 1e6, 1.0, 100, 10))
+        text = report.full_report(results)
+        self.assertIn("a under hakmem, round 0: ended by signal 11", text)
+        self.assertIn("not measured", text)
+
+
+class CommandLine(unittest.TestCase):
+    def refused(self, *arguments: str) -> str:
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            status = run.main(["--build", str(BUILD), *arguments])
+        self.assertEqual(status, run.EXIT_USAGE)
+        return errors.getvalue()
+
+    def test_unbuilt(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn("build first", self.refused("--build", folder))
+            self.assertIn("build first", self.refused("--lib", folder + "/libhakmem.so"))
+
+    def test_wrong_names(self) -> None:
+        self.assertIn("unknown nosuch", self.refused("--alloc", "system,nosuch"))
+        self.assertIn("matches no benchmark", self.refused("--only", "nosuch"))
+        self.assertIn("is taken", self.refused("--lib", "system=/x.so"))
+
+    def test_libraries(self) -> None:
+        default = Path("/d.so")
+        self.assertEqual(run.split_libraries(["/x.so"], default), {"hakmem": Path("/x.so")})
+        self.assertEqual(list(run.split_libraries(["old=/o.so", "new=/n.so"], default)), ["hakmem", "old", "new"])
+
+    def test_result_line(self) -> None:
+        line = 'x/y ops_per_s=5 seconds=0.5 peak_rss_kb=7 minor_faults=9 args="seconds=1"\n'
+        self.assertEqual(run.parse_result(line)["seconds"], 0.5)
+        self.assertEqual(run.parse_result("nothing here"), {})
+
+
+if __name__ == "__main__":
+    unittest.main()
