@@ -90,7 +90,7 @@ foreach(line IN LISTS bench_smoke)
   string(REPLACE " " ";" command "${line}")
   list(POP_FRONT command program)
   if(TARGET ${program})
-    string(REGEX REPLACE "[ 0-9]*$" "" name "${line}")
+    string(REGEX REPLACE " [0-9].*" "" name "${line}")
     string(REPLACE " " "_" name "${name}")
     add_test(NAME "bench.${name}" COMMAND ${program} ${command})
     set_tests_properties("bench.${name}" PROPERTIES
