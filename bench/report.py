@@ -139,46 +139,50 @@ def rate(ops_per_s: float | None) -> str:
 
 
 def ours_in(results: Results) -> list[str]:
-    """HAKMEM first, then its variants."""
+    """HAKMEM, then its variants."""
     return [name for name in results.allocators if name not in results.peers and name != FLOOR]
 
 
-def speed_cells(results: Results, case: str, ours: str) -> list[str]:
-    ratio = results.speed_ratio(case, ours, results.best_peer(case))
-    if ratio is None:
-        return ["-", "-", "-"]
-    return [f"{ratio.value:.3f}", f"{ratio.low:.2f}..{ratio.high:.2f}", ratio.other]
+def main_column(results: Results) -> str | None:
+    """The column that the tables set against the peers: HAKMEM, or the first variant without it."""
+    return next(iter(ours_in(results)), None)
+
+
+def ratio_cells(ratio: Ratio | None) -> list[str]:
+    return [f"{ratio.value:.3f}", f"{ratio.low:.2f}..{ratio.high:.2f}"] if ratio else ["-", "-"]
 
 
 def speed_table(results: Results) -> str:
-    names, ours = results.allocators, ours_in(results)
-    header = ["", *names]
-    for name in ours:
-        header += [f"{name}/best", "range", "best"]
-    variants = [name for name in ours[1:] if HAKMEM in ours]
-    header += [f"{name}/{HAKMEM}" for name in variants]
+    names, ours = results.allocators, main_column(results)
+    header = ["", *names] + ([f"{ours}/best", "range", "best"] if ours else [])
     rows = []
     for case in results.measured_cases():
         row = [case, *(rate(results.speed(case, name)) for name in names)]
-        for name in ours:
-            row += speed_cells(results, case, name)
-        for name in variants:
-            ratio = results.speed_ratio(case, name, HAKMEM)
-            row.append(f"{ratio.value:.3f}" if ratio else "-")
+        if ours:
+            best = results.best_peer(case)
+            row += [*ratio_cells(results.speed_ratio(case, ours, best)), best or "-"]
         rows.append(row)
     return table("Speed, millions of operations per second, median; higher is better", header, rows)
 
 
+def variant_table(results: Results, name: str, base: str) -> str:
+    """Before and after: one of our columns against another."""
+    rows = []
+    for case in results.measured_cases():
+        memory = results.memory_ratio(case, name, base)
+        rows.append([case, *ratio_cells(results.speed_ratio(case, name, base)),
+                     f"{memory.value:.3f}" if memory else "-"])
+    return table(f"{name} / {base}", ["", "speed", "range", "memory"], rows)
+
+
 def memory_table(results: Results) -> str:
-    names, ours = [name for name in results.allocators if name != FLOOR], ours_in(results)
-    header = ["", *names]
-    for name in ours:
-        header += [f"{name}/leanest", "leanest"]
+    names, ours = [name for name in results.allocators if name != FLOOR], main_column(results)
+    header = ["", *names] + ([f"{ours}/leanest", "leanest"] if ours else [])
     rows = []
     for case in results.measured_cases():
         row = [case, *(number(results.memory(case, name), 1024) for name in names)]
-        for name in ours:
-            ratio = results.memory_ratio(case, name, results.leanest_peer(case))
+        if ours:
+            ratio = results.memory_ratio(case, ours, results.leanest_peer(case))
             row += [f"{ratio.value:.3f}", ratio.other] if ratio else ["-", "-"]
         rows.append(row)
     return table("Peak resident memory, MiB, median; lower is better", header, rows)
@@ -238,6 +242,8 @@ def failures_text(results: Results) -> str:
 
 def full_report(results: Results) -> str:
     parts = [speed_table(results), memory_table(results), faults_table(results)]
+    base = main_column(results)
+    parts += [variant_table(results, name, base) for name in ours_in(results) if base and name != base]
     if results.failures:
         parts.append(failures_text(results))
     if ours_in(results):

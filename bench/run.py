@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import subprocess
@@ -258,7 +259,7 @@ def show_progress(text: str) -> None:
 # ---- the program -----------------------------------------------------------------------------------
 
 
-def print_list() -> None:
+def print_list() -> int:
     print("Benchmarks")
     for case in CASES:
         print(f"  {case.name:16} {case.about}")
@@ -267,7 +268,8 @@ def print_list() -> None:
     print(f"  {HAKMEM}\n  {SYSTEM}")
     for name, library in find_peers().items():
         print(f"  {name:16} {library or 'not installed'}")
-    print(f"  {FLOOR}")
+    print(f"  {FLOOR}", flush=True)
+    return 0
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -298,11 +300,11 @@ def measure(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     options = parse_arguments(arguments)
-    if options.list:
-        print_list()
-        return 0
     try:
-        return measure(options)
+        return print_list() if options.list else measure(options)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # the reader has had enough, of the flush at exit too
+        return EXIT_FAILURES
     except (UsageError, OSError) as error:
         sys.stdout.flush()
         print(f"bench: {error}", file=sys.stderr)

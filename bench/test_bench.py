@@ -132,6 +132,15 @@ class Conclusions(unittest.TestCase):
         self.assertIn("memory, hakmem / system, the leanest peer overall: 0.900", text)
         self.assertIn("speed,  hakmem / floor: 0.250", text)
 
+    def test_variants_are_set_against_hakmem(self) -> None:
+        results = sample()
+        results.allocators.insert(1, "new")
+        for number, pace in enumerate((1.0, 0.5, 0.25), start=1):
+            results.add(report.Result(number, "a", "new", 132 * pace, 1.0, 45, 10))
+        text = report.full_report(results)
+        self.assertRegex(text, r"new / hakmem\n +speed +range +memory\n  a +1\.100  1\.10\.\.1\.10 +0\.500")
+        self.assertIn("speed,  new / hakmem: 1.100  (1 of 2 benchmarks", text)
+
     def test_report_survives_a_missing_result(self) -> None:
         results = report.Results(["a"], ["hakmem", "system"], ["system"])
         results.failures.append(report.Failure(0, "a", "hakmem", "ended by signal 11: no message"))
