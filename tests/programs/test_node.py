@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Node runs a JSON workload with buffers, compression and worker threads on HAKMEM, with the right checksums."""
+
+import pathlib
+
+from support import check, main, need
+
+WORKLOAD = pathlib.Path(__file__).with_name("workload.js")
+
+
+def test(setup):
+    node = need("node", "nodejs")
+
+    def workload(allocator, _):
+        output = allocator.run([node, WORKLOAD])
+        check(len(output.splitlines()) == 4, f"not every thread has printed its checksums:\n{output}")
+        return output
+
+    setup.require_bindings([node, "-e", "JSON.parse('[1]')"], programs=["node"])
+    setup.compare(workload, refilled=500_000, calls=1_000_000)
+
+
+main(test)
