@@ -135,7 +135,7 @@ def rate(ops_per_s: float | None) -> str:
     """Millions per second, with more digits where there is less to show."""
     if ops_per_s is None:
         return "-"
-    return number(ops_per_s, 1e6, 2 if ops_per_s >= 1e6 else 4)
+    return number(ops_per_s, 1e6) if ops_per_s >= 1e6 else f"{ops_per_s / 1e6:.3g}"
 
 
 def ours_in(results: Results) -> list[str]:

@@ -25,9 +25,9 @@ struct pattern {
 };
 
 static const struct pattern patterns[] = {
-    {"vector", 600, 16, 16, 256 << 10, 1, 0, 0},
-    {"append", 1000, 64, 16, 4 << 10, 0, 1, 32},
-    {"big", 30, 1, 1 << 20, 64 << 20, 0, 1 << 20, 1 << 20},
+    {"vector", 1800, 16, 16, 256 << 10, 1, 0, 0},
+    {"append", 2000, 64, 16, 4 << 10, 0, 1, 32},
+    {"big", 15, 1, 1 << 20, 64 << 20, 0, 1 << 20, 1 << 20},
 };
 
 enum { PATTERNS = sizeof patterns / sizeof patterns[0] };

@@ -14,7 +14,7 @@
 enum { CHURN_MIN = 16, CHURN_MAX = 1040 };
 
 static const struct bench_arg churn_args[] = {
-    {"THREADS", "threads in all", 30000, 1, BENCH_COUNT_MAX, NULL},
+    {"THREADS", "threads in all", 20000, 1, BENCH_COUNT_MAX, NULL},
     {"CONCURRENT", "threads alive at a time", 2, 1, BENCH_THREADS_MAX, NULL},
     {"BLOCKS", "blocks that a thread allocates", 100, 1, BENCH_BLOCKS_MAX, NULL},
     {"LEFT", "blocks that a thread leaves to the main thread", 10, 0, BENCH_BLOCKS_MAX, NULL},

@@ -4,7 +4,7 @@
 
 #include "slots.h"
 
-static const struct bench_arg mid_large_mt_args[] = SLOTS_MT_ARGS(10000000, 64, 8 << 10, 32 << 10);
+static const struct bench_arg mid_large_mt_args[] = SLOTS_MT_ARGS(20000000, 64, 8 << 10, 32 << 10);
 
 static const struct bench_spec mid_large_mt_spec =
     BENCH_SPEC("Threads replace blocks of 8 to 32 KiB in random slots of their own.", mid_large_mt_args);

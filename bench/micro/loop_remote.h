@@ -24,7 +24,7 @@ static const char *const remote_modes[] = {"oneway", "exchange", NULL};
 static const struct bench_arg remote_args[] = {
     {"MODE", "who frees", REMOTE_ONEWAY, 0, 0, remote_modes},
     {"PAIRS", "pairs of threads", 1, 1, BENCH_THREADS_MAX / 2, NULL},
-    {"ITERATIONS", "blocks sent by each sending thread", 10000000, 1, BENCH_COUNT_MAX, NULL},
+    {"ITERATIONS", "blocks sent by each sending thread", 20000000, 1, BENCH_COUNT_MAX, NULL},
     {"MIN", "smallest block in bytes", 64, 1, BENCH_SIZE_MAX, NULL},
     {"MAX", "largest block in bytes", 64, 1, BENCH_SIZE_MAX, NULL},
     {"RING", "slots of a ring, a power of two", 1024, 2, BENCH_BLOCKS_MAX, NULL},

@@ -15,7 +15,7 @@ struct tree_node {
 
 static const struct bench_arg tree_args[] = {
     {"DEPTH", "the tree has 2^DEPTH nodes, less one", 17, 1, 24, NULL},
-    {"ROUNDS", "trees built and freed", 100, 1, BENCH_COUNT_MAX, NULL},
+    {"ROUNDS", "trees built and freed", 250, 1, BENCH_COUNT_MAX, NULL},
 };
 
 static const struct bench_spec tree_spec =
