@@ -1,0 +1,84 @@
+/* HAKMEM: a general-purpose memory allocator for Linux.
+ *
+ * A program needs none of this: preloaded or linked, the library takes the place of malloc and its family. The hak_
+ * names are the same functions under names that never clash, and what the standard ones do not offer.
+ *
+ * All sizes are bytes. Every result is a multiple of 16 and stays valid until it is freed by hak_free (or free, when
+ * the library has taken malloc's place). Functions that return memory return NULL with errno = ENOMEM when there is
+ * none; nothing is lost then. Misuse (a pointer that is not the start of a live block, a second free) ends in one line
+ * on stderr and abort(). */
+#ifndef HAKMEM_H
+#define HAKMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- the malloc family ------------------------------------------------------------------------------------------- */
+
+/* n bytes; n = 0 gives a unique pointer. ENOMEM also for n > PTRDIFF_MAX. */
+void *hak_malloc(size_t n);
+
+/* count * size bytes, all 0. ENOMEM when the product overflows. */
+void *hak_calloc(size_t count, size_t size);
+
+/* The block p with a new size, its first min(old, n) bytes kept; p = NULL allocates; n = 0 frees p and gives NULL.
+ * On failure p is untouched. */
+void *hak_realloc(void *p, size_t n);
+
+/* hak_realloc(p, count * size); ENOMEM when the product overflows. */
+void *hak_reallocarray(void *p, size_t count, size_t size);
+
+/* Ends the block p; p = NULL does nothing. errno is kept. */
+void hak_free(void *p);
+
+/* C23: the same, for a caller who knows the size that was asked for (and the alignment). */
+void hak_free_sized(void *p, size_t n);
+void hak_free_aligned_sized(void *p, size_t align, size_t n);
+
+/* n bytes at a multiple of align, a power of two; EINVAL otherwise. hak_memalign takes any align, rounded up. */
+void *hak_aligned_alloc(size_t align, size_t n);
+void *hak_memalign(size_t align, size_t n);
+
+/* 0, EINVAL (align is not a power of two multiple of sizeof(void *)) or ENOMEM; *out and errno are kept on failure. */
+int hak_posix_memalign(void **out, size_t align, size_t n);
+
+/* n bytes at a multiple of the page size; hak_pvalloc also rounds n up to whole pages. */
+void *hak_valloc(size_t n);
+void *hak_pvalloc(size_t n);
+
+/* --- sizes ------------------------------------------------------------------------------------------------------- */
+
+/* The bytes that may be used at p, at least what was asked for; 0 for NULL. */
+size_t hak_usable_size(const void *p);
+
+/* The usable size that a request of n bytes gets; n > PTRDIFF_MAX gives 0. */
+size_t hak_good_size(size_t n);
+
+/* --- memory held ------------------------------------------------------------------------------------------------- */
+
+/* Empties the calling thread's cache and returns free memory to the system at once. The bytes returned. */
+size_t hak_collect(void);
+
+/* Prints the statistics on a file descriptor, as HAKMEM_STATS=1 does on stderr at exit. */
+void hak_stats_print(int fd);
+
+/* --- options ----------------------------------------------------------------------------------------------------- */
+
+/* An option by name, e.g. "refill_count"; docs/options.md lists them. hak_option_set parses the value as the
+ * environment's: 0, ENOENT (no such option), EINVAL (not a value of it), EPERM (it only takes effect at start). */
+int hak_option_set(const char *name, const char *value);
+int hak_option_get(const char *name, uint64_t *value);
+
+/* The version, e.g. "0.1.0". */
+const char *hak_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

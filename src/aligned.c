@@ -1,0 +1,78 @@
+/* Aligned requests. Spans begin at slab borders, so every block of a class whose size is a multiple of the alignment
+ * is aligned; up to a slab there is always such a class at most one doubling away. Beyond that: huge. */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "hakmem.h"
+#include "huge/huge.h"
+#include "route.h"
+
+/* The smallest class for n whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
+static uint32_t aligned_class(size_t align, size_t n)
+{
+    if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
+        return HAK_CLASSES;
+    uint32_t class = hak__class_of(hak_max(n, hak_min(align, HAK_MID_MAX + 1)));
+    /* Blocks of the large pool begin at a slab's start, whatever their size. */
+    while (class < HAK_CLASS_FIRST_LARGE && hak__classes[class].size % align != 0)
+        class++;
+    return class;
+}
+
+static void *aligned(size_t align, size_t n)
+{
+    if (align <= HAK_ALIGN)
+        return hak_malloc(n);
+    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
+        return hak__no_memory();
+    uint32_t class = aligned_class(align, n);
+    bool zero;
+    if (class < HAK_CLASSES)
+        return hak_malloc(hak__classes[class].size);
+    void *block = hak__start() ? hak__huge_alloc(n, align, &zero) : NULL;
+    return block != NULL ? block : hak__no_memory();
+}
+
+hak_export void *hak_aligned_alloc(size_t align, size_t n)
+{
+    if (hak_unlikely(!hak_is_power_of_two(align))) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return aligned(align, n);
+}
+
+hak_export void *hak_memalign(size_t align, size_t n)
+{
+    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) {   /* as the C library: no power of two is as large */
+        errno = EINVAL;
+        return NULL;
+    }
+    size_t power = HAK_ALIGN;
+    while (power < align)
+        power *= 2;
+    return aligned(power, n);
+}
+
+hak_export int hak_posix_memalign(void **out, size_t align, size_t n)
+{
+    if (hak_unlikely(!hak_is_power_of_two(align) || align % sizeof(void *) != 0))
+        return EINVAL;
+    int saved = errno;
+    void *block = aligned(align, n);
+    errno = saved;
+    if (block == NULL)
+        return ENOMEM;
+    *out = block;
+    return 0;
+}
+
+hak_export void *hak_valloc(size_t n) { return aligned(hak__page_size(), n); }
+
+hak_export void *hak_pvalloc(size_t n)
+{
+    size_t page = hak__page_size();
+    if (hak_unlikely(n > PTRDIFF_MAX - page))
+        return hak__no_memory();
+    return aligned(page, hak_align_up(n == 0 ? 1 : n, page));
+}

@@ -1,0 +1,55 @@
+/* The rest of the public interface: sizes, sized frees, collection, statistics, options. */
+#include <errno.h>
+
+#include "diag/options.h"
+#include "hakmem.h"
+#include "os/os.h"
+#include "route.h"
+#include "upkeep/dump.h"
+
+#if !defined(HAK_VERSION_STRING)
+#define HAK_VERSION_STRING "0.0.0-dev"
+#endif
+
+hak_export size_t hak_usable_size(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
+
+hak_export size_t hak_good_size(size_t n)
+{
+    if (n <= HAK_LARGE_MAX)
+        return hak__classes[hak__class_of(n)].size;
+    return n <= PTRDIFF_MAX ? hak_align_up(n, hak__page_size()) : 0;
+}
+
+hak_export void hak_free_sized(void *p, size_t n)
+{
+    (void)n;
+    hak_free(p);
+}
+
+hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n)
+{
+    (void)align, (void)n;
+    hak_free(p);
+}
+
+hak_export size_t hak_collect(void)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    if (heap != NULL) {
+        hak__enter(heap);
+        hak__heap_collect(heap);
+        hak__cache_flush(heap);
+        hak__leave(heap);
+    }
+    return hak__start() ? hak__arena_purge(hak__os->now_ms(), true) : 0;
+}
+
+hak_export void hak_stats_print(int fd)
+{
+    if (hak__start())
+        hak__dump_text(fd);
+}
+
+hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
+hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }
+hak_export const char *hak_version(void) { return HAK_VERSION_STRING; }

@@ -1,0 +1,95 @@
+/* The arena: one numeric window of addresses from which all memory comes, in SuperSlabs of 2 MiB, and the metadata
+ * windows beside it. The only caller of the operating system's memory functions.
+ *
+ * Nothing is reserved: memory is mapped upwards from the window's random base in growing steps, so the virtual size
+ * of the process is the heap's. A foreign mapping met on the way is a hole that is stepped over.
+ *
+ * A SuperSlab below `top` is free or taken (bit in `taken`); a free one may be mapped (a prefix of `mapped` bytes) and
+ * dirty (a prefix of `dirty` bytes may hold old data). All of this changes only under the arena's lock, in an order
+ * that leaves it valid at each step: taken is set before a run is handed out and cleared after it has been given
+ * back, so a forked child may reset the lock and go on.
+ *
+ * Invariants: dirty <= mapped <= HAK_SUPER_SIZE;  `partial` hints only name SuperSlabs of kind SLABS, or are stale. */
+#ifndef HAK_ARENA_ARENA_H
+#define HAK_ARENA_ARENA_H
+
+#include "arena/owner.h"
+#include "base/lock.h"
+
+enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
+
+/* One per SuperSlab, out of line. */
+struct hak_super {
+    _Atomic uint64_t slabs;      /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
+    uint32_t mapped;             /* bytes mapped, from the start */
+    uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
+    uint64_t freed_ms;           /* of a free SuperSlab: when it was given back */
+    _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
+    _Atomic uint32_t kind;       /* enum hak_super_kind */
+    uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
+};
+
+/* 64 SuperSlabs' worth of bits; one cache line. */
+struct hak_super_word {
+    uint64_t taken;                              /* arena lock */
+    uint64_t dirty;                              /* free, mapped and dirty; arena lock */
+    _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
+    uint64_t reserved;
+};
+
+struct hak_arena_figures {
+    size_t mapped;        /* user bytes mapped */
+    size_t taken;         /* SuperSlabs handed out */
+    size_t dirty;         /* bytes of free SuperSlabs that may hold old data */
+    size_t meta;          /* bytes of metadata mapped */
+    size_t top;           /* SuperSlabs below the frontier */
+    size_t holes;
+    size_t peak;          /* most user bytes mapped at once */
+};
+
+#define HAK_NO_SUPER ((size_t)-1)
+
+/* Starts the arena: chooses the window and maps the first metadata. 0, or an errno code; may be called again. */
+int hak__arena_init(void);
+
+/* `count` adjacent SuperSlabs, the first at a multiple of `align` SuperSlabs, of which the first `bytes` bytes are
+ * mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
+size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
+
+/* Takes the SuperSlabs after a run of `count`, so that it has `new_count` and `bytes` are mapped. False: unchanged. */
+bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes);
+
+/* Gives back a run. Its mapped prefixes count as dirty. */
+void hak__supers_give(size_t first, size_t count);
+
+/* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. */
+bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
+
+/* Returns what has been free for `delay_ms` or longer at `now`; all = everything, now. Gives the bytes returned. */
+size_t hak__arena_purge(uint64_t now_ms, bool all);
+
+/* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
+void hak__supers_trim(size_t first, size_t count, size_t bytes);
+
+/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
+void *hak__meta_alloc(size_t bytes);
+
+/* The memory of a heap: HAK_HEAP_STRIDE bytes, zeroed the first time. NULL when refused or out of range. */
+void *hak__heap_memory(uint32_t id);
+void *hak__heap_address(uint32_t id);   /* without mapping it */
+
+/* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
+void *hak__span_memory(void);
+
+extern struct hak_super *hak__supers;
+extern struct hak_super_word *hak__super_words;
+
+size_t hak__arena_top(void);                 /* SuperSlabs below the frontier */
+size_t hak__page_size(void);
+void hak__arena_figures(struct hak_arena_figures *out);
+void hak__arena_fork_child(void);
+bool hak__arena_is_valid(void);
+
+hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
+
+#endif

@@ -1,0 +1,25 @@
+/* The metadata windows: address ranges beside the user data that grow as the data does. Internal to arena/.
+ * Each is mapped from its start in steps and never shrinks; all change under the arena's lock. */
+#ifndef HAK_ARENA_META_H
+#define HAK_ARENA_META_H
+
+#include "base/compiler.h"
+
+enum hak_meta_window { HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS, HAK_META_HEAPS, HAK_META_POOL, HAK_META_SPANS,
+                       HAK_META_WINDOWS };
+
+/* Lays the windows out from `start` for a data window of `supers` SuperSlabs; nothing is mapped. Gives the first
+ * address after the last one. */
+uintptr_t hak__meta_layout(uintptr_t start, size_t supers);
+
+/* The address range that the layout needs. */
+size_t hak__meta_span(size_t supers);
+
+uintptr_t hak__meta_start(enum hak_meta_window window);
+
+/* The first `bytes` bytes of the window are mapped afterwards. 0 or an errno code. */
+int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
+
+size_t hak__meta_mapped(enum hak_meta_window window);
+
+#endif

@@ -1,0 +1,53 @@
+/* The owner map: one 32-bit word per 64 KiB slab of the window says whose it is and of which class.
+ * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
+ *
+ *   word = heap id << HAK_CODE_BITS | code      code = class * HAK_RECORD_SIZE, or HAK_CODE_INNER
+ *   word == 0                                   nothing of ours begins in this slab
+ *   word ^ heap.tag < HAK_CODE_LIMIT            the slab is this heap's and the result is the record's offset
+ *
+ * All accesses are relaxed: a thread frees a block that it was handed, and that hand-over (the program's own
+ * synchronisation) orders the map's word before the free. */
+#ifndef HAK_ARENA_OWNER_H
+#define HAK_ARENA_OWNER_H
+
+#include "base/atomic.h"
+#include "base/limits.h"
+
+/* What the fast path of free reads; written when the window grows. */
+struct hak_window {
+    uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
+    _Atomic uint32_t *map;              /* owner words, by slab */
+    _Atomic size_t slabs;               /* high-water mark: slabs that have a mapped word */
+};
+extern struct hak_window hak__window;
+
+hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t code) { return heap_id << HAK_CODE_BITS | code; }
+hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CODE_BITS; }
+hak_inline uint32_t hak__owner_code(uint32_t word) { return word & ((1u << HAK_CODE_BITS) - 1); }
+
+/* The slab of an address; meaningless (but harmless to compare) for addresses outside the window. */
+hak_inline size_t hak__slab_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SLAB_SHIFT; }
+
+hak_inline char *hak__slab_start(size_t slab) { return (char *)(hak__window.base + (slab << HAK_SLAB_SHIFT)); }
+
+/* The word of a slab below the high-water mark. */
+hak_inline uint32_t hak__owner_at(size_t slab)
+{
+    return atomic_load_explicit(&hak__window.map[slab], HAK_RELAXED);
+}
+
+/* The word for any address at all: 0 for those that are not ours. */
+hak_inline uint32_t hak__owner_of(const void *p)
+{
+    size_t slab = hak__slab_of(p);
+    if (slab >= atomic_load_explicit(&hak__window.slabs, HAK_RELAXED))
+        return 0;
+    return hak__owner_at(slab);
+}
+
+hak_inline void hak__owner_set(size_t slab, uint32_t word)
+{
+    hak_store(&hak__window.map[slab], word, HAK_RELAXED);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit,
+ * metadata windows first, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
+ * refused (a simulator or a small address space), the system is asked where there is room, for less and less. */
+#include "arena/window.h"
+
+#include <errno.h>
+
+#include "arena/arena.h"
+#include "arena/meta.h"
+#include "base/bits.h"
+#include "os/os.h"
+
+enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28 };
+
+struct hak_window hak__window;
+static size_t window_supers;
+
+size_t hak__window_supers(void) { return window_supers; }
+
+/* Maps the start of what every heap needs at once. On failure the pieces mapped so far are given back. */
+static int map_first(void)
+{
+    for (int w = 0; w < HAK_META_WINDOWS; w++) {
+        int code = hak__meta_ensure((enum hak_meta_window)w, 1);
+        if (code == 0)
+            continue;
+        while (w-- > 0)
+            hak__os_unmap(hak__meta_start((enum hak_meta_window)w), hak__meta_mapped((enum hak_meta_window)w));
+        return code;
+    }
+    return 0;
+}
+
+static int try_base(uintptr_t base, size_t supers)
+{
+    uintptr_t data = hak__meta_layout(base, supers);
+    int code = map_first();
+    if (code != 0)
+        return code;
+    window_supers = supers;
+    hak__window.map = (_Atomic uint32_t *)hak__meta_start(HAK_META_MAP);
+    hak_store(&hak__window.slabs, 0, HAK_RELAXED);
+    hak__window.base = data;
+    return 0;
+}
+
+int hak__window_choose(void)
+{
+    size_t whole = HAK_WINDOW_SIZE + hak__meta_span(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
+    int code = ENOMEM;
+    for (int i = 0; i < RANDOM_TRIES; i++) {
+        uintptr_t base = HAK_WINDOW_LOW + hak_align_down(hak__os->random() % room, HAK_SUPER_SIZE);
+        code = try_base(base, HAK_WINDOW_SUPERS);
+        if (code == 0)
+            return 0;
+    }
+    for (unsigned shift = HAK_WINDOW_SHIFT; shift >= SMALLEST_SHIFT; shift--) {
+        size_t supers = (size_t)1 << (shift - HAK_SUPER_SHIFT);
+        uintptr_t found = hak__os_probe(((size_t)1 << shift) + hak__meta_span(supers) + HAK_SUPER_SIZE);
+        if (found == 0)
+            continue;
+        code = try_base(hak_align_up(found, HAK_SUPER_SIZE), supers);
+        if (code == 0)
+            return 0;
+    }
+    return code;
+}

@@ -1,0 +1,48 @@
+/* Compiler vocabulary: one name for each attribute that the project uses, with gcc and clang in mind. */
+#ifndef HAK_BASE_COMPILER_H
+#define HAK_BASE_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define hak_likely(x) __builtin_expect(!!(x), 1)
+#define hak_unlikely(x) __builtin_expect(!!(x), 0)
+#define hak_noinline __attribute__((noinline))
+#define hak_cold __attribute__((noinline, cold))
+#define hak_inline static inline __attribute__((always_inline))
+#define hak_export __attribute__((visibility("default")))
+#define hak_malloc_like __attribute__((malloc))
+#define hak_line_aligned __attribute__((aligned(64)))
+#define hak_noreturn __attribute__((noreturn))
+#define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);
+ * where every file is compiled alone the target lives in another object, so the name is a tail call. */
+#if defined(HAK_UNITY) && HAK_UNITY
+#define HAK_FORWARD(ret, name, target, params, args) \
+    hak_export ret name params __attribute__((alias(#target), copy(target)));
+#define HAK_FORWARD_VOID(name, target, params, args) \
+    hak_export void name params __attribute__((alias(#target), copy(target)));
+#else
+#define HAK_FORWARD(ret, name, target, params, args) \
+    hak_export ret name params; \
+    hak_export ret name params { return target args; }
+#define HAK_FORWARD_VOID(name, target, params, args) \
+    hak_export void name params; \
+    hak_export void name params { target args; }
+#endif
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAK_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define HAK_TSAN 1
+#endif
+#if !defined(HAK_TSAN)
+#define HAK_TSAN 0
+#endif
+
+#endif

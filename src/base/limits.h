@@ -1,0 +1,67 @@
+/* Every constant of the allocator, in one place. Sizes are bytes unless the name says otherwise.
+ * The static assertions at the end are the relations that the code relies on. */
+#ifndef HAK_BASE_LIMITS_H
+#define HAK_BASE_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+/* --- blocks --------------------------------------------------------------------------------------------- */
+#define HAK_ALIGN 16u                      /* every result is a multiple of this */
+#define HAK_TINY_MAX 1024u                 /* tiny pool: bands C0..C7 */
+#define HAK_MID_MAX (56u << 10)            /* L2 */
+#define HAK_LARGE_MAX (1u << 20)           /* L2.5; above it: huge */
+#define HAK_CLASS_LIMIT 64u                /* records per thread; size/classes.def defines how many are used */
+
+/* --- slabs and SuperSlabs -------------------------------------------------------------------------------- */
+#define HAK_SLAB_SHIFT 16
+#define HAK_SLAB_SIZE ((size_t)1 << HAK_SLAB_SHIFT)
+#define HAK_SUPER_SHIFT 21
+#define HAK_SUPER_SIZE ((size_t)1 << HAK_SUPER_SHIFT)
+#define HAK_SUPER_SLABS 32u
+#define HAK_SPAN_SLABS_MAX 16u
+#define HAK_SPAN_BLOCKS_MAX 4096u          /* 64 KiB of 16-byte blocks: one 64-bit summary of 64-bit words */
+#define HAK_LEVELS 5u                      /* free runs of >= 1, 2, 4, 8, 16 slabs are told apart */
+
+/* --- the window ------------------------------------------------------------------------------------------- */
+#if HAK_TSAN
+#define HAK_WINDOW_SHIFT 36                /* ThreadSanitizer leaves application memory little room */
+#define HAK_WINDOW_LOW 0x7e8000000000ull
+#define HAK_WINDOW_HIGH 0x7ef000000000ull
+#else
+#define HAK_WINDOW_SHIFT 42                /* 4 TiB of user data */
+#define HAK_WINDOW_LOW 0x100000000000ull
+#define HAK_WINDOW_HIGH 0x500000000000ull
+#endif
+#define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
+#define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
+#define HAK_META_STEP ((size_t)64 << 10)   /* least growth of a metadata window: the largest page size */
+#define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
+
+/* --- the owner map ---------------------------------------------------------------------------------------- */
+/* A word is heap id << HAK_CODE_BITS | class * 16. The class is stored as the byte offset of its record, so that a
+ * free needs no shift; codes from HAK_CODE_LIMIT up never name a record. */
+#define HAK_CODE_BITS 12
+#define HAK_RECORD_SIZE 16u
+#define HAK_CODE_LIMIT (HAK_CLASS_LIMIT * HAK_RECORD_SIZE)
+#define HAK_CODE_INNER HAK_CODE_LIMIT      /* an inner slab of a one-block span */
+#define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
+#define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
+#define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
+#define HAK_HEAP_STRIDE ((size_t)128 << 10)
+
+/* --- the thread cache ------------------------------------------------------------------------------------- */
+#define HAK_OUTBOX_ENTRIES 32u
+#define HAK_OUTBOX_BYTES ((size_t)64 << 10)
+#define HAK_OUTBOX_BLOCK_MAX ((size_t)8 << 10) /* larger blocks are published at once */
+#define HAK_KEEP_SHARE 16u                 /* a class keeps 1/16 of its heap's bytes in empty spans, at least one span */
+
+_Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab is 32 slabs");
+_Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");
+_Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
+_Static_assert(HAK_CODE_LIMIT < (1u << HAK_CODE_BITS), "codes fit their bits");
+_Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");
+
+#endif

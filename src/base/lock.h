@@ -1,0 +1,32 @@
+/* A small lock for short sections on slow paths: one word, spin then yield, no system call when uncontended.
+ * It is recoverable: a forked child resets it with hak__lock_reset, because whoever held it does not exist there;
+ * the sections that it guards keep their data valid at every step for that reason.
+ * Ranks are the whole lock order: a thread may only take a lock of a higher rank than those it holds. Debug builds
+ * check it. */
+#ifndef HAK_BASE_LOCK_H
+#define HAK_BASE_LOCK_H
+
+#include "base/atomic.h"
+
+enum hak_lock_rank {
+    HAK_RANK_INIT = 1,  /* the library's start */
+    HAK_RANK_LATE,      /* the shared heap of threads that have ended */
+    HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
+    HAK_RANK_REPORT,    /* one report at a time */
+};
+
+struct hak_lock {
+    _Atomic uint32_t held;
+    uint32_t rank;
+};
+
+#define HAK_LOCK_INIT(r) { 0, (r) }
+
+void hak__lock_acquire(struct hak_lock *lock);
+void hak__lock_release(struct hak_lock *lock);
+void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
+
+/* How often a lock was found held, for the statistics. */
+uint64_t hak__lock_waits(void);
+
+#endif

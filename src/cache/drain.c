@@ -1,0 +1,50 @@
+/* The way back: full records, flushing, and the numbers that others may read. Called by route.c, guard/, thread.c. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "cache/cache.h"
+
+void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_record *record = hak__cache_real(heap, class_index);
+    uint32_t held = (uint32_t)(record->top - class->bottom);
+    count = (uint32_t)hak_min(count, held);
+    if (count == 0)
+        return;
+    hak__heap_give(heap, class->bottom, count, function);
+    memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
+    hak_owner_store(&record->top, class->bottom + (held - count));
+}
+
+void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    class->moves++;
+    if (class->capacity == 0) {
+        hak__heap_give(heap, &block, 1, function);
+        return;
+    }
+    class->drained_lately = true;
+    if (!hak__cache_grow(heap, class_index))
+        hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
+    bool pushed = hak__cache_push(hak__cache_real(heap, class_index), block);
+    hak_assert(pushed, "a drained record has room");
+    (void)pushed;
+}
+
+void hak__cache_flush(struct hak_heap *heap)
+{
+    hak__outbox_flush(heap, "free");
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        hak__cache_drain(heap, class, (uint32_t)-1, "free");
+}
+
+uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    void **top = hak_peek(&hak__cache_real(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
+    /* Seen from another thread the two words may be of different moments. */
+    return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
+}

@@ -1,0 +1,33 @@
+/* A miss: the record of a class is empty and gets a batch from the heap. Called by route.c and guard/. */
+#include "base/bits.h"
+#include "cache/cache.h"
+#include "diag/options.h"
+
+/* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
+static uint32_t batch_of(uint32_t class_index, uint32_t capacity)
+{
+    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), capacity);
+    size_t by_bytes = hak__classes[class_index].batch;
+    /* The table's batch is 32 where bytes do not limit it; only then may the option ask for more. */
+    return (uint32_t)(by_bytes < 32 ? hak_min(batch, by_bytes) : batch);
+}
+
+void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    hak_count(&class->misses, 1);
+    class->moves++;
+    if (class->capacity == 0) {
+        void *block = NULL;
+        hak__heap_take(heap, class_index, &block, 1);
+        return block;
+    }
+    /* Only a class whose frees overflow as well is too small; one that only allocates would learn nothing by growing. */
+    if (class->drained_lately)
+        hak__cache_grow(heap, class_index);
+    uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class->capacity));
+    if (count == 0)
+        return NULL;
+    hak_owner_store(&hak__cache_real(heap, class_index)->top, class->bottom + (count - 1));
+    return class->bottom[count - 1];
+}

@@ -1,0 +1,161 @@
+/* Capacities of the records: first sizes, growth by use, the thread's byte budget. Slot areas are carved from the
+ * memory behind the heap's struct only as records grow, so a thread touches no more of it than it uses.
+ * Called when a heap is opened and by refill and drain. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "cache/cache.h"
+#include "diag/options.h"
+
+enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10 };
+
+void *const hak__closed_slots[2] = { NULL, NULL };
+
+/* --- slot areas ------------------------------------------------------------------------------------------------- */
+
+/* Areas of 16, 32, 64, ... slots and the guard word below them; kept apart by size when given back. */
+static unsigned order_of(uint32_t slots) { return slots <= FIRST_SLOTS ? 0 : hak_msb64(slots / FIRST_SLOTS); }
+
+static void **slots_take(struct hak_heap *heap, uint32_t slots)
+{
+    slots = (uint32_t)hak_max(slots, FIRST_SLOTS);
+    void **area = heap->slots_free[order_of(slots)];
+    if (area != NULL && hak_is_power_of_two(slots)) {
+        heap->slots_free[order_of(slots)] = *area;
+    } else {
+        area = heap->slots_next;
+        if ((size_t)(heap->slots_end - area) < slots + 1)
+            return NULL;
+        heap->slots_next = area + slots + 1;
+    }
+    if (*area != NULL)   /* fresh memory is zero and need not be touched */
+        *area = NULL;
+    return area + 1;
+}
+
+static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
+{
+    unsigned order = order_of(slots);
+    bottom[-1] = heap->slots_free[order];
+    heap->slots_free[order] = bottom - 1;
+}
+
+/* --- opening ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t ceiling_of(uint32_t class)
+{
+    if (class > HAK_CLASS_MID_LAST)
+        return (uint32_t)hak__option(HAK_OPTION_l25_ring_cap);
+    if (class > HAK_CLASS_TINY_LAST)
+        return (uint32_t)hak__option(HAK_OPTION_l2_ring_cap);
+    if (!hak__option(HAK_OPTION_tiny_unified_cache))
+        return 0;
+    return (uint32_t)hak__option((enum hak_option)(HAK_OPTION_tiny_unified_c0 + hak__band_of(class)));
+}
+_Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
+
+static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
+{
+    size_t by_bytes = hak_max(1, FIRST_BYTES / hak__classes[class].size);
+    return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
+}
+
+static void open_class(struct hak_heap *heap, uint32_t index, uint32_t mode)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    class->ceiling = (uint16_t)ceiling_of(index);
+    class->capacity = (uint16_t)first_capacity(index, class->ceiling);
+    class->bottom = slots_take(heap, class->capacity);
+    hak_assert(class->bottom != NULL, "first capacities fit the slot area");
+    class->closed = class->capacity == 0 || (mode & HAK_MODE_EXACT) != 0;
+    struct hak_record *record = hak__cache_real(heap, index);
+    record->end = class->bottom + class->capacity;
+    hak_owner_store(&record->top, class->bottom);
+    if (class->closed)
+        heap->records[index] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+}
+
+void hak__cache_open(struct hak_heap *heap, uint32_t mode)
+{
+    heap->mode = mode;
+    heap->slots_next = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
+    heap->slots_end = (void **)((char *)heap + HAK_HEAP_STRIDE);
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        open_class(heap, class, mode);
+    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
+        heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+}
+
+/* --- growth ------------------------------------------------------------------------------------------------------- */
+
+/* Moves a stack into an area of another capacity that has room for what it holds. */
+static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_record *record = hak__cache_real(heap, index);
+    uint32_t held = (uint32_t)(record->top - class->bottom), old = class->capacity;
+    hak_assert(held <= capacity, "a stack fits its new area");
+    if (capacity > FIRST_SLOTS || old > FIRST_SLOTS) {
+        void **bottom = slots_take(heap, capacity), **former = class->bottom;
+        if (bottom == NULL)
+            return false;
+        memcpy(bottom, former, held * sizeof *bottom);
+        record->end = bottom;   /* full until all three words agree */
+        hak_owner_store(&record->top, bottom + held);
+        hak_owner_store(&class->bottom, bottom);
+        slots_give(heap, former, old);
+    }
+    record->end = class->bottom + capacity;
+    class->capacity = (uint16_t)capacity;
+    heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
+    heap->cache_bytes -= (size_t)old * hak__classes[index].size;
+    return true;
+}
+
+/* Takes capacity from classes that have not moved a batch since the last visit. */
+static void reclaim(struct hak_heap *heap, size_t limit)
+{
+    for (uint32_t visited = 0; visited < HAK_CLASSES && heap->cache_bytes > limit; visited++) {
+        uint32_t index = heap->budget_hand++ % HAK_CLASSES;
+        struct hak_heap_class *class = &heap->classes[index];
+        uint32_t first = first_capacity(index, class->ceiling), half = class->capacity / 2u;
+        if (class->moves == 0 && class->capacity > first) {
+            uint32_t held = hak__cache_count(heap, index), keep = (uint32_t)hak_max(first, half);
+            if (held > keep)
+                hak__cache_drain(heap, index, held - keep, "free");
+            resize(heap, index, keep);
+        }
+        class->moves = 0;
+    }
+}
+
+bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    uint32_t capacity = (uint32_t)hak_min(class->ceiling, 2u * class->capacity);
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
+    size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
+    if (extra == 0 || extra > budget)
+        return false;
+    if (heap->cache_bytes + extra > budget)
+        reclaim(heap, budget - extra);
+    if (heap->cache_bytes + extra > budget || !resize(heap, index, capacity))
+        return false;
+    class->drained_lately = false;
+    return true;
+}
+
+bool hak__cache_is_valid(struct hak_heap *heap)
+{
+    bool valid = true;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+        const struct hak_heap_class *class = &heap->classes[index];
+        const struct hak_record *record = hak__cache_real(heap, index);
+        valid &= class->bottom[-1] == NULL && record->end == class->bottom + class->capacity;
+        valid &= record->top >= class->bottom && record->top <= record->end && class->capacity <= class->ceiling;
+        for (void **slot = class->bottom; slot < record->top; slot++)
+            valid &= hak__owner_of(*slot) == hak__owner_word(heap->id, index * HAK_RECORD_SIZE);
+    }
+    return valid;
+}

@@ -1,0 +1,31 @@
+/* calloc: memory that is known to be zero is not cleared again. Tiny blocks are simply cleared. A larger one that was
+ * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002). */
+#include <string.h>
+
+#include "hakmem.h"
+#include "huge/huge.h"
+#include "route.h"
+
+static hak_noinline void *calloc_above_tiny(size_t n)
+{
+    bool zero = false;
+    void *block = NULL;
+    if (n <= HAK_LARGE_MAX)
+        block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);
+    else if (n <= PTRDIFF_MAX && hak__start())
+        block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    if (hak_unlikely(block == NULL))
+        return hak__no_memory();
+    return zero ? block : memset(block, 0, n);
+}
+
+hak_export void *hak_calloc(size_t count, size_t size)
+{
+    size_t n;
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
+        return hak__no_memory();
+    if (hak_unlikely(n > HAK_TINY_MAX))
+        return calloc_above_tiny(n);
+    void *block = hak_malloc(n);
+    return hak_likely(block != NULL) ? memset(block, 0, n) : NULL;
+}

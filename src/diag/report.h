@@ -1,0 +1,29 @@
+/* Reports to the person who runs the program: fixed text, formatted into a buffer on the stack, written by write(2).
+ * Nothing here allocates, takes a lock of the C library or changes errno. Every line begins with "hakmem: ".
+ *
+ * The formats are %s (text), %p (pointer), %u (uint64_t), %f (fixed point: a uint64_t in hundredths); a width may
+ * stand before the letter, '-' aligns left. Every argument of %u and %f is passed as uint64_t. */
+#ifndef HAK_DIAG_REPORT_H
+#define HAK_DIAG_REPORT_H
+
+#include <stdarg.h>
+
+#include "base/compiler.h"
+
+size_t hak__format(char *buffer, size_t size, const char *format, ...);
+size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
+
+/* One line to a file descriptor; the newline is added. */
+void hak__print(int fd, const char *format, ...);
+
+/* One line on stderr with the prefix. */
+void hak__warn(const char *format, ...);
+
+/* One line on stderr with the prefix, then abort(). For misuse that must not go on. */
+hak_noreturn hak_cold void hak__fatal(const char *format, ...);
+
+/* The fixed messages of misuse, in one place so that documents and tests can rely on them. */
+hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
+hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
+
+#endif

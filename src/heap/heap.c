@@ -1,0 +1,221 @@
+/* A heap's spans: where a miss finds blocks and where drained blocks go. See heap.h for ownership. */
+#include "heap/heap.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "diag/report.h"
+#include "shared/pool.h"
+
+static _Atomic uint32_t last_id;
+
+void hak__heap_init(void) { hak__spans = hak__span_memory(); }
+
+uint32_t hak__heap_last_id(void) { return hak_load(&last_id, HAK_ACQUIRE); }
+
+struct hak_heap *hak__heap_new(void)
+{
+    uint32_t id = hak_load(&last_id, HAK_RELAXED);
+    do {
+        if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1) == NULL)
+            return NULL;
+        /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
+    } while (!hak_cas_weak(&last_id, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
+    struct hak_heap *heap = hak__heap_by_id(id + 1);
+    heap->id = id + 1;
+    heap->tag = hak__owner_word(heap->id, 0);
+    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
+    return heap;
+}
+
+/* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
+
+static void list_span(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_span **head = &heap->classes[span->class].spans;
+    span->listed = true;
+    span->prev = NULL;
+    span->next = *head;
+    if (*head != NULL)
+        (*head)->prev = span;
+    *head = span;
+}
+
+static void unlist_span(struct hak_heap *heap, struct hak_span *span)
+{
+    if (span->prev != NULL)
+        span->prev->next = span->next;
+    else
+        heap->classes[span->class].spans = span->next;
+    if (span->next != NULL)
+        span->next->prev = span->prev;
+    span->listed = false;
+}
+
+/* --- creation and destruction ------------------------------------------------------------------------------------- */
+
+static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
+{
+    if (bytes == 0)
+        return NULL;
+    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void *memory = *head;
+    if (memory == NULL)
+        return hak__meta_alloc(bytes);
+    *head = *(void **)memory;
+    return memory;
+}
+
+static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
+{
+    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    *(void **)memory = *head;
+    *head = memory;
+}
+
+static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bool want_fresh)
+{
+    const struct hak_class *class = &hak__classes[class_index];
+    size_t bytes = hak__span_bitmap_bytes(class);
+    void *bitmaps = bitmaps_take(heap, bytes);
+    if (bytes != 0 && bitmaps == NULL)
+        return NULL;
+    bool fresh;
+    size_t slab = hak__pool_take(class->slabs, want_fresh, &fresh);
+    if (slab == HAK_NO_RUN) {
+        if (bitmaps != NULL)
+            bitmaps_give(heap, bitmaps, bytes);
+        return NULL;
+    }
+    struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
+    list_span(heap, span);
+    hak_count(&heap->classes[class_index].span_count, 1);
+    return span;
+}
+
+static void end_span(struct hak_heap *heap, struct hak_span *span)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
+    if (span->listed)
+        unlist_span(heap, span);
+    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
+    unsigned slabs = span->slabs;
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        bitmaps_give(heap, bitmaps, bytes);
+    hak__pool_give(hak__span_slab(span), slabs);
+}
+
+/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of one
+ * block is always ended: its slabs serve every class and thread from the pool. */
+static void after_give(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak_unlikely(hak__span_outside(span) == 0)) {
+        struct hak_span *first = heap->classes[span->class].spans;
+        bool last = first == NULL || (first == span && span->next == NULL);
+        if (span->blocks == 1 || !last) {
+            end_span(heap, span);
+            return;
+        }
+    }
+    if (!span->listed)
+        list_span(heap, span);
+}
+
+/* --- taking --------------------------------------------------------------------------------------------------------- */
+
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got = 0;
+    hak__heap_collect(heap);
+    while (got < want) {
+        struct hak_span *span = class->spans;
+        if (span == NULL && (got != 0 || (span = new_span(heap, class_index, false)) == NULL))
+            break;
+        got += hak__span_take(span, out, want - got);
+        if (span->free_count == 0 && span->frontier != span->blocks)
+            break;   /* the frontier moves one page per miss */
+        if (!hak__span_has_blocks(span))
+            unlist_span(heap, span);
+    }
+    if (got != want)
+        memmove(out, out + (want - got), got * sizeof *out);
+    hak_count(&class->refilled, got);
+    return got;
+}
+
+void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    hak__heap_collect(heap);
+    struct hak_span *span = class->spans;
+    if (span == NULL)
+        span = new_span(heap, class_index, true);
+    if (span == NULL || !span->fresh || span->free_count != 0)
+        return NULL;
+    void *block = hak__span_take_fresh(span);
+    if (block != NULL && !hak__span_has_blocks(span))
+        unlist_span(heap, span);
+    hak_count(&class->refilled, block != NULL);
+    return block;
+}
+
+/* --- giving --------------------------------------------------------------------------------------------------------- */
+
+static hak_cold void report(enum hak_span_fault fault, const struct hak_span *span, const void *block,
+                            const char *function)
+{
+    if (fault == HAK_SPAN_DOUBLE_FREE)
+        hak__misuse_double_free(function, block, hak__classes[span->class].size);
+    hak__misuse_invalid(function, block, "not the start of a block");
+}
+
+void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    while (count > 0) {
+        struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
+        uint32_t given;
+        enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
+        if (hak_unlikely(fault != HAK_SPAN_OK))
+            report(fault, span, blocks[given], function);
+        hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
+        hak_count(&heap->classes[span->class].drained, given);
+        after_give(heap, span);
+        blocks += given;
+        count -= given;
+    }
+}
+
+static void collect_span(struct hak_heap *heap, struct hak_span *span)
+{
+    enum hak_span_fault fault;
+    uint32_t culprit = 0, count = hak__span_collect_owner(span, &fault, &culprit);
+    if (hak_unlikely(fault != HAK_SPAN_OK)) {
+        size_t offset = (size_t)culprit * hak__classes[span->class].size;
+        report(fault, span, hak__span_start(span) + offset, "free");
+    }
+    if (count == 0)
+        return;
+    hak_count(&heap->classes[span->class].collected, count);
+    after_give(heap, span);
+}
+
+void hak__heap_collect(struct hak_heap *heap)
+{
+    if (hak_load(&heap->pending, HAK_RELAXED) != NULL)
+        hak__remote_receive(heap, collect_span);
+}
+
+bool hak__heap_is_valid(struct hak_heap *heap)
+{
+    bool valid = true;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        const struct hak_span *before = NULL;
+        for (struct hak_span *span = heap->classes[c].spans; span != NULL; before = span, span = span->next) {
+            valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
+            valid &= hak_load(&span->owner, HAK_RELAXED) == heap->id && hak__span_is_valid(span);
+        }
+    }
+    return valid;
+}

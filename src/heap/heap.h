@@ -1,0 +1,119 @@
+/* What one thread owns: its records (worked by cache/), its spans by class, its outbox, its pending stack.
+ * Called by cache/, large/, route.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
+ *
+ * Who may touch what:
+ *   records, classes, bitmaps   the owner thread, in its slow paths under `busy`; a forked child's only thread may take
+ *                               over heaps that were not busy
+ *   pending, and the remote bits of the heap's spans   any thread
+ *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
+ *
+ * Invariants:
+ *   1. a span is listed <=> it is this heap's and has blocks to give
+ *   2. live blocks of a class = refilled - drained - collected - (top - bottom)
+ *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed */
+#ifndef HAK_HEAP_HEAP_H
+#define HAK_HEAP_HEAP_H
+
+#include "slab/span.h"
+
+/* A class's stack of ready blocks: the two words that a pop or a push needs, and nothing else. The word below the
+ * bottom is NULL, so "empty" is the same test as "no pointer". */
+struct hak_record {
+    void **top;     /* where the next push goes; top[-1] is the next block, or NULL */
+    void **end;     /* top == end: full */
+};
+_Static_assert(sizeof(struct hak_record) == HAK_RECORD_SIZE, "codes are record offsets; one line per operation");
+
+/* The rest of a class, off the fast path. */
+struct hak_heap_class {
+    struct hak_record hidden;   /* the real record while the visible one is closed */
+    void **bottom;
+    struct hak_span *spans;     /* those with blocks to give */
+    uint16_t capacity;          /* 0: nothing is cached */
+    uint16_t ceiling;           /* capacity may grow to this */
+    uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
+    uint8_t drained_lately;     /* since the capacity last grew */
+    uint16_t moves;             /* refills and drains since the budget was last looked at */
+    hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
+};
+
+/* An entry of the outbox: bits of one remote word, not yet published. */
+struct hak_outbox_entry {
+    uint64_t key;               /* span's slab << 6 | word, plus one; 0: empty */
+    uint64_t bits;
+};
+
+enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
+
+enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
+
+struct hak_heap {
+    /* read by every free */
+    uint32_t tag;                                   /* id << HAK_CODE_BITS */
+    uint32_t id;
+    uint32_t mode;
+    _Atomic uint32_t busy;                          /* the owner is inside a slow path */
+    hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT];
+    /* slow paths */
+    hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
+    struct hak_outbox_entry outbox[HAK_OUTBOX_ENTRIES];
+    size_t outbox_bytes;
+    size_t cache_bytes;                             /* capacity * size, summed over the classes */
+    void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
+    void **slots_free[12];                          /* given back slot areas, by power of two */
+    void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
+    uint32_t end_rounds;                            /* destructor rounds since the thread began to end */
+    uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
+    _Atomic uint32_t state;                         /* enum hak_heap_state */
+    _Atomic uint32_t parked_next;                   /* id of the next parked heap */
+    hak_counter remote_frees, remote_published, remote_direct, forwarded;
+    /* the line that other threads write */
+    hak_line_aligned _Atomic(struct hak_span *) pending;
+};
+_Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
+
+/* Starts the layer once the arena runs. */
+void hak__heap_init(void);
+
+/* A new heap, mapped and named; its classes and records are still zero. NULL when the system refuses. */
+struct hak_heap *hak__heap_new(void);
+
+hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
+uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
+
+/* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: the
+ * remote frees that wait are collected, then spans with blocks, then a new span. 0 when the system refuses. */
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
+
+/* One block that is known to be zero if that costs nothing, else NULL. */
+void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
+
+/* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
+void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
+
+/* Collects the spans on which other threads have freed blocks. */
+void hak__heap_collect(struct hak_heap *heap);
+
+/* --- remote frees (remote.c) ------------------------------------------------------------------------------------ */
+
+/* From any thread: publishes frees of blocks of one word of a span, and tells the owner. */
+void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function);
+
+/* Takes the whole pending stack and calls collect for each span that is the heap's; others are sent on. */
+void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *));
+
+/* --- parked heaps (park.c) --------------------------------------------------------------------------------------- */
+
+void hak__heap_park(struct hak_heap *heap);
+struct hak_heap *hak__heap_unpark(void);      /* NULL if none is parked */
+
+/* In a forked child: the heaps of the threads that do not exist there are parked, or lost if they were busy; `mine` and
+ * `shared` (either may be NULL) stay in use. */
+void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
+
+/* --- checks ------------------------------------------------------------------------------------------------------- */
+
+bool hak__heap_is_valid(struct hak_heap *heap);
+
+#endif

@@ -1,0 +1,45 @@
+/* Parked heaps: those whose thread has ended, waiting for a new one. A lock-free stack of heap ids; the head carries a
+ * count of changes, because single elements are popped (ABA). Heaps are never unmapped, so reading the link of one
+ * that another thread has just taken is safe, and the count makes the exchange fail then. */
+#include "heap/heap.h"
+
+static _Atomic uint64_t parked;   /* changes << 32 | id of the first; id 0: none */
+
+static uint64_t head_with(uint64_t before, uint32_t id) { return ((before >> 32) + 1) << 32 | id; }
+
+void hak__heap_park(struct hak_heap *heap)
+{
+    hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELAXED);
+    uint64_t head = hak_load(&parked, HAK_RELAXED);
+    do
+        hak_store(&heap->parked_next, (uint32_t)head, HAK_RELAXED);
+    /* release: pairs with the acquire in hak__heap_unpark; the next thread sees the heap as this one left it. */
+    while (!hak_cas_weak(&parked, &head, head_with(head, heap->id), HAK_RELEASE, HAK_RELAXED));
+}
+
+struct hak_heap *hak__heap_unpark(void)
+{
+    uint64_t head = hak_load(&parked, HAK_ACQUIRE);
+    while ((uint32_t)head != 0) {
+        struct hak_heap *heap = hak__heap_by_id((uint32_t)head);
+        uint32_t next = hak_load(&heap->parked_next, HAK_RELAXED);
+        if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQUIRE, HAK_ACQUIRE)) {
+            hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
+            return heap;
+        }
+    }
+    return NULL;
+}
+
+void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (heap == mine || heap == shared || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE)
+            continue;
+        if (hak_load(&heap->busy, HAK_RELAXED) != 0)
+            hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+        else
+            hak__heap_park(heap);
+    }
+}

@@ -1,0 +1,71 @@
+/* Publication and reception of blocks freed by other threads: remote bits in the span, the span on its owner's pending
+ * stack. Lock-free, many producers, one consumer.
+ *
+ *   publisher                                  owner
+ *   1. OR the bits (release)                   a. take the whole stack (exchange, acquire)
+ *   2. queued := 1 (exchange, acq_rel)         b. of each span read the link, then queued := 0 (exchange, acq_rel)
+ *   3. if it was 0: push on the stack          c. read and clear the words (acquire)
+ *
+ * Either 2 comes after b and finds 0, so the span is pushed again; or it comes before b, and b's acquire makes 1
+ * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
+ * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
+ * hands meanwhile; who finds a span that is not his sends it on to its owner, or drops it when it has none. */
+#include "diag/report.h"
+#include "heap/heap.h"
+
+static void push(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_span *head = hak_load(&heap->pending, HAK_RELAXED);
+    do
+        span->pending_next = head;
+    /* release: pairs with the acquire of the exchange in hak__remote_receive; the link goes with it. */
+    while (!hak_cas_weak(&heap->pending, &head, span, HAK_RELEASE, HAK_RELAXED));
+}
+
+/* Puts a span on its owner's stack unless it stands on one already. A span without owner has ended, and nothing waits
+ * in it; but it may come to life again while its mark is taken back, and a publisher of that life may have relied on
+ * the mark: so the owner is looked at once more afterwards. */
+static void queue(struct hak_span *span)
+{
+    while (hak_exchange(&span->queued, 1, HAK_ACQ_REL) == 0) {
+        uint32_t owner = hak_load(&span->owner, HAK_RELAXED);
+        if (owner != 0) {
+            push(hak__heap_by_id(owner), span);
+            return;
+        }
+        hak_exchange(&span->queued, 0, HAK_ACQ_REL);
+        if (hak_load(&span->owner, HAK_RELAXED) == 0)
+            return;
+    }
+}
+
+static hak_cold void report_twice(const struct hak_span *span, uint32_t index, const char *function)
+{
+    uint32_t code = hak__owner_code(hak__owner_at(hak__span_slab(span)));
+    size_t size = hak__classes[code / HAK_RECORD_SIZE].size;
+    hak__misuse_double_free(function, hak__span_start(span) + index * size, size);
+}
+
+void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function)
+{
+    uint64_t twice = hak__span_set_remote(span, word, bits);
+    if (hak_unlikely(twice != 0))
+        report_twice(span, word * 64 + hak_ctz64(twice), function);
+    queue(span);
+}
+
+void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *))
+{
+    struct hak_span *span = hak_exchange(&heap->pending, NULL, HAK_ACQUIRE);
+    while (span != NULL) {
+        struct hak_span *next = span->pending_next;
+        hak_exchange(&span->queued, 0, HAK_ACQ_REL);
+        if (hak_load(&span->owner, HAK_RELAXED) == heap->id) {
+            collect(heap, span);
+        } else {
+            hak_count(&heap->forwarded, 1);
+            queue(span);
+        }
+        span = next;
+    }
+}

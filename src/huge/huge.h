@@ -1,0 +1,26 @@
+/* The huge pool (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs of which just the pages of the block are
+ * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by route.c, realloc.c. */
+#ifndef HAK_HUGE_HUGE_H
+#define HAK_HUGE_HUGE_H
+
+#include "arena/arena.h"
+
+struct hak_huge_figures {
+    uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
+};
+
+/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0. */
+void *hak__huge_alloc(size_t n, size_t align, bool *zero);
+
+/* Frees the block that begins at p; aborts when there is none. */
+void hak__huge_free(void *p, const char *function);
+
+/* The bytes usable at p, which begins a huge block; 0 when it does not. */
+size_t hak__huge_usable(const void *p);
+
+/* Changes the size of a block without copying, in place or by moving its pages. NULL: unchanged. */
+void *hak__huge_resize(void *p, size_t n);
+
+void hak__huge_figures(struct hak_huge_figures *out);
+
+#endif

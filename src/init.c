@@ -1,0 +1,56 @@
+/* Start and end of the library. The first allocation starts it, wherever that comes from (an IFUNC resolver, a
+ * constructor, a thread); the constructor below does what needs a working C library. */
+#include "init.h"
+
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "diag/options.h"
+#include "thread.h"
+#include "upkeep/dump.h"
+
+static struct hak_lock init_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
+static _Atomic bool started;
+static bool options_read;
+
+uint32_t hak__start_mode(void) { return hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0; }
+
+static bool start_slow(void)
+{
+    hak__lock_acquire(&init_lock);
+    bool done = hak_load(&started, HAK_RELAXED);
+    if (!done) {
+        options_read = hak__options_read();
+        done = hak__arena_init() == 0;
+        if (done) {
+            hak__heap_init();
+            hak_store(&started, true, HAK_RELEASE);
+        }
+    }
+    hak__lock_release(&init_lock);
+    return done;
+}
+
+bool hak__start(void)
+{
+    /* acquire: pairs with the release above; the arena's tables exist. */
+    return hak_likely(hak_load(&started, HAK_ACQUIRE)) || start_slow();
+}
+
+__attribute__((constructor(101))) static void library_loaded(void)
+{
+    if (!hak__start())
+        return;
+    if (!options_read)
+        options_read = hak__options_read();
+    hak__thread_init();
+    hak__fork_init();
+}
+
+__attribute__((destructor)) static void library_ends(void)
+{
+    if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF && hak_load(&started, HAK_ACQUIRE))
+        hak__dump_text(STDERR_FILENO);
+}
+
+void hak__init_fork_child(void) { hak__lock_reset(&init_lock); }

@@ -1,0 +1,19 @@
+/* The library's start, end and forks. */
+#ifndef HAK_INIT_H
+#define HAK_INIT_H
+
+#include "base/compiler.h"
+
+/* Starts what is not started: the arena, the heap layer, the options. False when the system refuses; called again by
+ * the next request then. */
+bool hak__start(void);
+
+/* The mode that the options ask of new heaps. */
+uint32_t hak__start_mode(void);
+
+/* In a forked child, before anything else of the program runs there. */
+void hak__fork_child(void);
+void hak__fork_init(void);
+void hak__init_fork_child(void);
+
+#endif

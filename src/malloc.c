@@ -1,0 +1,16 @@
+/* malloc's fast path: the class of a request, one pop. Everything else is in route.c. */
+#include "hakmem.h"
+#include "route.h"
+
+hak_export void *hak_malloc(size_t n)
+{
+    uint32_t code;
+    if (hak_likely(n <= HAK_TINY_MAX))
+        code = hak__tiny_code[(n + HAK_ALIGN - 1) / HAK_ALIGN];
+    else if (hak_likely(n <= HAK_LARGE_MAX))
+        code = hak__class_above_tiny(n) * HAK_RECORD_SIZE;
+    else
+        return hak__malloc_slow(n);
+    void *block = hak__cache_pop(hak__record_at(hak__heap_current(), code));
+    return hak_likely(block != NULL) ? block : hak__malloc_slow(n);
+}

@@ -1,0 +1,106 @@
+/* The contract of os.h on Linux. Called by arena/ (memory) and by whoever needs the time or a random number.
+ * No function here keeps state or changes errno for its caller. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+#if !defined(MAP_FIXED_NOREPLACE)
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+static int linux_map(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    void *want = (void *)address;
+    void *got = mmap(want, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    int code = got == MAP_FAILED ? errno : 0;
+    if (code == 0 && got != want) {
+        /* Kernels before 4.17 take the address as a hint only. */
+        munmap(got, size);
+        code = EEXIST;
+    }
+    errno = saved;
+    return code;
+}
+
+static int linux_unmap(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    int code = munmap((void *)address, size) == 0 ? 0 : errno;
+    errno = saved;
+    return code;
+}
+
+static int linux_purge(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    int code = madvise((void *)address, size, MADV_DONTNEED) == 0 ? 0 : errno;
+    errno = saved;
+    return code;
+}
+
+static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
+{
+    int saved = errno;
+    void *got = mremap((void *)from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)to);
+    int code = got == MAP_FAILED ? errno : 0;
+    errno = saved;
+    return code;
+}
+
+static uintptr_t linux_probe(size_t size)
+{
+    int saved = errno;
+    void *got = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uintptr_t found = 0;
+    if (got != MAP_FAILED && munmap(got, size) == 0)
+        found = (uintptr_t)got;
+    errno = saved;
+    return found;
+}
+
+static uint64_t linux_now_ms(void)
+{
+    struct timespec t;
+    int saved = errno;
+    if (clock_gettime(CLOCK_MONOTONIC_COARSE, &t) != 0)
+        t = (struct timespec){ 0, 0 };
+    errno = saved;
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* The kernel hands every program 16 random bytes at start, without a system call of ours. */
+static uint64_t linux_random(void)
+{
+    const uint64_t *bytes = (const uint64_t *)getauxval(AT_RANDOM);
+    struct timespec t = { 0, 0 };
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t mix = (uint64_t)t.tv_nsec ^ ((uint64_t)getpid() << 32);
+    if (bytes != NULL)
+        mix ^= bytes[0] + 0x9e3779b97f4a7c15ull * bytes[1];
+    mix = (mix ^ (mix >> 30)) * 0xbf58476d1ce4e5b9ull;
+    mix = (mix ^ (mix >> 27)) * 0x94d049bb133111ebull;
+    return mix ^ (mix >> 31);
+}
+
+static size_t linux_page_size(void)
+{
+    unsigned long size = getauxval(AT_PAGESZ);
+    return size != 0 ? size : 4096;
+}
+
+const struct hak_os hak__os_linux = {
+    .map = linux_map,
+    .unmap = linux_unmap,
+    .purge = linux_purge,
+    .move = linux_move,
+    .probe = linux_probe,
+    .now_ms = linux_now_ms,
+    .random = linux_random,
+    .page_size = linux_page_size,
+};

@@ -1,0 +1,51 @@
+/* The operating system as a contract. Only arena/ calls the memory functions; upkeep/ and diag/ ask for the time.
+ *
+ * Every memory function takes page-aligned ranges, returns 0 or an errno code (never sets errno for the caller to
+ * keep), and on failure has changed nothing. Tests replace the whole table by a fake that counts, fails or
+ * simulates; release builds have it read-only.
+ *
+ *   map(address, size)        fresh zeroed read-write memory exactly there; EEXIST if anything is mapped in the
+ *                             range (nothing is replaced), ENOMEM if the system refuses
+ *   unmap(address, size)      the range is no longer mapped
+ *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros
+ *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
+ *                             us and is replaced; afterwards [from, from + size) is unmapped
+ *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
+#ifndef HAK_OS_OS_H
+#define HAK_OS_OS_H
+
+#include "base/assert.h"
+#include "base/atomic.h"
+
+enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };
+
+struct hak_os {
+    int (*map)(uintptr_t address, size_t size);
+    int (*unmap)(uintptr_t address, size_t size);
+    int (*purge)(uintptr_t address, size_t size);
+    int (*move)(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
+    uintptr_t (*probe)(size_t size);
+    uint64_t (*now_ms)(void);        /* monotonic, coarse (a few ms) */
+    uint64_t (*random)(void);        /* unpredictable where the system allows it, else merely varied */
+    size_t (*page_size)(void);
+};
+
+extern const struct hak_os hak__os_linux;
+
+#if HAK_TESTING
+extern const struct hak_os *hak__os;             /* tests point it at a fake */
+#else
+#define hak__os (&hak__os_linux)
+#endif
+
+/* Calls made so far, by kind, and how many of them failed; counted by the arena's wrappers of the table. */
+extern _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
+extern _Atomic uint64_t hak__os_failures;
+
+int hak__os_map(uintptr_t address, size_t size);
+int hak__os_unmap(uintptr_t address, size_t size);
+int hak__os_purge(uintptr_t address, size_t size);
+int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
+uintptr_t hak__os_probe(size_t size);
+
+#endif

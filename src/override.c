@@ -1,0 +1,197 @@
+/* The names of the C library's malloc family and of C++'s operators new and delete, each an alias of the hak_ function
+ * behind it or a few lines that add what the standard asks. Compiled only where the library takes malloc's place. */
+#if HAK_OVERRIDE
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "arena/arena.h"
+#include "diag/report.h"
+#include "hakmem.h"
+#include "huge/huge.h"
+#include "upkeep/dump.h"
+
+/* --- the C library's names ------------------------------------------------------------------------------------- */
+
+HAK_FORWARD(void *, malloc, hak_malloc, (size_t n), (n))
+HAK_FORWARD(void *, calloc, hak_calloc, (size_t count, size_t size), (count, size))
+HAK_FORWARD(void *, realloc, hak_realloc, (void *p, size_t n), (p, n))
+HAK_FORWARD(void *, reallocarray, hak_reallocarray, (void *p, size_t count, size_t size), (p, count, size))
+HAK_FORWARD_VOID(free, hak_free, (void *p), (p))
+HAK_FORWARD_VOID(cfree, hak_free, (void *p), (p))
+HAK_FORWARD_VOID(free_sized, hak_free_sized, (void *p, size_t n), (p, n))
+HAK_FORWARD_VOID(free_aligned_sized, hak_free_aligned_sized, (void *p, size_t align, size_t n), (p, align, n))
+HAK_FORWARD(void *, aligned_alloc, hak_aligned_alloc, (size_t align, size_t n), (align, n))
+HAK_FORWARD(void *, memalign, hak_memalign, (size_t align, size_t n), (align, n))
+HAK_FORWARD(int, posix_memalign, hak_posix_memalign, (void **out, size_t align, size_t n), (out, align, n))
+HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
+HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
+
+/* Not declared by every C library. */
+void malloc_stats(void);
+
+hak_export size_t malloc_usable_size(void *p) { return hak_usable_size(p); }
+
+hak_export int malloc_trim(size_t pad)
+{
+    (void)pad;
+    return hak_collect() != 0;
+}
+
+/* The C library's tuning knobs describe another allocator; they are accepted and have no effect. */
+hak_export int mallopt(int parameter, int value)
+{
+    (void)parameter, (void)value;
+    return 1;
+}
+
+hak_export void malloc_stats(void) { hak_stats_print(2); }
+
+/* Its figures in the C library's terms: arena = mapped without huge blocks, uordblks = live, fordblks = the rest. */
+hak_export struct mallinfo2 mallinfo2(void)
+{
+    static const struct mallinfo2 none;
+    struct mallinfo2 info = none;
+    struct hak_arena_figures arena;
+    struct hak_huge_figures huge;
+    struct hak_totals totals;
+    if (hak__arena_top() == 0)
+        return info;
+    hak__arena_figures(&arena);
+    hak__huge_figures(&huge);
+    hak__totals(&totals);
+    info.arena = arena.mapped > huge.live_bytes ? arena.mapped - huge.live_bytes : 0;
+    info.hblks = huge.live;
+    info.hblkhd = huge.live_bytes;
+    info.uordblks = totals.live_bytes;
+    info.fordblks = info.arena > info.uordblks ? info.arena - info.uordblks : 0;
+    info.keepcost = arena.dirty;
+    info.ordblks = totals.all.cached;
+    info.usmblks = arena.peak;
+    return info;
+}
+
+hak_export struct mallinfo mallinfo(void)
+{
+    struct mallinfo2 wide = mallinfo2();
+    return (struct mallinfo){ .arena = (int)wide.arena, .ordblks = (int)wide.ordblks, .hblks = (int)wide.hblks,
+                              .hblkhd = (int)wide.hblkhd, .usmblks = (int)wide.usmblks,
+                              .uordblks = (int)wide.uordblks, .fordblks = (int)wide.fordblks,
+                              .keepcost = (int)wide.keepcost };
+}
+
+/* The C library's outermost elements with what they can hold here; one <size> per class with free blocks. */
+hak_export int malloc_info(int options, FILE *stream)
+{
+    if (options != 0)
+        return EINVAL;
+    struct mallinfo2 info = mallinfo2();
+    struct hak_totals totals;
+    hak__totals(&totals);
+    fprintf(stream, "<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n");
+    for (unsigned c = 0; c < HAK_CLASSES; c++) {
+        const struct hak_class_totals *class = &totals.classes[c];
+        size_t size = hak__classes[c].size;
+        if (class->refilled != 0)
+            fprintf(stream, "  <size from=\"%zu\" to=\"%zu\" total=\"%zu\" count=\"%zu\"/>\n",
+                    c == 0 ? 1 : (size_t)hak__classes[c - 1].size + 1, size, size * (size_t)class->cached,
+                    (size_t)class->cached);
+    }
+    fprintf(stream, "</sizes>\n<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n"
+            "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
+            "<system type=\"current\" size=\"%zu\"/>\n<system type=\"max\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
+            info.ordblks, (size_t)totals.cached_bytes, (size_t)0, info.fordblks, info.hblks, info.hblkhd,
+            info.arena + info.hblkhd, info.usmblks);
+    return 0;
+}
+
+/* --- C++ ----------------------------------------------------------------------------------------------------------- */
+
+/* From the C++ runtime if the program has one: std::get_new_handler and std::__throw_bad_alloc. */
+typedef void (*new_handler)(void);
+extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
+extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+
+/* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. A false
+ * result is for nothrow callers only. */
+static hak_cold bool try_again(bool nothrow)
+{
+    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+    if (handler != NULL) {
+        handler();
+        return true;
+    }
+    if (nothrow)
+        return false;
+    if (throw_bad_alloc != NULL)
+        throw_bad_alloc();
+    hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+}
+
+static hak_cold void *new_slow(size_t align, size_t n, bool nothrow)
+{
+    void *p;
+    do {
+        if (!try_again(nothrow))
+            return NULL;
+        p = align == 0 ? hak_malloc(n) : hak_memalign(align, n);
+    } while (p == NULL);
+    return p;
+}
+
+hak_inline void *new_block(size_t n, bool nothrow)
+{
+    void *p = hak_malloc(n);
+    return hak_likely(p != NULL) ? p : new_slow(0, n, nothrow);
+}
+
+hak_inline void *new_aligned(size_t n, size_t align, bool nothrow)
+{
+    void *p = hak_memalign(align, n);
+    return hak_likely(p != NULL) ? p : new_slow(align, n, nothrow);
+}
+
+/* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,
+ * St11align_val_t an alignment. size_t is "m" on every 64-bit Linux. */
+#define NAMED(ret, name, params) hak_export ret name params; hak_export ret name params
+#define TAG const void *tag
+
+NAMED(void *, _Znwm, (size_t n)) { return new_block(n, false); }
+NAMED(void *, _Znam, (size_t n)) { return new_block(n, false); }
+NAMED(void *, _ZnwmRKSt9nothrow_t, (size_t n, TAG)) { (void)tag; return new_block(n, true); }
+NAMED(void *, _ZnamRKSt9nothrow_t, (size_t n, TAG)) { (void)tag; return new_block(n, true); }
+NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align, false); }
+NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align, false); }
+NAMED(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, TAG))
+{
+    (void)tag;
+    return new_aligned(n, align, true);
+}
+NAMED(void *, _ZnamSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, TAG))
+{
+    (void)tag;
+    return new_aligned(n, align, true);
+}
+
+#if HAK_UNITY
+/* An alias has its target's parameters; the further ones (size, alignment, tag) are in registers nobody reads. */
+#define DELETE_MORE(name, more) hak_export void name(void *p) __attribute__((alias("hak_free"), copy(hak_free)));
+#else
+#define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }
+#endif
+
+DELETE_MORE(_ZdlPv, "")
+DELETE_MORE(_ZdaPv, "")
+DELETE_MORE(_ZdlPvm, "size")
+DELETE_MORE(_ZdaPvm, "size")
+DELETE_MORE(_ZdlPvRKSt9nothrow_t, "tag")
+DELETE_MORE(_ZdaPvRKSt9nothrow_t, "tag")
+DELETE_MORE(_ZdlPvSt11align_val_t, "alignment")
+DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
+DELETE_MORE(_ZdlPvmSt11align_val_t, "size, alignment")
+DELETE_MORE(_ZdaPvmSt11align_val_t, "size, alignment")
+DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
+DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
+
+#endif

@@ -1,0 +1,151 @@
+/* Where a request goes when the fast path cannot serve it: attach a thread, choose the pool, refill; and where a free
+ * goes that is not one push: a full record, another heap, a huge block, a report. */
+#include "route.h"
+
+#include <errno.h>
+
+#include "diag/report.h"
+#include "guard/exact.h"
+#include "huge/huge.h"
+
+void *hak__no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* --- allocation ------------------------------------------------------------------------------------------------- */
+
+static void *alloc_from(struct hak_heap *heap, uint32_t class)
+{
+    void *block;
+    hak__enter(heap);
+    if (heap->classes[class].closed) {
+        block = hak__closed_malloc(heap, class);
+    } else {
+        block = hak__cache_pop(&heap->records[class]);
+        if (block == NULL)
+            block = hak__cache_refill(heap, class);
+    }
+    hak__leave(heap);
+    return block;
+}
+
+static hak_cold void *alloc_late(uint32_t class)
+{
+    struct hak_heap *heap = hak__late_heap_locked();
+    if (heap == NULL)
+        return NULL;
+    void *block = alloc_from(heap, class);
+    hak__late_heap_unlock();
+    return block;
+}
+
+void *hak__alloc_class(uint32_t class)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    if (hak_likely(heap != NULL))
+        return alloc_from(heap, class);
+    return hak__thread_is_late() ? alloc_late(class) : NULL;
+}
+
+void *hak__malloc_slow(size_t n)
+{
+    void *block = NULL;
+    bool zero;
+    if (hak_likely(n <= HAK_LARGE_MAX))
+        block = hak__alloc_class(hak__class_of(n));
+    else if (n <= PTRDIFF_MAX && hak__start())
+        block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    return hak_likely(block != NULL) ? block : hak__no_memory();
+}
+
+void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
+{
+    struct hak_heap *heap = hak__heap_current();
+    *zero = false;
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || heap->classes[class].closed)
+        return hak__alloc_class(class);
+    void *block = hak__cache_pop(&heap->records[class]);
+    if (block != NULL)
+        return block;
+    hak__enter(heap);
+    block = hak__heap_take_zeroed(heap, class);
+    hak__leave(heap);
+    *zero = block != NULL;
+    return *zero ? block : hak__alloc_class(class);
+}
+
+/* --- free --------------------------------------------------------------------------------------------------------- */
+
+/* What to say of an address that is not the start of a block, by what the owner map has there. */
+static const char *why(const void *p, uint32_t word)
+{
+    if (hak__slab_of(p) >= hak_load(&hak__window.slabs, HAK_RELAXED))
+        return "not from this allocator";
+    if (word == 0)
+        return "no block is here, or it was freed before";
+    return "not the start of a block";
+}
+
+static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
+{
+    hak__enter(heap);
+    if (heap->classes[class].closed)
+        hak__closed_free(heap, class, p, function);
+    else
+        hak__cache_overflow(heap, class, p, function);
+    hak__leave(heap);
+}
+
+static void free_remote(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    if (heap == NULL) {
+        hak__outbox_free(NULL, p, word, function);
+        return;
+    }
+    if (hak__owner_id(word) == heap->id) {   /* the thread has just got the heap that the block came from */
+        if (!hak__cache_push(hak__cache_real(heap, hak__owner_code(word) / HAK_RECORD_SIZE), p))
+            free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
+        return;
+    }
+    hak__enter(heap);
+    hak__outbox_free(heap, p, word, function);
+    hak__leave(heap);
+}
+
+void hak__free_slow(void *p, const char *function)
+{
+    if (p == NULL)
+        return;
+    int saved = errno;
+    uint32_t word = hak__owner_of(p);
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_unlikely(word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT))
+        hak__misuse_invalid(function, p, why(p, word));
+    if ((word & ~((1u << HAK_CODE_BITS) - 1)) == heap->tag)
+        free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
+    else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        hak__huge_free(p, function);
+    else
+        free_remote(p, word, function);
+    errno = saved;
+}
+
+size_t hak__usable(const void *p, const char *function)
+{
+    uint32_t word = hak__owner_of(p), code = hak__owner_code(word);
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
+        size_t usable = hak__huge_usable(p);
+        if (usable != 0)
+            return usable;
+    } else if (word != 0 && code < HAK_CODE_LIMIT) {
+        const struct hak_class *class = &hak__classes[code / HAK_RECORD_SIZE];
+        size_t offset = (size_t)((const char *)p - hak__span_start(hak__span_at(hak__slab_of(p))));
+        uint32_t index = hak__index_of(class, offset);
+        if ((size_t)index * class->size == offset && index < class->blocks)
+            return class->size;
+    }
+    hak__misuse_invalid(function, p, why(p, word));
+}

@@ -1,0 +1,34 @@
+/* The slow halves of malloc and free: everything that is not one pop or one push. */
+#ifndef HAK_ROUTE_H
+#define HAK_ROUTE_H
+
+#include "init.h"
+#include "thread.h"
+
+/* A block for n bytes when the fast path found none; sets errno on failure. */
+hak_noinline void *hak__malloc_slow(size_t n);
+
+/* One block of a class for the calling thread, whatever its state. NULL without errno when the system refuses. */
+void *hak__alloc_class(uint32_t class);
+
+/* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
+void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
+
+/* Any free that is not one push. `function` names the public call in reports. */
+hak_noinline void hak__free_slow(void *p, const char *function);
+
+/* Usable bytes of the block that begins at p; aborts with a report when none does. */
+size_t hak__usable(const void *p, const char *function);
+
+/* Sets errno to ENOMEM and gives NULL. */
+void *hak__no_memory(void);
+
+/* Slow paths run between these two, so that a forked child and upkeep know a heap that is being changed. */
+hak_inline void hak__enter(struct hak_heap *heap)
+{
+    hak_store(&heap->busy, 1, HAK_RELAXED);
+    hak_signal_fence();
+}
+hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, 0, HAK_RELEASE); }
+
+#endif

@@ -1,0 +1,109 @@
+/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it: who clears
+ * looks at the SuperSlab again afterwards, who releases slabs sets the hint afterwards; all four steps are seq_cst, so
+ * one of the two sees the other and no free run is left without its hint. */
+#include "shared/pool.h"
+
+static _Atomic uint64_t claimed, opened, closed;
+
+/* Makes the hints of a SuperSlab say what its word says. */
+static void set_hints(size_t super, uint64_t slabs)
+{
+    struct hak_super_word *word = &hak__super_words[super / 64];
+    uint64_t bit = 1ull << super % 64;
+    unsigned levels = hak__slabs_levels(hak__slabs_unused(slabs));
+    for (unsigned level = 0; level < levels; level++)
+        if ((hak_load(&word->partial[level], HAK_SEQ_CST) & bit) == 0)
+            hak_fetch_or(&word->partial[level], bit, HAK_SEQ_CST);
+}
+
+static void clear_hints(size_t super, uint64_t slabs)
+{
+    struct hak_super_word *word = &hak__super_words[super / 64];
+    uint64_t bit = 1ull << super % 64;
+    bool cleared = false;
+    for (unsigned level = hak__slabs_levels(hak__slabs_unused(slabs)); level < HAK_LEVELS; level++) {
+        if ((hak_load(&word->partial[level], HAK_RELAXED) & bit) != 0) {
+            hak_fetch_and(&word->partial[level], ~bit, HAK_SEQ_CST);
+            cleared = true;
+        }
+    }
+    if (cleared)
+        set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+static size_t claim_in(size_t super, unsigned count, bool want_fresh, bool *fresh)
+{
+    uint64_t left;
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, want_fresh, fresh, &left);
+    clear_hints(super, left);
+    return at == HAK_NO_SLAB ? HAK_NO_RUN : super * HAK_SUPER_SLABS + at;
+}
+
+/* The lowest SuperSlab that has the run, among those that the hints of one level name. */
+static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fresh)
+{
+    for (size_t word = 0; word * 64 < hak__arena_top(); word++) {
+        uint64_t bits = hak_load(&hak__super_words[word].partial[level], HAK_RELAXED);
+        for (; bits != 0; bits &= bits - 1) {
+            size_t found = claim_in(word * 64 + hak_ctz64(bits), count, want_fresh, fresh);
+            if (found != HAK_NO_RUN)
+                return found;
+        }
+    }
+    return HAK_NO_RUN;
+}
+
+static size_t open_super(unsigned count, bool *fresh)
+{
+    size_t super = hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, fresh);
+    if (super == HAK_NO_SUPER)
+        return HAK_NO_RUN;
+    hak__slabs_open(&hak__supers[super], count, *fresh);
+    set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+    hak_fetch_add(&opened, 1, HAK_RELAXED);
+    return super * HAK_SUPER_SLABS;
+}
+
+size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh)
+{
+    unsigned level = hak__level_of(count);
+    size_t found = search(level, count, want_fresh, fresh);
+    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only before growing. */
+    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
+        found = search(level - 1, count, want_fresh, fresh);
+    if (found == HAK_NO_RUN)
+        return open_super(count, fresh);
+    hak_fetch_add(&claimed, 1, HAK_RELAXED);
+    return found;
+}
+
+bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
+    uint64_t left;
+    if (!hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
+        return false;
+    clear_hints(super, left);
+    return true;
+}
+
+void hak__pool_give(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t word = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
+        clear_hints(super, 0);
+        hak_fetch_add(&closed, 1, HAK_RELAXED);
+        hak__supers_give(super, 1);
+        return;
+    }
+    set_hints(super, word);
+}
+
+void hak__pool_figures(struct hak_pool_figures *out)
+{
+    out->claimed = hak_load(&claimed, HAK_RELAXED);
+    out->opened = hak_load(&opened, HAK_RELAXED);
+    out->closed = hak_load(&closed, HAK_RELAXED);
+}

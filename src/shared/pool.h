@@ -1,0 +1,30 @@
+/* The pool of slabs that all threads share: whoever needs a run of slabs takes it here, lowest addresses first, so
+ * that the heap stays dense and its top empties. Called by heap/ and large/.
+ *
+ * Lock-free but for taking and giving whole SuperSlabs (arena). Per run length 1, 2, 4, 8, 16 a bitmap of SuperSlabs
+ * hints which have such a run; a hint may be stale, the SuperSlab's own word decides. */
+#ifndef HAK_SHARED_POOL_H
+#define HAK_SHARED_POOL_H
+
+#include "slab/superslab.h"
+
+struct hak_pool_figures {
+    uint64_t claimed;         /* runs taken from SuperSlabs that were in slabs already */
+    uint64_t opened;          /* SuperSlabs put in slabs */
+    uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
+};
+
+#define HAK_NO_RUN ((size_t)-1)
+
+/* A run of `count` adjacent slabs (1..16): its first slab's number, or HAK_NO_RUN when the system refuses memory. */
+size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh);
+
+/* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
+bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
+
+/* Gives back a run, or the tail of one. */
+void hak__pool_give(size_t slab, unsigned count);
+
+void hak__pool_figures(struct hak_pool_figures *out);
+
+#endif

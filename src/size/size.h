@@ -1,0 +1,65 @@
+/* Size classes: from a request to a class, from a class to its block. The list itself is generated (classes.def).
+ * Called by every path; pure, no state.
+ *
+ * Invariants, checked by the unit test for every request up to HAK_LARGE_MAX:
+ *   1. hak__class_of(n) is the smallest class with size >= n
+ *   2. hak__index_of(class, offset) == offset / size for every multiple of 16 inside a span */
+#ifndef HAK_SIZE_SIZE_H
+#define HAK_SIZE_SIZE_H
+
+#include "base/bits.h"
+#include "base/limits.h"
+
+#define X(index, size, slabs, blocks, reciprocal, batch)
+#include "size/classes.def"
+#undef X
+
+struct hak_class {
+    uint64_t reciprocal;   /* ceil(2^32 / (size / 16)) */
+    uint32_t size;         /* bytes of a block */
+    uint16_t blocks;       /* blocks in a span */
+    uint8_t slabs;         /* slabs in a span */
+    uint8_t batch;         /* blocks moved by one refill, before HAKMEM_REFILL_COUNT */
+};
+
+extern const struct hak_class hak__classes[HAK_CLASSES];
+extern const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1];   /* request in 16-byte units -> record offset */
+
+_Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a record");
+_Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
+
+enum {
+    HAK_CLASS_TINY_LAST = 19,   /* 1024 B */
+    HAK_CLASS_MID_LAST = 42,    /* 56 KiB */
+    HAK_CLASS_FIRST_LARGE = HAK_CLASS_MID_LAST + 1,
+};
+
+/* The class of a request of 1025 bytes or more, up to HAK_LARGE_MAX: four classes per doubling. */
+hak_inline uint32_t hak__class_above_tiny(size_t n)
+{
+    size_t last = n - 1;
+    unsigned msb = hak_msb64(last);
+    return (uint32_t)((msb - 10) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_TINY_LAST + 1);
+}
+
+/* The class of a request, n <= HAK_LARGE_MAX. */
+hak_inline uint32_t hak__class_of(size_t n)
+{
+    if (hak_likely(n <= HAK_TINY_MAX))
+        return hak__tiny_code[(n + HAK_ALIGN - 1) / HAK_ALIGN] / HAK_RECORD_SIZE;
+    return hak__class_above_tiny(n);
+}
+
+/* The index of the block that holds an offset inside a span; the caller checks index * size == offset. */
+hak_inline uint32_t hak__index_of(const struct hak_class *class, size_t offset)
+{
+    return (uint32_t)((offset / HAK_ALIGN * class->reciprocal) >> 32);
+}
+
+/* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */
+hak_inline uint32_t hak__band_of(uint32_t class_index)
+{
+    return hak_msb64(hak__classes[class_index].size - 1) - 2;
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* Spans. See span.h for the model and the invariants; this file is their arithmetic. */
+#include "slab/span.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+struct hak_span *hak__spans;
+
+struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
+{
+    const struct hak_class *class = &hak__classes[class_index];
+    struct hak_span *span = &hak__spans[slab];
+    size_t bytes = hak__span_bitmap_bytes(class);
+    span->free = bytes != 0 ? bitmaps : &span->only_word;
+    span->remote = bytes != 0 ? (_Atomic uint64_t *)((char *)bitmaps + bytes / 2) : &span->only_remote;
+    if (bytes != 0)
+        memset(bitmaps, 0, bytes);
+    span->only_word = 0;
+    hak_store(&span->only_remote, 0, HAK_RELAXED);
+    span->summary = 0;
+    span->next = span->prev = NULL;
+    span->class = (uint16_t)class_index;
+    span->blocks = class->blocks;
+    span->frontier = span->free_count = 0;
+    span->slabs = class->slabs;
+    span->words = (uint8_t)hak_div_up(class->blocks, 64);
+    span->fresh = fresh;
+    span->listed = false;
+    /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
+    hak_store(&span->owner, owner, HAK_RELAXED);
+    uint32_t code = class_index * HAK_RECORD_SIZE, inner = class->blocks == 1 ? HAK_CODE_INNER : code;
+    for (uint32_t i = 0; i < class->slabs; i++) {
+        hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
+        hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
+    }
+    return span;
+}
+
+void *hak__span_destroy(struct hak_span *span)
+{
+    hak_assert(hak__span_outside(span) == 0, "a span is destroyed while blocks are outside");
+    size_t slab = hak__span_slab(span);
+    void *bitmaps = span->free == &span->only_word ? NULL : span->free;
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak__owner_set(slab + i, 0);
+    hak_store(&span->owner, 0, HAK_RELAXED);
+    return bitmaps;
+}
+
+/* --- taking ----------------------------------------------------------------------------------------------------- */
+
+/* Freed blocks, lowest addresses first. */
+static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
+{
+    char *start = hak__span_start(span);
+    size_t size = hak__classes[span->class].size;
+    uint32_t taken = 0;
+    while (span->summary != 0 && taken < want) {
+        unsigned w = hak_ctz64(span->summary);
+        uint64_t bits = span->free[w];
+        char *base = start + w * 64 * size;
+        do {
+            out[want - ++taken] = base + hak_ctz64(bits) * size;
+            bits &= bits - 1;
+        } while (bits != 0 && taken < want);
+        span->free[w] = bits;
+        if (bits == 0)
+            span->summary &= span->summary - 1;
+    }
+    span->free_count = (uint16_t)(span->free_count - taken);
+    return taken;
+}
+
+/* Blocks never used, no further than the page in which the frontier stands. */
+static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
+{
+    size_t size = hak__classes[span->class].size, page = hak__page_size();
+    size_t at = span->frontier * size, end = hak_align_up(at + size, page);
+    uint32_t room = (uint32_t)hak_min((end - at) / size, (size_t)(span->blocks - span->frontier));
+    uint32_t count = (uint32_t)hak_min(room, want);
+    char *block = hak__span_start(span) + at;
+    for (uint32_t i = 1; i <= count; i++, block += size)
+        out[want - i] = block;
+    span->frontier = (uint16_t)(span->frontier + count);
+    return count;
+}
+
+uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
+{
+    uint32_t taken = take_freed(span, out, want);
+    if (taken < want && span->frontier < span->blocks)
+        taken += take_frontier(span, out, want - taken);
+    return taken;
+}
+
+void *hak__span_take_fresh(struct hak_span *span)
+{
+    if (span->frontier == span->blocks)
+        return NULL;
+    return hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+}
+
+/* --- giving ------------------------------------------------------------------------------------------------------ */
+
+enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index)
+{
+    const struct hak_class *class = &hak__classes[span->class];
+    size_t offset = (size_t)((const char *)p - hak__span_start(span));
+    uint32_t i = hak__index_of(class, offset);
+    *index = i;
+    return (size_t)i * class->size == offset && i < span->blocks ? HAK_SPAN_OK : HAK_SPAN_NOT_A_BLOCK;
+}
+
+static void give_bits(struct hak_span *span, uint32_t w, uint64_t bits)
+{
+    span->free[w] |= bits;
+    span->summary |= 1ull << w;
+}
+
+enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blocks, uint32_t count, uint32_t *given)
+{
+    const struct hak_class class = hak__classes[span->class];
+    const char *start = hak__span_start(span);
+    size_t length = (size_t)span->slabs << HAK_SLAB_SHIFT;
+    enum hak_span_fault fault = HAK_SPAN_OK;
+    uint32_t word = 0, n = 0;
+    uint64_t bits = 0, before = span->free[0];
+    for (; n < count; n++) {
+        size_t offset = (size_t)((const char *)blocks[n] - start);
+        if (offset >= length)
+            break;
+        uint32_t i = hak__index_of(&class, offset);
+        if (hak_unlikely((size_t)i * class.size != offset || i >= span->frontier)) {
+            fault = HAK_SPAN_NOT_A_BLOCK;
+            break;
+        }
+        if (i / 64 != word) {
+            if (bits != 0)
+                give_bits(span, word, bits);
+            word = i / 64;
+            bits = 0;
+            before = span->free[word];
+        }
+        uint64_t bit = 1ull << i % 64;
+        if (hak_unlikely((before | bits) & bit)) {
+            fault = HAK_SPAN_DOUBLE_FREE;
+            break;
+        }
+        bits |= bit;
+    }
+    if (bits != 0)
+        give_bits(span, word, bits);
+    span->free_count = (uint16_t)(span->free_count + n);
+    *given = n;
+    return fault;
+}
+
+uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits)
+{
+    /* release: pairs with the acquire in hak__span_collect_owner. */
+    return hak_fetch_or(&span->remote[word], bits, HAK_RELEASE) & bits;
+}
+
+/* The bits of a word that stand for blocks below the frontier. */
+static uint64_t handed_out(const struct hak_span *span, uint32_t w)
+{
+    return span->frontier > w * 64 ? hak_ones64(span->frontier - w * 64) : 0;
+}
+
+uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit)
+{
+    uint32_t count = 0;
+    *fault = HAK_SPAN_OK;
+    for (uint32_t w = 0; w < span->words; w++) {
+        if (hak_load(&span->remote[w], HAK_RELAXED) == 0)
+            continue;
+        /* acquire: what the freeing threads did with the blocks comes before what their next users do. */
+        uint64_t bits = hak_exchange(&span->remote[w], 0, HAK_ACQUIRE);
+        uint64_t never = bits & ~handed_out(span, w), wrong = never | (bits & span->free[w]);
+        if (hak_unlikely(wrong != 0)) {
+            *fault = never != 0 ? HAK_SPAN_NOT_A_BLOCK : HAK_SPAN_DOUBLE_FREE;
+            *culprit = w * 64 + hak_ctz64(never != 0 ? never : wrong);
+        }
+        give_bits(span, w, bits);
+        count += hak_popcount64(bits);
+    }
+    span->free_count = (uint16_t)(span->free_count + count);
+    return count;
+}
+
+bool hak__span_is_valid(const struct hak_span *span)
+{
+    uint32_t count = 0;
+    bool valid = span->frontier <= span->blocks && span->free_count <= span->frontier;
+    for (uint32_t w = 0; w < span->words; w++) {
+        uint64_t bits = span->free[w];
+        count += hak_popcount64(bits);
+        valid &= (bits & ~handed_out(span, w)) == 0 && (bits != 0) == (span->summary >> w & 1);
+        valid &= (bits & hak_load(&span->remote[w], HAK_RELAXED)) == 0;
+    }
+    return valid && count == span->free_count;
+}

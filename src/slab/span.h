@@ -1,0 +1,106 @@
+/* Spans: 1 to 16 adjacent slabs of one size class, described out of line. Mechanics without policy: taking blocks by
+ * their bits, giving them back, collecting what other threads have freed. Called by heap/.
+ *
+ * The descriptor of a span is the descriptor of its first slab; those of the other slabs only say how far back that
+ * is. Descriptors are type-stable: their memory is never used for anything else.
+ *
+ *   block i is at  start + i * size,  0 <= i < blocks
+ *   i >= frontier                 never handed out; its pages may never have been touched
+ *   i <  frontier, free bit       in the span, ready to be taken
+ *   i <  frontier, remote bit     freed by another thread, not yet collected
+ *   i <  frontier, neither        outside: in the program's hands, in a record or in an outbox
+ *
+ * Invariants (hak__span_is_valid):
+ *   1. free_count == bits in `free`;  summary bit w <=> free[w] != 0;  no bit at or above `frontier`
+ *   2. outside = frontier - free_count (remote bits count as outside until they are collected)
+ *   3. free & remote == 0
+ * Orders: everything but `remote`, `queued`, `owner` belongs to the owner. A remote bit is set with release (the
+ * freeing thread's last uses of the block come before it) and collected with acquire. */
+#ifndef HAK_SLAB_SPAN_H
+#define HAK_SLAB_SPAN_H
+
+#include "arena/arena.h"
+#include "size/size.h"
+
+struct hak_span {
+    /* the owner's line */
+    uint64_t *free;                 /* bitmap of blocks ready to be taken */
+    uint64_t summary;               /* which words of `free` are not 0 */
+    struct hak_span *next, *prev;   /* the heap's list of spans with blocks to give (heap/) */
+    uint16_t class;
+    uint16_t blocks;
+    uint16_t frontier;
+    uint16_t free_count;
+    uint8_t slabs;
+    uint8_t words;                  /* words of each bitmap */
+    uint8_t fresh;                  /* blocks at and above the frontier are known to be zero */
+    uint8_t listed;                 /* in the heap's list */
+    uint64_t only_word;             /* the bitmap of spans of at most 64 blocks */
+    /* the line that other threads write */
+    hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */
+    struct hak_span *pending_next;               /* while queued: the next on the owner's pending stack */
+    _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
+    _Atomic uint32_t owner;                      /* heap id; 0 = no span here */
+    _Atomic uint64_t only_remote;
+    _Atomic uint8_t back;                        /* of any slab: slabs from here to the span's first */
+};
+
+_Static_assert(sizeof(struct hak_span) == 128, "two cache lines; arena/meta.c lays the window out for it");
+
+extern struct hak_span *hak__spans;   /* by slab */
+
+hak_inline size_t hak__span_slab(const struct hak_span *span) { return (size_t)(span - hak__spans); }
+hak_inline char *hak__span_start(const struct hak_span *span) { return hak__slab_start(hak__span_slab(span)); }
+
+/* The span of a slab that the owner map says is inside one. */
+hak_inline struct hak_span *hak__span_at(size_t slab)
+{
+    struct hak_span *here = &hak__spans[slab];
+    return here - atomic_load_explicit(&here->back, HAK_RELAXED);
+}
+
+hak_inline uint32_t hak__span_outside(const struct hak_span *span) { return span->frontier - span->free_count; }
+hak_inline bool hak__span_has_blocks(const struct hak_span *span)
+{
+    return span->free_count != 0 || span->frontier != span->blocks;
+}
+
+/* Bytes of bitmap memory that a span of this class needs beside its descriptor; 0 when the descriptor has room. */
+hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
+{
+    size_t half = hak_align_up(hak_div_up(class->blocks, 64) * 8, 64);
+    return class->blocks <= 64 ? 0 : 2 * half;
+}
+
+/* Makes a span of `class` at `slab`, owned by `owner`. `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
+struct hak_span *hak__span_create(size_t slab, uint32_t class, uint32_t owner, void *bitmaps, bool fresh);
+
+/* Ends a span of which no block is outside. Gives its bitmap memory (NULL if it had none). */
+void *hak__span_destroy(struct hak_span *span);
+
+/* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. They
+ * are stored downwards from out[want - 1], so that popping a stack filled this way gives ascending addresses. */
+uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
+
+/* One block at the frontier, or NULL: known to be zero if span->fresh. */
+void *hak__span_take_fresh(struct hak_span *span);
+
+enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };
+
+/* Which block an address is. HAK_SPAN_NOT_A_BLOCK unless it is the start of one that can have been handed out. */
+enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index);
+
+/* Gives blocks back: as many of `blocks`, from the first on, as lie in this span. *given says how many that were; on a
+ * fault blocks[*given] is the offender. */
+enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blocks, uint32_t count, uint32_t *given);
+
+/* From any thread: sets remote bits of one word. Gives those that were set before (double frees). */
+uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
+
+/* Moves the remote bits to the free ones and gives their number. A bit that was free already, or that stands for a
+ * block never handed out, is the fault of whoever freed it; *culprit is then the block's index. */
+uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit);
+
+bool hak__span_is_valid(const struct hak_span *span);
+
+#endif

@@ -1,0 +1,118 @@
+/* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
+ * its last destructors still do. Called by route.c and init.c; one of the two files that may call upward. */
+#include "thread.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "init.h"
+
+#define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
+
+/* Never written: every path that would do so looks at the mode first. */
+struct hak_heap hak__sentinel = {
+    .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
+    .mode = HAK_MODE_SENTINEL,
+    .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
+};
+
+/* What a thread has after its heap was parked. */
+static struct hak_heap late_sentinel = {
+    .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
+    .mode = HAK_MODE_SENTINEL | HAK_MODE_LATE,
+    .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
+};
+
+__thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
+
+static pthread_key_t key;
+static bool key_exists;
+
+/* The heap of the process's first thread until the C library runs: thread-local memory may be laid out anew after the
+ * first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
+static struct hak_heap *early_heap;
+
+static struct hak_lock late_lock = HAK_LOCK_INIT(HAK_RANK_LATE);
+static struct hak_heap *late_heap;
+
+static void set_current(struct hak_heap *heap) { hak__thread_word = (char *)heap - (char *)&hak__sentinel; }
+
+bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
+
+static struct hak_heap *obtain(void)
+{
+    struct hak_heap *heap = hak__heap_unpark();
+    if (heap == NULL) {
+        heap = hak__heap_new();
+        if (heap != NULL)
+            hak__cache_open(heap, hak__start_mode());
+    }
+    return heap;
+}
+
+struct hak_heap *hak__thread_attach(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0)
+        return heap;
+    if ((heap->mode & HAK_MODE_LATE) != 0 || !hak__start())
+        return NULL;
+    heap = early_heap != NULL && !key_exists ? early_heap : obtain();
+    if (heap == NULL)
+        return NULL;
+    if (!key_exists)
+        early_heap = heap;
+    set_current(heap);
+    if (key_exists)   /* may allocate, which is why the heap is current by now */
+        pthread_setspecific(key, heap);
+    return heap;
+}
+
+/* The key's destructor. It asks to be called again as often as the C library allows, so that other destructors still
+ * find the thread's heap; in the last round the heap is emptied and parked. */
+static void thread_ends(void *value)
+{
+    struct hak_heap *heap = value;
+    if (++heap->end_rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, heap) == 0)
+        return;
+    heap->end_rounds = 0;
+    hak_store(&heap->busy, 1, HAK_RELAXED);
+    hak__heap_collect(heap);
+    hak__cache_flush(heap);
+    hak_store(&heap->busy, 0, HAK_RELEASE);
+    set_current(&late_sentinel);
+    hak__heap_park(heap);
+}
+
+void hak__thread_init(void)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    if (key_exists || pthread_key_create(&key, thread_ends) != 0)
+        return;
+    key_exists = true;
+    if (heap != NULL)
+        pthread_setspecific(key, heap);
+}
+
+struct hak_heap *hak__late_heap_locked(void)
+{
+    hak__lock_acquire(&late_lock);
+    if (late_heap == NULL)
+        late_heap = obtain();
+    if (late_heap == NULL)
+        hak__lock_release(&late_lock);
+    return late_heap;
+}
+
+void hak__late_heap_unlock(void) { hak__lock_release(&late_lock); }
+
+void hak__thread_fork_child(void)
+{
+    struct hak_heap *mine = hak__heap_current();
+    hak__lock_reset(&late_lock);
+    if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
+        late_heap = NULL;   /* a thread that does not exist here was inside it */
+    struct hak_heap *late = late_heap;
+    hak__heaps_fork_child(mine, late);
+}

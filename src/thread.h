@@ -1,0 +1,31 @@
+/* The calling thread's heap. A thread starts with the sentinel, whose records are empty to a pop and full to a push and
+ * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
+ * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
+#ifndef HAK_THREAD_H
+#define HAK_THREAD_H
+
+#include "cache/cache.h"
+
+extern struct hak_heap hak__sentinel;
+extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
+
+hak_inline struct hak_heap *hak__heap_current(void)
+{
+    return (struct hak_heap *)((char *)&hak__sentinel + hak__thread_word);
+}
+
+/* The calling thread's own heap, attaching one if it has none: a parked one or a new one. NULL when the thread has
+ * ended its heap already (see hak__thread_is_late) or the system refuses memory. */
+struct hak_heap *hak__thread_attach(void);
+
+/* The thread has given its heap back and only runs its last destructors. */
+bool hak__thread_is_late(void);
+
+/* Allocation for such threads: one heap behind a lock. */
+struct hak_heap *hak__late_heap_locked(void);   /* takes the lock; NULL (lock not held) when the system refuses */
+void hak__late_heap_unlock(void);
+
+void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
+void hak__thread_fork_child(void);
+
+#endif
