@@ -9,7 +9,7 @@
 hak_export void hak_free(void *p)
 {
     size_t slab = hak__slab_of(p);
-    if (hak_likely(slab < atomic_load_explicit(&hak__window.slabs, HAK_RELAXED))) {
+    if (hak_likely(slab < hak_read_mostly(&hak__window.slabs))) {
         struct hak_heap *heap = hak__heap_current();
         uint32_t x = hak__owner_at(slab) ^ heap->tag;
         if (hak_likely(x < HAK_CODE_LIMIT) && hak_likely(hak__cache_push(hak__record_at(heap, x), p)))

@@ -81,7 +81,7 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
 /* What to say of an address that is not the start of a block, by what the owner map has there. */
 static const char *why(const void *p, uint32_t word)
 {
-    if (hak__slab_of(p) >= hak_load(&hak__window.slabs, HAK_RELAXED))
+    if (hak__slab_of(p) >= hak_read_mostly(&hak__window.slabs))
         return "not from this allocator";
     if (word == 0)
         return "no block is here, or it was freed before";

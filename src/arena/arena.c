@@ -105,7 +105,7 @@ static int raise_top(size_t new_top)
         return code;
     /* release: whoever reads the new mark may read the metadata below it. */
     hak_store(&frontier_super, new_top, HAK_RELEASE);
-    hak_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS, HAK_RELEASE);
+    hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     return 0;
 }
 

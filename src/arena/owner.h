@@ -17,7 +17,7 @@
 struct hak_window {
     uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
     _Atomic uint32_t *map;              /* owner words, by slab */
-    _Atomic size_t slabs;               /* high-water mark: slabs that have a mapped word */
+    size_t slabs;                       /* high-water mark: slabs that have a mapped word; atomic stores only */
 };
 extern struct hak_window hak__window;
 
@@ -33,14 +33,14 @@ hak_inline char *hak__slab_start(size_t slab) { return (char *)(hak__window.base
 /* The word of a slab below the high-water mark. */
 hak_inline uint32_t hak__owner_at(size_t slab)
 {
-    return atomic_load_explicit(&hak__window.map[slab], HAK_RELAXED);
+    return hak_load(&hak__window.map[slab], HAK_RELAXED);
 }
 
 /* The word for any address at all: 0 for those that are not ours. */
 hak_inline uint32_t hak__owner_of(const void *p)
 {
     size_t slab = hak__slab_of(p);
-    if (slab >= atomic_load_explicit(&hak__window.slabs, HAK_RELAXED))
+    if (slab >= hak_read_mostly(&hak__window.slabs))
         return 0;
     return hak__owner_at(slab);
 }

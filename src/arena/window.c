@@ -39,7 +39,7 @@ static int try_base(uintptr_t base, size_t supers)
         return code;
     window_supers = supers;
     hak__window.map = (_Atomic uint32_t *)hak__meta_start(HAK_META_MAP);
-    hak_store(&hak__window.slabs, 0, HAK_RELAXED);
+    hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
     return 0;
 }

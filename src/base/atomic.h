@@ -53,6 +53,15 @@ hak_inline uint64_t hak_counted(const hak_counter *c)
 #define hak_owner_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define hak_peek(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 
+/* A read-mostly word on the fast path, written by atomic stores. The builtin's relaxed load is never folded into the
+ * instruction that uses it; an ordinary load of an aligned word is, and cannot tear either. A sanitizer gets the
+ * builtin, because to it the ordinary load would be a race. */
+#if HAK_TSAN
+#define hak_read_mostly(p) hak_peek(p)
+#else
+#define hak_read_mostly(p) (*(p))
+#endif
+
 /* Orders plain stores as a signal handler or a forked child of this thread would see them; costs nothing. */
 #define hak_signal_fence() atomic_signal_fence(memory_order_seq_cst)
 

@@ -38,7 +38,7 @@ extern _Atomic uint64_t hak__option_values[HAK_OPTIONS];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {
-    return atomic_load_explicit(&hak__option_values[option], HAK_RELAXED);
+    return hak_load(&hak__option_values[option], HAK_RELAXED);
 }
 
 /* Reads HAKMEM_* from the environment. False when there is no environment yet (before the C library has started);

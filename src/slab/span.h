@@ -56,7 +56,7 @@ hak_inline char *hak__span_start(const struct hak_span *span) { return hak__slab
 hak_inline struct hak_span *hak__span_at(size_t slab)
 {
     struct hak_span *here = &hak__spans[slab];
-    return here - atomic_load_explicit(&here->back, HAK_RELAXED);
+    return here - hak_load(&here->back, HAK_RELAXED);
 }
 
 hak_inline uint32_t hak__span_outside(const struct hak_span *span) { return span->frontier - span->free_count; }
