@@ -1,4 +1,4 @@
-"""Each folder of src/ includes only itself and the layers below it."""
+"""Each folder of src/ includes only itself and the layers below it; unity.c includes every source."""
 import re
 
 from lint_common import read, source_files
@@ -38,13 +38,25 @@ def complaint(root, folder, target):
     return f"{folder}/ lies below {other + '/' if other else 'src/*.c'}"
 
 
+def check_unity(root, sources):
+    """The release library is src/unity.c: a source that it leaves out exists in the tests only."""
+    unity = root / "src" / "unity.c"
+    if not unity.is_file():
+        return []
+    included = INCLUDE.findall(read(unity))
+    return [f"src/unity.c: includes {name} {included.count(name)} times"
+            for name in sources if name != "unity.c" and included.count(name) != 1]
+
+
 def run(root):
-    seen, findings = 0, []
+    seen, findings, sources = 0, [], []
     for path in source_files(root):
         where = path.relative_to(root)
         if where.parts[0] != "src":
             continue
         seen += 1
+        if path.suffix == ".c":
+            sources.append("/".join(where.parts[1:]))
         folder = folder_of(where.parts[1:])
         if folder and folder not in RANK:
             findings.append(f"{where}: {folder}/ is not in the order of layers")
@@ -55,4 +67,4 @@ def run(root):
             if why:
                 line = text.count("\n", 0, match.start()) + 1
                 findings.append(f'{where}:{line}: includes "{match.group(1)}": {why}')
-    return seen, findings
+    return seen, findings + check_unity(root, sources)

@@ -73,6 +73,14 @@ class Layers(LintTest):
         self.plant("src/misc/misc.c", HEADER)
         self.assert_finds(lint_layers, "misc/ is not in the order")
 
+    def test_unity(self):
+        self.plant("src/slab/span.c", HEADER)
+        self.plant("src/heap/heap.c", HEADER)
+        self.plant("src/unity.c", '#include "slab/span.c"\n')
+        self.assert_finds(lint_layers, "src/unity.c: includes heap/heap.c 0 times")
+        self.plant("src/unity.c", '#include "slab/span.c"\n#include "heap/heap.c"\n')
+        self.assert_finds(lint_layers)
+
 
 class Shape(LintTest):
     def test_allowed(self):
