@@ -103,7 +103,7 @@ def main():
     parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    library = options.library.resolve()
+    library = options.library.absolute()
     allocators = {"system": None, "HAKMEM": library}
     all_programs = programs(library.parent)
 
@@ -114,7 +114,9 @@ def main():
     print("The results are the same. Medians of time and peak memory; a ratio below 1 is HAKMEM's favour:\n")
     print_table(all_programs)
     served = all_programs[-1]
-    print(f"\nWhat HAKMEM says about '{served.title}' (HAKMEM_STATS=1):\n", flush=True)
+    print(f"\nWhat HAKMEM says about '{served.title}' (HAKMEM_STATS=1). Each thread has a cache of blocks per size;\n"
+          "'refilled' and 'drained' count blocks on their way into and out of the caches, 'collected' those that\n"
+          "other threads have freed:\n", flush=True)
     print_statistics(served, library)
     print(f"Try it on a program of yours:  LD_PRELOAD={os.path.relpath(library)} PROGRAM")
 

@@ -92,7 +92,7 @@ def compare_compiler(setup, compiler, source, options):
         check(output, f"the program made from {source.name} printed nothing")
         return digest(directory / "program.o"), digest(directory / "program"), output
 
-    setup.compare(workload, refilled=500_000, calls=1_000_000)
+    setup.compare(workload, refilled=50_000, calls=2_000_000)
 
 
 def test(setup):

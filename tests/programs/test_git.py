@@ -86,7 +86,7 @@ def test(setup):
         return clone_and_repack(Git(git_path, allocator, configuration), snapshot, directory)
 
     setup.require_bindings([git_path, "init", "--quiet", "bound.git"], programs=["git"])
-    setup.compare(made, refilled=500_000, calls=1_000_000)
+    setup.compare(made, refilled=50_000, calls=2_000_000)
     if (project / ".git").exists():
         # Of a copy, since commits may be made while the test runs.
         system_git = Git(git_path, setup.system, configuration)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# test: serial timeout=600
 """Python's own test modules give the same results on HAKMEM as on the system's malloc.
 
 PYTHONMALLOC=malloc takes Python's own allocator away, so that every object goes to malloc. Each
@@ -104,7 +105,7 @@ def test(setup):
         if allocator is not setup.system:
             compare_module(module, jobs[module, setup.system].result(), job.result())
     for allocator in setup.replaced:
-        allocator.require(1_000_000, 10_000_000)
+        allocator.require(1_000_000, 5_000_000)
 
 
 main(test)
