@@ -1,0 +1,185 @@
+/* Stress: blocks that are allocated by some threads and freed by others, in a steady stream.
+ *
+ * Exercises: outboxes, publication, collection; one and many pairs, few to many and many to few, both ways at once, and
+ * "one thread allocates, 16 free". Each case runs in a child of its own, so that its peak is its own.
+ * Expects: peak resident memory above the start <= 1.5 x the most bytes in flight at once + 8 MiB, and nothing live
+ * at the end. (Under sanitizers memory mapped by the arena is measured instead, less what it mapped ahead.)
+ *
+ * Knobs (environment)      default    long run
+ *   HAK_STRESS_SECONDS     2          60         shared by the cases */
+// test: timeout=300
+#include "support/stress.h"
+
+enum { BATCH = 32, THREADS_MAX = 32 };
+
+struct setup { const char *name; int producers, consumers; bool both_ways; size_t size, depth; };
+
+/* size 0: every pool, at random. depth: blocks in flight per queue. */
+static const struct setup setups[] = {
+    { "one pair, 64 B", 1, 1, false, 64, 200000 },
+    { "one pair, 1000 B", 1, 1, false, 1000, 20000 },
+    { "one pair, mixed", 1, 1, false, 0, 2000 },
+    { "four pairs, mixed", 4, 4, false, 0, 4000 },
+    { "one allocates, 16 free, 48 B", 1, 16, false, 48, 200000 },
+    { "one allocates, 16 free, 10 KiB", 1, 16, false, 10 << 10, 4000 },
+    { "16 allocate, one frees, 200 B", 16, 1, false, 200, 100000 },
+    { "8 allocate, 2 free, 100 KiB", 8, 2, false, 100 << 10, 400 },
+    { "2 allocate, 8 free, 2 MiB", 2, 8, false, 2 << 20, 24 },
+    { "four both ways, mixed", 4, 4, true, 0, 4000 },
+    { "short queue, 32 B", 4, 4, false, 32, 256 },
+};
+enum { SETUPS = sizeof setups / sizeof setups[0] };
+
+/* A bounded queue; batches keep its lock from being what is measured. */
+struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    struct stress_block *blocks;
+    size_t depth, head, count;
+    int producers;
+};
+
+static const struct setup *now;
+static struct queue queue;
+static _Atomic size_t in_flight, in_flight_peak, passed;
+static double deadline;
+
+static void count_in(size_t bytes)
+{
+    size_t total = hak_fetch_add(&in_flight, bytes, HAK_RELAXED) + bytes, peak = hak_load(&in_flight_peak, HAK_RELAXED);
+    while (total > peak && !hak_cas_weak(&in_flight_peak, &peak, total, HAK_RELAXED, HAK_RELAXED))
+        ;
+}
+
+static void put(const struct stress_block *blocks, size_t count)
+{
+    pthread_mutex_lock(&queue.lock);
+    for (size_t i = 0; i < count; i++) {
+        while (queue.count == queue.depth)
+            pthread_cond_wait(&queue.moved, &queue.lock);
+        queue.blocks[(queue.head + queue.count++) % queue.depth] = blocks[i];
+    }
+    pthread_cond_broadcast(&queue.moved);
+    pthread_mutex_unlock(&queue.lock);
+}
+
+/* Up to a batch; 0 once all producers have ended and the queue is empty. */
+static size_t get(struct stress_block *blocks)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&queue.lock);
+    while (queue.count == 0 && queue.producers > 0)
+        pthread_cond_wait(&queue.moved, &queue.lock);
+    for (; queue.count > 0 && count < BATCH; queue.count--) {
+        blocks[count++] = queue.blocks[queue.head];
+        queue.head = (queue.head + 1) % queue.depth;
+    }
+    pthread_cond_broadcast(&queue.moved);
+    pthread_mutex_unlock(&queue.lock);
+    return count;
+}
+
+static void produce(struct stress_random *random, size_t count)
+{
+    struct stress_block blocks[BATCH];
+    for (size_t i = 0; i < count; i++) {
+        size_t size = now->size != 0 ? now->size : stress_size(random);
+        blocks[i] = (struct stress_block){ hak_malloc(size), size };
+        STRESS_EXPECT(blocks[i].p != NULL, "%zu bytes", size);
+        stress_fill(blocks[i]);
+        count_in(size);
+    }
+    put(blocks, count);
+}
+
+static size_t consume(void)
+{
+    struct stress_block blocks[BATCH];
+    size_t count = get(blocks);
+    for (size_t i = 0; i < count; i++) {
+        hak_fetch_sub(&in_flight, blocks[i].size, HAK_RELAXED);
+        stress_free(&blocks[i]);
+    }
+    hak_fetch_add(&passed, count, HAK_RELAXED);
+    return count;
+}
+
+static void one_producer_less(void)
+{
+    pthread_mutex_lock(&queue.lock);
+    queue.producers--;
+    pthread_cond_broadcast(&queue.moved);
+    pthread_mutex_unlock(&queue.lock);
+}
+
+static void *producer(void *argument)
+{
+    struct stress_random random = { (uint64_t)(uintptr_t)argument };
+    while (stress_now() < deadline)
+        produce(&random, BATCH);
+    one_producer_less();
+    return NULL;
+}
+
+static void *consumer(void *argument)
+{
+    (void)argument;
+    while (consume() != 0)
+        ;
+    return NULL;
+}
+
+/* Produces and consumes in turn, about as much of one as of the other. The queue is deep enough never to be full. */
+static void *both(void *argument)
+{
+    struct stress_random random = { (uint64_t)(uintptr_t)argument };
+    while (stress_now() < deadline) {
+        produce(&random, 1 + stress_below(&random, BATCH));
+        consume();
+    }
+    one_producer_less();
+    return consumer(NULL);
+}
+
+static size_t own_memory(size_t base)
+{
+    struct hak_arena_figures figures;
+    if (!STRESS_SANITIZED)
+        return stress_rss_peak() - base;
+    hak__arena_figures(&figures);
+    return figures.peak - figures.peak / 8;
+}
+
+static void run(const void *argument)
+{
+    pthread_t threads[THREADS_MAX];
+    int count = 0;
+    now = argument;
+    queue = (struct queue){ PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, now->depth, 0, 0, 0 };
+    queue.blocks = calloc(now->depth, sizeof *queue.blocks);
+    memset(queue.blocks, 1, now->depth * sizeof *queue.blocks);   /* not to be counted as the allocator's */
+    size_t base = stress_rss();
+    deadline = stress_now() + stress_knob("HAK_STRESS_SECONDS", 2) / SETUPS;
+    queue.producers = now->producers + (now->both_ways ? now->consumers : 0);
+    for (int i = 0; i < now->producers; i++)
+        threads[count++] = stress_thread(now->both_ways ? both : producer, (void *)(uintptr_t)(i + 1));
+    for (int i = 0; i < now->consumers; i++)
+        threads[count++] = stress_thread(now->both_ways ? both : consumer, (void *)(uintptr_t)(i + 100));
+    while (count > 0)
+        pthread_join(threads[--count], NULL);
+    size_t memory = own_memory(base), live = hak_load(&in_flight_peak, HAK_RELAXED);
+    size_t limit = live + live / 2 + ((size_t)8 << 20);
+    printf("%-32s blocks=%-9zu live=%-10zu memory=%-10zu limit=%zu\n", now->name, hak_load(&passed, HAK_RELAXED), live,
+           memory, limit);
+    STRESS_EXPECT(memory <= limit, "%s: %zu bytes for %zu live", now->name, memory, live);
+    stress_expect_empty();
+    free(queue.blocks);
+}
+
+int main(void)
+{
+    double seconds = stress_knob("HAK_STRESS_SECONDS", 2);
+    for (int i = 0; i < SETUPS; i++)
+        stress_in_child(run, &setups[i], 60 + seconds, setups[i].name);
+    return 0;
+}
