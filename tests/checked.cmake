@@ -39,5 +39,6 @@ endfunction()
 
 hakmem_add_checked_tests(unit)
 hakmem_add_checked_tests(api)
+hakmem_add_checked_tests(oom)
 hakmem_add_checked_tests(race PROCESSORS 2)
 hakmem_add_checked_tests(stress PROCESSORS 2 ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")
