@@ -98,39 +98,56 @@ static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     hak__leave(heap);
 }
 
-static void free_remote(void *p, uint32_t word, const char *function)
+/* A block of another heap, for a thread that had no heap until now or has ended its own. */
+static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__thread_attach();
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
     if (heap == NULL) {
-        hak__outbox_free(NULL, p, word, function);
-        return;
-    }
-    if (hak__owner_id(word) == heap->id) {   /* the thread has just got the heap that the block came from */
-        if (!hak__cache_push(hak__cache_real(heap, hak__owner_code(word) / HAK_RECORD_SIZE), p))
-            free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
+        hak__outbox_bypass(p, word, function);
         return;
     }
     hak__enter(heap);
-    hak__outbox_free(heap, p, word, function);
+    if (hak__owner_id(word) != heap->id)
+        hak__outbox_add_slow(heap, p, word, function);
+    else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
+        hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
 }
 
-void hak__free_slow(void *p, const char *function)
+static hak_noinline void free_remote(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
+    hak__enter(heap);
+    hak__outbox_add_slow(heap, p, word, function);
+    hak__leave(heap);
+}
+
+static hak_noinline void free_rest(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    int saved = errno;
     if (p == NULL)
         return;
-    int saved = errno;
-    uint32_t word = hak__owner_of(p);
-    struct hak_heap *heap = hak__heap_current();
-    if (hak_unlikely(word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT))
-        hak__misuse_invalid(function, p, why(p, word));
-    if ((word & ~((1u << HAK_CODE_BITS) - 1)) == heap->tag)
-        free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
-    else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         hak__huge_free(p, function);
+    else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
+        hak__misuse_invalid(function, p, why(p, word));
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        free_unattached(p, word, function);
     else
-        free_remote(p, word, function);
+        free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
     errno = saved;
+}
+
+/* The frequent case is a block of another heap that joins its neighbours in the outbox; all others are calls. */
+void hak__free_slow(void *p, const char *function)
+{
+    uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
+    struct hak_heap *heap = hak__heap_current();
+    bool remote = id != heap->id && id - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
+    if (hak_unlikely(!remote || (heap->mode & HAK_MODE_SENTINEL) != 0))
+        free_rest(heap, p, word, function);
+    else if (hak_unlikely(!hak__outbox_add(heap, p, word)))
+        free_remote(heap, p, word, function);
 }
 
 size_t hak__usable(const void *p, const char *function)
@@ -143,8 +160,7 @@ size_t hak__usable(const void *p, const char *function)
     } else if (word != 0 && code < HAK_CODE_LIMIT) {
         const struct hak_class *class = &hak__classes[code / HAK_RECORD_SIZE];
         size_t offset = (size_t)((const char *)p - hak__span_start(hak__span_at(hak__slab_of(p))));
-        uint32_t index = hak__index_of(class, offset);
-        if ((size_t)index * class->size == offset && index < class->blocks)
+        if (hak__place_is_block(hak__place_of(class->reciprocal, offset), class->reciprocal, class->blocks))
             return class->size;
     }
     hak__misuse_invalid(function, p, why(p, word));

@@ -26,7 +26,7 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
         hak__heap_give(heap, &block, 1, function);
         return;
     }
-    class->drained_lately = true;
+    class->returned_lately = true;
     if (!hak__cache_grow(heap, class_index))
         hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
     bool pushed = hak__cache_push(hak__cache_real(heap, class_index), block);

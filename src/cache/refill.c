@@ -23,7 +23,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         return block;
     }
     /* Only a class whose frees overflow as well is too small; one that only allocates would learn nothing by growing. */
-    if (class->drained_lately)
+    if (class->returned_lately)
         hak__cache_grow(heap, class_index);
     uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class->capacity));
     if (count == 0)

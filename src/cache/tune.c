@@ -142,7 +142,7 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
         reclaim(heap, budget - extra);
     if (heap->cache_bytes + extra > budget || !resize(heap, index, capacity))
         return false;
-    class->drained_lately = false;
+    class->returned_lately = false;
     return true;
 }
 

@@ -198,6 +198,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     if (count == 0)
         return;
     hak_count(&heap->classes[span->class].collected, count);
+    heap->classes[span->class].returned_lately = true;
     after_give(heap, span);
 }
 

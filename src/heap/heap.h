@@ -32,7 +32,7 @@ struct hak_heap_class {
     uint16_t capacity;          /* 0: nothing is cached */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
-    uint8_t drained_lately;     /* since the capacity last grew */
+    uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
 };
@@ -67,7 +67,7 @@ struct hak_heap {
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
-    hak_counter remote_frees, remote_published, remote_direct, forwarded;
+    hak_counter remote_frees, remote_published, forwarded;
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
 };

@@ -3,7 +3,7 @@
  *
  * Invariants, checked by the unit test for every request up to HAK_LARGE_MAX:
  *   1. hak__class_of(n) is the smallest class with size >= n
- *   2. hak__index_of(class, offset) == offset / size for every multiple of 16 inside a span */
+ *   2. hak__place_is_block is true just for the offsets i * size, 0 <= i < blocks, and gives that i */
 #ifndef HAK_SIZE_SIZE_H
 #define HAK_SIZE_SIZE_H
 
@@ -15,7 +15,7 @@
 #undef X
 
 struct hak_class {
-    uint64_t reciprocal;   /* ceil(2^32 / (size / 16)) */
+    uint64_t reciprocal;   /* ceil(2^64 / size) */
     uint32_t size;         /* bytes of a block */
     uint16_t blocks;       /* blocks in a span */
     uint8_t slabs;         /* slabs in a span */
@@ -50,10 +50,25 @@ hak_inline uint32_t hak__class_of(size_t n)
     return hak__class_above_tiny(n);
 }
 
-/* The index of the block that holds an offset inside a span; the caller checks index * size == offset. */
-hak_inline uint32_t hak__index_of(const struct hak_class *class, size_t offset)
+/* Where an offset from a span's start lies, by one multiplication with the class's reciprocal. The product is a
+ * fixed-point number: above the point stands offset / size, below it a fraction that is less than the reciprocal just
+ * for whole multiples of the size. Both hold for every offset inside a span (the generator has checked them); for any
+ * other offset, however wild, the index is beyond every span's last block. */
+struct hak_place {
+    uint64_t index;
+    uint64_t fraction;
+};
+
+hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
 {
-    return (uint32_t)((offset / HAK_ALIGN * class->reciprocal) >> 32);
+    unsigned __int128 product = (unsigned __int128)offset * reciprocal;
+    return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
+}
+
+/* Whether the place is the start of one of the first `blocks` blocks. */
+hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal, uint64_t blocks)
+{
+    return place.index < blocks && place.fraction < reciprocal;
 }
 
 /* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */

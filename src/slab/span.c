@@ -50,24 +50,42 @@ void *hak__span_destroy(struct hak_span *span)
 
 /* --- taking ----------------------------------------------------------------------------------------------------- */
 
+/* The `count` lowest blocks of one word of bits, stored downwards below `out`; the bits that remain. Freed memory comes
+ * in runs, and within a run the next address is one addition away. */
+static uint64_t take_word(uint64_t bits, char *base, size_t size, void **out, uint32_t count)
+{
+    void **end = out - count;
+    while (out > end) {
+        unsigned first = hak_ctz64(bits), run = hak_ctz64(~(bits >> first) | 1ull << 63);
+        char *block = base + first * size;
+        uint64_t left = (uint64_t)(out - end);
+        run = run == 63 && ~bits == 0 ? 64 : run;
+        run = run < left ? run : (unsigned)left;
+        for (void **stop = out - run; out > stop; block += size)
+            *--out = block;
+        bits &= ~(hak_ones64(run) << first);
+    }
+    return bits;
+}
+
 /* Freed blocks, lowest addresses first. */
 static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
 {
     char *start = hak__span_start(span);
     size_t size = hak__classes[span->class].size;
+    uint64_t summary = span->summary;
     uint32_t taken = 0;
-    while (span->summary != 0 && taken < want) {
-        unsigned w = hak_ctz64(span->summary);
+    while (summary != 0 && taken < want) {
+        unsigned w = hak_ctz64(summary);
         uint64_t bits = span->free[w];
-        char *base = start + w * 64 * size;
-        do {
-            out[want - ++taken] = base + hak_ctz64(bits) * size;
-            bits &= bits - 1;
-        } while (bits != 0 && taken < want);
+        uint32_t count = (uint32_t)hak_min(hak_popcount64(bits), want - taken);
+        bits = take_word(bits, start + w * 64 * size, size, out + (want - taken), count);
         span->free[w] = bits;
+        taken += count;
         if (bits == 0)
-            span->summary &= span->summary - 1;
+            summary &= summary - 1;
     }
+    span->summary = summary;
     span->free_count = (uint16_t)(span->free_count - taken);
     return taken;
 }
@@ -106,10 +124,9 @@ void *hak__span_take_fresh(struct hak_span *span)
 enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index)
 {
     const struct hak_class *class = &hak__classes[span->class];
-    size_t offset = (size_t)((const char *)p - hak__span_start(span));
-    uint32_t i = hak__index_of(class, offset);
-    *index = i;
-    return (size_t)i * class->size == offset && i < span->blocks ? HAK_SPAN_OK : HAK_SPAN_NOT_A_BLOCK;
+    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
+    *index = (uint32_t)place.index;
+    return hak__place_is_block(place, class->reciprocal, span->blocks) ? HAK_SPAN_OK : HAK_SPAN_NOT_A_BLOCK;
 }
 
 static void give_bits(struct hak_span *span, uint32_t w, uint64_t bits)
@@ -118,42 +135,43 @@ static void give_bits(struct hak_span *span, uint32_t w, uint64_t bits)
     span->summary |= 1ull << w;
 }
 
+/* Why the blocks given ended before the last one: at one of another span, or at one that is at fault. */
+static hak_noinline enum hak_span_fault fault_of(const struct hak_span *span, const void *p)
+{
+    size_t offset = (size_t)((const char *)p - hak__span_start(span));
+    uint64_t reciprocal = hak__classes[span->class].reciprocal;
+    if (offset >= (size_t)span->slabs << HAK_SLAB_SHIFT)
+        return HAK_SPAN_OK;
+    bool block = hak__place_is_block(hak__place_of(reciprocal, offset), reciprocal, span->frontier);
+    return block ? HAK_SPAN_DOUBLE_FREE : HAK_SPAN_NOT_A_BLOCK;
+}
+
+/* The bits of one word are gathered in a register while consecutive blocks share it, as they mostly do. */
 enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blocks, uint32_t count, uint32_t *given)
 {
-    const struct hak_class class = hak__classes[span->class];
     const char *start = hak__span_start(span);
-    size_t length = (size_t)span->slabs << HAK_SLAB_SHIFT;
-    enum hak_span_fault fault = HAK_SPAN_OK;
-    uint32_t word = 0, n = 0;
-    uint64_t bits = 0, before = span->free[0];
-    for (; n < count; n++) {
-        size_t offset = (size_t)((const char *)blocks[n] - start);
-        if (offset >= length)
+    const uint64_t reciprocal = hak__classes[span->class].reciprocal, frontier = span->frontier;
+    void *const *at = blocks, *const *end = blocks + count;
+    uint64_t w = 0, bits = span->free[0];
+    for (; at < end; at++) {
+        struct hak_place place = hak__place_of(reciprocal, (size_t)((const char *)*at - start));
+        if (hak_unlikely(!hak__place_is_block(place, reciprocal, frontier)))
             break;
-        uint32_t i = hak__index_of(&class, offset);
-        if (hak_unlikely((size_t)i * class.size != offset || i >= span->frontier)) {
-            fault = HAK_SPAN_NOT_A_BLOCK;
+        if (hak_unlikely(place.index / 64 != w)) {
+            span->free[w] = bits;
+            span->summary |= (uint64_t)(bits != 0) << w;
+            w = place.index / 64;
+            bits = span->free[w];
+        }
+        if (hak_unlikely(bits >> place.index % 64 & 1))
             break;
-        }
-        if (i / 64 != word) {
-            if (bits != 0)
-                give_bits(span, word, bits);
-            word = i / 64;
-            bits = 0;
-            before = span->free[word];
-        }
-        uint64_t bit = 1ull << i % 64;
-        if (hak_unlikely((before | bits) & bit)) {
-            fault = HAK_SPAN_DOUBLE_FREE;
-            break;
-        }
-        bits |= bit;
+        bits |= 1ull << place.index % 64;
     }
-    if (bits != 0)
-        give_bits(span, word, bits);
-    span->free_count = (uint16_t)(span->free_count + n);
-    *given = n;
-    return fault;
+    span->free[w] = bits;
+    span->summary |= (uint64_t)(bits != 0) << w;
+    *given = (uint32_t)(at - blocks);
+    span->free_count = (uint16_t)(span->free_count + *given);
+    return hak_likely(at == end) ? HAK_SPAN_OK : fault_of(span, *at);
 }
 
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits)

@@ -39,7 +39,6 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     add_outbox(out, heap);
     out->remote_frees += hak_counted(&heap->remote_frees);
     out->remote_published += hak_counted(&heap->remote_published);
-    out->remote_direct += hak_counted(&heap->remote_direct);
     out->forwarded += hak_counted(&heap->forwarded);
     out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
     out->heaps++;
@@ -125,8 +124,8 @@ void hak__dump_text(int fd)
     hak__totals(&t);
     hak__print(fd, "hakmem: statistics");
     print_classes(fd, &t, exact);
-    hak__print(fd, "hakmem: remote frees=%u published=%u direct=%u forwarded=%u heaps=%u parked=%u lock_waits=%u",
-               t.remote_frees, t.remote_published, t.remote_direct, t.forwarded, t.heaps, t.parked,
+    hak__print(fd, "hakmem: remote frees=%u published=%u forwarded=%u heaps=%u parked=%u lock_waits=%u",
+               t.remote_frees, t.remote_published, t.forwarded, t.heaps, t.parked,
                hak__lock_waits());
     hak__print(fd, "hakmem: system calls mmap=%u munmap=%u madvise=%u mremap=%u probe=%u failed=%u",
                hak_load(&hak__os_calls[HAK_OS_MAP], HAK_RELAXED), hak_load(&hak__os_calls[HAK_OS_UNMAP], HAK_RELAXED),
