@@ -1,0 +1,266 @@
+/* diag/options.h: every row's default and bounds, every kind's spelling, overflow, precedence of the sources, what a
+ * bad value or an unknown key says, and the codes of set and get. Each case runs in a process of its own, because the
+ * values are the process's. */
+#include "diag/options.h"
+
+#include "support/check.h"
+
+static uint64_t value_of(const char *name)
+{
+    uint64_t value = 0;
+    expect_eq(hak__option_get(name, &value), 0);
+    return value;
+}
+
+/* --- by name ----------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(defaults_lie_in_their_bounds)
+{
+    (void)argument;
+    for (int i = 0; i < HAK_OPTIONS; i++) {
+        const struct hak_option_row *row = &hak__option_rows[i];
+        expect_op(row->value, >=, row->least);
+        expect_op(row->value, <=, row->most);
+        expect_eq(value_of(row->name), row->value);
+        expect_eq(hak__option((enum hak_option)i), row->value);
+        expect_eq(hak__option_origin((enum hak_option)i), HAK_FROM_DEFAULT);
+        expect(row->help[0] != 0);
+    }
+}
+
+static int set_number(const char *name, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return hak__option_set(name, text);
+}
+
+FRESH_TEST(bounds)
+{
+    (void)argument;
+    for (int i = 0; i < HAK_OPTIONS; i++) {
+        const struct hak_option_row *row = &hak__option_rows[i];
+        int ok = row->when == HAK_AT_START ? EPERM : 0;
+        expect_eq(set_number(row->name, row->least), ok);
+        expect_eq(value_of(row->name), ok == 0 ? row->least : row->value);
+        expect_eq(set_number(row->name, row->most), ok);
+        expect_eq(value_of(row->name), ok == 0 ? row->most : row->value);
+        expect_eq(set_number(row->name, row->most + 1), EINVAL);
+        expect(row->least == 0 || set_number(row->name, row->least - 1) == EINVAL);
+        expect_eq(value_of(row->name), ok == 0 ? row->most : row->value);
+        expect_eq(hak__option_origin((enum hak_option)i), ok == 0 ? HAK_FROM_API : HAK_FROM_DEFAULT);
+    }
+}
+
+static void expect_taken(const char *name, const char *text, uint64_t value)
+{
+    expect_eq(hak__option_set(name, text), 0);
+    expect_eq(value_of(name), value);
+}
+
+FRESH_TEST(units)
+{
+    (void)argument;
+    expect_taken("dirty_limit", "5", 5);
+    expect_taken("dirty_limit", "5k", 5 << 10);
+    expect_taken("dirty_limit", "5K", 5 << 10);
+    expect_taken("dirty_limit", "5m", 5 << 20);
+    expect_taken("dirty_limit", "5MiB", 5 << 20);
+    expect_taken("dirty_limit", "5G", 5ull << 30);
+    expect_taken("dirty_limit", "7kib", 7 << 10);
+    expect_taken("purge_delay", "250", 250);
+    expect_taken("purge_delay", "250ms", 250);
+    expect_taken("purge_delay", "3s", 3000);
+    expect_taken("refill_count", "007", 7);
+    expect_taken("HAKMEM_REFILL_COUNT", "9", 9);
+    expect_eq(value_of("refill_count"), 9);
+    expect_eq(value_of("HAKMEM_REFILL_COUNT"), 9);
+    expect_eq(value_of("Refill_Count"), 9);
+}
+
+/* Nothing that is not wholly a value of the kind is taken for one. */
+FRESH_TEST(bad_values)
+{
+    static const struct {
+        const char *name, *text;
+    } bad[] = {
+        { "refill_count", "" },         { "refill_count", " 5" },      { "refill_count", "5 " },
+        { "refill_count", "-1" },       { "refill_count", "+5" },      { "refill_count", "5k" },
+        { "refill_count", "on" },       { "refill_count", "0x10" },    { "refill_count", "257" },
+        { "dirty_limit", "k" },         { "dirty_limit", "5kk" },      { "dirty_limit", "5s" },
+        { "dirty_limit", "5.5k" },      { "purge_delay", "5k" },       { "purge_delay", "s" },
+        { "purge_delay", "3601s" },     { "tiny_unified_cache", "2" }, { "tiny_unified_cache", "exact" },
+        { "stats", "always" },          { "stats", "3" },
+        { "dirty_limit", "18446744073709551616" },                     /* 2^64 */
+        { "dirty_limit", "99999999999999999999999999" },
+        { "dirty_limit", "18014398509481984k" },                       /* 2^54 * 2^10 */
+        { "purge_delay", "18446744073709552s" },                       /* times 1000 wraps to a small number */
+    };
+    (void)argument;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        uint64_t before = value_of(bad[i].name);
+        expect_eq(hak__option_set(bad[i].name, bad[i].text), EINVAL);
+        expect_eq(value_of(bad[i].name), before);
+    }
+}
+
+FRESH_TEST(words)
+{
+    (void)argument;
+    setenv("HAKMEM_TINY_UNIFIED_CACHE", "Off", 1);
+    setenv("HAKMEM_STATS", "EXACT", 1);
+    expect(hak__options_read());
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_cache), 0);
+    expect_eq(hak__option(HAK_OPTION_stats), HAK_STATS_EXACT);
+}
+
+FRESH_TEST(codes)
+{
+    uint64_t value = 42;
+    (void)argument;
+    expect_eq(hak__option_set("no_such_option", "1"), ENOENT);
+    expect_eq(hak__option_set("", "1"), ENOENT);
+    expect_eq(hak__option_set("HAKMEM_", "1"), ENOENT);
+    expect_eq(hak__option_set("refill_coun", "1"), ENOENT);
+    expect_eq(hak__option_set("refill_countt", "1"), ENOENT);
+    expect_eq(hak__option_set("stats", "1"), EPERM);
+    expect_eq(hak__option_set("stats", "nonsense"), EINVAL);
+    expect_eq(hak__option_get("no_such_option", &value), ENOENT);
+    expect_eq(value, 42);
+}
+
+/* --- the environment ----------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(precedence)
+{
+    (void)argument;
+    setenv("HAKMEM_REFILL_COUNT", "11", 1);
+    setenv("HAKMEM_CONF", "refill_count:12,purge_delay:2s,tiny_unified_c3:100", 1);
+    expect_eq(hak__option_set("tiny_unified_c3", "200"), 0);
+    expect(hak__options_read());
+    expect_eq(hak__option(HAK_OPTION_refill_count), 11);
+    expect_eq(hak__option_origin(HAK_OPTION_refill_count), HAK_FROM_VARIABLE);
+    expect_eq(hak__option(HAK_OPTION_purge_delay), 2000);
+    expect_eq(hak__option_origin(HAK_OPTION_purge_delay), HAK_FROM_CONF);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c3), 200);
+    expect_eq(hak__option_origin(HAK_OPTION_tiny_unified_c3), HAK_FROM_API);
+}
+
+/* The same with the variables in the other order: the source decides, not the place in the environment. */
+FRESH_TEST(precedence_in_any_order)
+{
+    (void)argument;
+    setenv("HAKMEM_CONF", "refill_count:12", 1);
+    setenv("HAKMEM_REFILL_COUNT", "11", 1);
+    expect(hak__options_read());
+    expect_eq(hak__option(HAK_OPTION_refill_count), 11);
+}
+
+FRESH_TEST(others_variables_are_left_alone)
+{
+    (void)argument;
+    setenv("HAKMEMX", "1", 1);
+    setenv("hakmem_refill_count", "5", 1);
+    setenv("REFILL_COUNT", "5", 1);
+    expect(hak__options_read());
+    expect_eq(hak__option(HAK_OPTION_refill_count), 32);
+}
+
+FRESH_TEST(no_environment_yet)
+{
+    (void)argument;
+    environ = NULL;
+    expect(!hak__options_read());
+}
+
+static void read_with(void *argument)
+{
+    const char *const *pair = argument;
+    setenv(pair[0], pair[1], 1);
+    hak__options_read();
+    expect_eq(hak__option(HAK_OPTION_refill_count), 32);
+}
+
+static void expect_warning(const char *name, const char *value, const char *text)
+{
+    const char *pair[] = { name, value };
+    expect_said(read_with, pair, text);
+}
+
+static void warnings(void **state)
+{
+    (void)state;
+    expect_warning("HAKMEM_REFILL_COUNT", "0",
+                   "hakmem: option refill_count: '0' is not a number from 1 to 256; 32 is kept\n");
+    expect_warning("HAKMEM_REFILL_COUNT", "many",
+                   "hakmem: option refill_count: 'many' is not a number from 1 to 256; 32 is kept\n");
+    expect_warning("HAKMEM_THREAD_BUDGET", "2T",
+                   "hakmem: option thread_budget: '2T' is not a size in bytes (or with K, M, G) from 0 to 1073741824; "
+                   "1048576 is kept\n");
+    expect_warning("HAKMEM_PURGE_DELAY", "1h",
+                   "hakmem: option purge_delay: '1h' is not a time in ms (or with s) from 0 to 3600000; 1000 is kept\n");
+    expect_warning("HAKMEM_TINY_UNIFIED_CACHE", "",
+                   "hakmem: option tiny_unified_cache: '' is not 0 or 1, from 0 to 1; 1 is kept\n");
+    expect_warning("HAKMEM_STATS", "full", "hakmem: option stats: 'full' is not 0, 1 or exact, from 0 to 2; 0 is kept\n");
+    expect_warning("HAKMEM_REFIL_COUNT", "5",
+                   "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
+}
+
+static void conf_warnings(void **state)
+{
+    (void)state;
+    expect_warning("HAKMEM_CONF", "refill_count:x,purge_dely:5,stats",
+                   "hakmem: option refill_count: 'x' is not a number from 1 to 256; 32 is kept\n"
+                   "hakmem: option purge_dely is not known; the nearest one is purge_delay\n"
+                   "hakmem: option stats: '' is not 0, 1 or exact, from 0 to 2; 0 is kept\n");
+    expect_warning("HAKMEM_CONF", "refill_count:1:2",   /* the first colon ends the key */
+                   "hakmem: option refill_count: '1:2' is not a number from 1 to 256; 32 is kept\n");
+    expect_warning("HAKMEM_CONF", ",,", "");
+    expect_warning("HAKMEM_CONF", "", "");
+    expect_warning("HAKMEM_REFILL_COUNT", "\x1b[2J\n",   /* the terminal of whoever reads this is not ours to steer */
+                   "hakmem: option refill_count: '?[2J?' is not a number from 1 to 256; 32 is kept\n");
+}
+
+/* Every option with one letter lost or changed, in both spellings, is recognised as the nearest; bands differ in one
+ * letter among themselves, so any of them will do. */
+static void expect_nearest(const char *key, const char *name)
+{
+    char said[SAID_SIZE], wanted[64];
+    const char *pair[] = { key, "1" };
+    snprintf(wanted, sizeof wanted, "the nearest one is %.*s", (int)strcspn(name, "01234567"), name);
+    expect_eq(run_child(read_with, pair, said), 0);
+    if (strstr(said, wanted) == NULL)
+        fprintf(stderr, "%s\n%s", wanted, said);
+    expect(strstr(said, wanted) != NULL);
+}
+
+static void nearest_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HAK_OPTIONS; i++) {
+        const char *name = hak__option_rows[i].name;
+        char key[64] = "HAKMEM_";
+        size_t length = strlen(key);
+        for (; *name != 0; name++)
+            key[length++] = *name >= 'a' ? (char)(*name - 'a' + 'A') : *name;
+        name = hak__option_rows[i].name;
+        key[length - 1] = '_';
+        expect_nearest(key, name);
+        key[length - 1] = 0;
+        expect_nearest(key, name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_lie_in_their_bounds), cmocka_unit_test(bounds),
+        cmocka_unit_test(units),                        cmocka_unit_test(bad_values),
+        cmocka_unit_test(words),                        cmocka_unit_test(codes),
+        cmocka_unit_test(precedence),                   cmocka_unit_test(precedence_in_any_order),
+        cmocka_unit_test(others_variables_are_left_alone),
+        cmocka_unit_test(no_environment_yet),           cmocka_unit_test(warnings),
+        cmocka_unit_test(conf_warnings),                cmocka_unit_test(nearest_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
