@@ -138,7 +138,8 @@ static hak_noinline void free_rest(struct hak_heap *heap, void *p, uint32_t word
     errno = saved;
 }
 
-/* The frequent case is a block of another heap that joins its neighbours in the outbox; all others are calls. */
+/* The frequent cases are a block of another heap that this thread can use itself, and one that joins its neighbours in
+ * the outbox; all others are calls. */
 void hak__free_slow(void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
@@ -146,7 +147,9 @@ void hak__free_slow(void *p, const char *function)
     bool remote = id != heap->id && id - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
     if (hak_unlikely(!remote || (heap->mode & HAK_MODE_SENTINEL) != 0))
         free_rest(heap, p, word, function);
-    else if (hak_unlikely(!hak__outbox_add(heap, p, word)))
+    else if (hak__cache_absorb(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p))
+        return;
+    else if (hak_unlikely(!hak__outbox_add(heap, p)))
         free_remote(heap, p, word, function);
 }
 

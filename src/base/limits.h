@@ -53,10 +53,9 @@
 #define HAK_HEAP_STRIDE ((size_t)128 << 10)
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
-#define HAK_OUTBOX_ENTRIES 32u
-#define HAK_OUTBOX_BYTES ((size_t)64 << 10)
-#define HAK_OUTBOX_BLOCK_MAX ((size_t)8 << 10) /* larger blocks are published at once */
-#define HAK_KEEP_SHARE 16u                 /* a class keeps 1/16 of its heap's bytes in empty spans, at least one span */
+#define HAK_OUTBOX_BUCKETS 16u
+#define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
+#define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */
 
 _Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab is 32 slabs");
 _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");

@@ -66,39 +66,51 @@ void hak__cache_flush(struct hak_heap *heap);
 /* Blocks in the record, as far as another thread can tell. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
-/* --- the outbox (outbox.c): frees of other heaps' blocks, gathered as bits of their remote words ------------------ */
+/* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
-hak_inline uint64_t hak__outbox_key(size_t slab, uint64_t index) { return (slab << 6 | index / 64) + 1; }
-hak_inline struct hak_outbox_entry *hak__outbox_entry(struct hak_heap *heap, uint64_t key)
+/* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
+ * another heap for its own next request; false otherwise. Only sizes of which no two blocks share a cache line, or
+ * just their edges do: a block that stays a neighbour of another thread's must not be handed out here
+ * (docs/decisions/0003). */
+hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t class_index, void *p)
 {
-    return &heap->outbox[key * 0x9e3779b97f4a7c15ull >> 59];
-}
-_Static_assert(HAK_OUTBOX_ENTRIES == 32, "the hash gives five bits");
-
-/* A block of another heap, whose owner word is `word`. True when it joined others of its word of bits that wait
- * already, which is one store; otherwise nothing has happened and hak__outbox_add_slow is to be called. */
-hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p, uint32_t word)
-{
-    const struct hak_class *class = &hak__classes[hak__owner_code(word) / HAK_RECORD_SIZE];
-    struct hak_span *span = hak__span_at(hak__slab_of(p));
-    size_t slab = hak__span_slab(span), bytes = heap->outbox_bytes + class->size;
-    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((char *)p - hak__slab_start(slab)));
-    uint64_t key = hak__outbox_key(slab, place.index), bit = 1ull << place.index % 64;
-    struct hak_outbox_entry *entry = hak__outbox_entry(heap, key);
-    bool joins = entry->key == key && (entry->bits & bit) == 0 && bytes < HAK_OUTBOX_BYTES;
-    if (hak_unlikely(!joins || !hak__place_is_block(place, class->reciprocal, class->blocks)))
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_record *record = &heap->records[class_index];
+    void **top = record->top;
+    if (top >= class->absorb)
         return false;
-    hak_owner_store(&entry->bits, entry->bits | bit);
-    heap->outbox_bytes = bytes;
+    *top = p;
+    hak_owner_store(&record->top, top + 1);
+    class->foreign = true;
     return true;
 }
 
-/* The same with everything that can come of it: a new entry, publication, a report of misuse. */
+/* --- the outbox (outbox.c): frees of other heaps' blocks, gathered by slab until a bucket is full ----------------- */
+
+/* A block of another heap joins those of its slab that wait already. False when there are none, or too many: nothing
+ * has happened then, and hak__outbox_add_slow is to be called. */
+hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p)
+{
+    size_t slab = hak__slab_of(p);
+    struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
+    uint32_t count = bucket->count;
+    if (hak_unlikely(bucket->slab != slab + 1 || count == bucket->limit))
+        return false;
+    bucket->blocks[count] = p;
+    hak_owner_store(&bucket->count, (uint16_t)(count + 1));
+    return true;
+}
+
+/* The same with everything that can come of it: a new bucket, publication, a report of misuse. `word` is the slab's
+ * owner word. */
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 /* The same from a thread that has no heap: published at once. */
 void hak__outbox_bypass(void *p, uint32_t word, const char *function);
 void hak__outbox_flush(struct hak_heap *heap, const char *function);
+
+/* A class that is refilled begins to absorb, if its size allows. */
+void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 
 /* Capacities (tune.c). Growth doubles within the ceiling and the thread's budget; false when it may not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);

@@ -5,6 +5,25 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 
+/* Blocks that may be other heaps': those go out as the frees that they are. */
+static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    for (uint32_t n = 0; n < count;) {
+        uint32_t own = 0, word = 0;
+        while (n + own < count && (hak__owner_of(blocks[n + own]) ^ heap->tag) < HAK_CODE_LIMIT)
+            own++;
+        if (own != 0) {
+            hak__heap_give(heap, blocks + n, own, function);
+            n += own;
+            continue;
+        }
+        word = hak__owner_of(blocks[n]);
+        if (!hak__outbox_add(heap, blocks[n]))
+            hak__outbox_add_slow(heap, blocks[n], word, function);
+        n++;
+    }
+}
+
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -13,7 +32,11 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
-    hak__heap_give(heap, class->bottom, count, function);
+    if (class->foreign)
+        give_mixed(heap, class->bottom, count, function);
+    else
+        hak__heap_give(heap, class->bottom, count, function);
+    class->foreign &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
     hak_owner_store(&record->top, class->bottom + (held - count));
 }
@@ -36,9 +59,9 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
 
 void hak__cache_flush(struct hak_heap *heap)
 {
-    hak__outbox_flush(heap, "free");
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         hak__cache_drain(heap, class, (uint32_t)-1, "free");
+    hak__outbox_flush(heap, "free");
 }
 
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)

@@ -1,66 +1,84 @@
-/* The outbox: frees of other heaps' blocks, gathered as bits of their remote words before they are published, so that
- * one atomic operation serves up to 64 blocks. A small direct-mapped table; a collision publishes the older entry.
- * Bounded in bytes; large blocks do not wait. Called by route.c; flushed in slow paths and before a heap is parked. */
+/* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
+ * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
+ * Called by route.c; flushed in slow paths, when enough has gathered, and before a heap is parked. */
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
 
-/* Where the remote bit of the block at p is; checked, because the pointer comes from the program. */
-static bool locate(const void *p, uint32_t word, struct hak_span **span, uint32_t *index)
+/* The index of the block at p in its span; checked, because the pointer comes from the program. */
+static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p,
+                         const char *function)
 {
-    const struct hak_class *class = &hak__classes[hak__owner_code(word) / HAK_RECORD_SIZE];
-    *span = hak__span_at(hak__slab_of(p));
-    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(*span)));
-    *index = (uint32_t)place.index;
-    return hak__place_is_block(place, class->reciprocal, class->blocks);
+    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
+    if (hak_unlikely(!hak__place_is_block(place, class->reciprocal, class->blocks)))
+        hak__misuse_invalid(function, p, "not the start of a block");
+    return (uint32_t)place.index;
+}
+
+static const struct hak_class *class_of(uint32_t word)
+{
+    return &hak__classes[hak__owner_code(word) / HAK_RECORD_SIZE];
+}
+
+/* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
+static void publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
+{
+    const struct hak_class *class = class_of(hak__owner_at(slab));
+    struct hak_span *span = hak__span_at(slab);
+    for (uint32_t n = 0; n < count;) {
+        uint32_t index = index_of(span, class, blocks[n], function), word = index / 64;
+        uint64_t bits = 0, bit = 1ull << index % 64;
+        do {
+            if (hak_unlikely(bits & bit))
+                hak__misuse_double_free(function, blocks[n], class->size);
+            bits |= bit;
+            if (++n == count)
+                break;
+            index = index_of(span, class, blocks[n], function);
+            bit = 1ull << index % 64;
+        } while (index / 64 == word);
+        hak_count(operations, 1);
+        hak__remote_publish(span, word, bits, function);
+    }
+}
+
+static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *bucket, const char *function)
+{
+    uint32_t count = bucket->count;
+    size_t slab = bucket->slab - 1;
+    hak_count(&heap->remote_frees, count);
+    hak_owner_store(&bucket->count, 0);
+    publish(slab, bucket->blocks, count, function, &heap->remote_published);
 }
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 {
-    struct hak_span *span;
-    uint32_t index;
-    if (!locate(p, word, &span, &index))
-        hak__misuse_invalid(function, p, "not the start of a block");
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    uint32_t index = index_of(span, class_of(word), p, function);
     hak__remote_publish(span, index / 64, 1ull << index % 64, function);
-}
-
-static void publish(struct hak_heap *heap, struct hak_outbox_entry *entry, const char *function)
-{
-    uint64_t key = entry->key - 1, bits = entry->bits;
-    entry->key = entry->bits = 0;
-    hak_count(&heap->remote_frees, hak_popcount64(bits));
-    hak_count(&heap->remote_published, 1);
-    hak__remote_publish(&hak__spans[key / 64], key % 64, bits, function);
 }
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    struct hak_span *span;
-    uint32_t index;
-    if (!locate(p, word, &span, &index))
-        hak__misuse_invalid(function, p, "not the start of a block");
-    size_t size = hak__classes[hak__owner_code(word) / HAK_RECORD_SIZE].size;
-    uint64_t bit = 1ull << index % 64, key = hak__outbox_key(hak__span_slab(span), index);
-    struct hak_outbox_entry *entry = hak__outbox_entry(heap, key);
-    if (entry->key != key && entry->key != 0)
-        publish(heap, entry, function);
-    if (entry->bits & bit)
-        hak__misuse_double_free(function, p, size);
-    entry->key = key;
-    entry->bits |= bit;
-    heap->outbox_bytes += size;
-    if (size > HAK_OUTBOX_BLOCK_MAX)
-        publish(heap, entry, function);
-    if (heap->outbox_bytes >= HAK_OUTBOX_BYTES)
-        hak__outbox_flush(heap, function);
+    size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
+    struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
+    if (bucket->count != 0)
+        publish_bucket(heap, bucket, function);
+    bucket->slab = (uint32_t)slab + 1;
+    bucket->limit = (uint16_t)hak_min(fits, HAK_OUTBOX_BLOCKS);
+    heap->outbox_used |= 1u << slab % HAK_OUTBOX_BUCKETS;
+    bucket->blocks[0] = p;
+    hak_owner_store(&bucket->count, 1);
+    if (fits <= 1)
+        publish_bucket(heap, bucket, function);
 }
 
 void hak__outbox_flush(struct hak_heap *heap, const char *function)
 {
-    if (heap->outbox_bytes == 0)
-        return;
-    for (unsigned i = 0; i < HAK_OUTBOX_ENTRIES; i++)
-        if (heap->outbox[i].key != 0)
-            publish(heap, &heap->outbox[i], function);
-    heap->outbox_bytes = 0;
+    for (; heap->outbox_used != 0; heap->outbox_used &= heap->outbox_used - 1) {
+        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(heap->outbox_used)];
+        if (bucket->count != 0)
+            publish_bucket(heap, bucket, function);
+        bucket->slab = 0;
+    }
 }

@@ -87,6 +87,20 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
         heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
 }
 
+/* Sizes of which two blocks never share a cache line, or only the edges of large blocks do. */
+static bool may_absorb(uint32_t class)
+{
+    uint32_t size = hak__classes[class].size;
+    return class <= HAK_CLASS_MID_LAST && (size % 64 == 0 || size >= 256);
+}
+
+void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    if (!class->closed && may_absorb(index))
+        class->absorb = class->bottom + class->capacity / 2;
+}
+
 /* --- growth ------------------------------------------------------------------------------------------------------- */
 
 /* Moves a stack into an area of another capacity that has room for what it holds. */
@@ -108,6 +122,8 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     }
     record->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
+    if (class->absorb != NULL)
+        hak__cache_absorb_begin(heap, index);
     heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
     heap->cache_bytes -= (size_t)old * hak__classes[index].size;
     return true;
@@ -155,7 +171,8 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         valid &= class->bottom[-1] == NULL && record->end == class->bottom + class->capacity;
         valid &= record->top >= class->bottom && record->top <= record->end && class->capacity <= class->ceiling;
         for (void **slot = class->bottom; slot < record->top; slot++)
-            valid &= hak__owner_of(*slot) == hak__owner_word(heap->id, index * HAK_RECORD_SIZE);
+            valid &= hak__owner_code(hak__owner_of(*slot)) == index * HAK_RECORD_SIZE
+                     && (class->foreign || hak__owner_id(hak__owner_of(*slot)) == heap->id);
     }
     return valid;
 }

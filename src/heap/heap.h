@@ -28,20 +28,26 @@ _Static_assert(sizeof(struct hak_record) == HAK_RECORD_SIZE, "codes are record o
 struct hak_heap_class {
     struct hak_record hidden;   /* the real record while the visible one is closed */
     void **bottom;
+    void **absorb;              /* while top is below this, blocks of other heaps are taken in; NULL: never */
     struct hak_span *spans;     /* those with blocks to give */
     uint16_t capacity;          /* 0: nothing is cached */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
+    uint8_t foreign;            /* the record may hold blocks of other heaps */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
 };
 
-/* An entry of the outbox: bits of one remote word, not yet published. */
-struct hak_outbox_entry {
-    uint64_t key;               /* span's slab << 6 | word, plus one; 0: empty */
-    uint64_t bits;
+/* Blocks of one slab of another heap, freed here and not yet published. */
+struct hak_outbox_bucket {
+    uint32_t slab;              /* the slab's number plus one; 0: unused */
+    uint16_t count, limit;
+    void *blocks[HAK_OUTBOX_BLOCKS];
+    uint64_t reserved;          /* makes the bucket four cache lines */
 };
+_Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
+_Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
 enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
@@ -57,8 +63,8 @@ struct hak_heap {
     hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT];
     /* slow paths */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
-    struct hak_outbox_entry outbox[HAK_OUTBOX_ENTRIES];
-    size_t outbox_bytes;
+    hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
+    uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
     size_t cache_bytes;                             /* capacity * size, summed over the classes */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[12];                          /* given back slot areas, by power of two */

@@ -12,13 +12,12 @@
 
 static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
 {
-    for (unsigned i = 0; i < HAK_OUTBOX_ENTRIES; i++) {
-        uint64_t key = hak_peek(&heap->outbox[i].key), bits = hak_peek(&heap->outbox[i].bits);
-        if (key == 0)
-            continue;
-        uint32_t class = hak__owner_code(hak__owner_at((key - 1) / 64)) / HAK_RECORD_SIZE;
+    for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
+        uint32_t slab = hak_peek(&heap->outbox[i].slab);
+        uint16_t count = hak_peek(&heap->outbox[i].count);
+        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_code(hak__owner_at(slab - 1)) / HAK_RECORD_SIZE;
         if (class < HAK_CLASSES)
-            out->classes[class].outbox += hak_popcount64(bits);
+            out->classes[class].outbox += count;
     }
 }
 
