@@ -1,0 +1,124 @@
+/* An operating system that tests steer. Memory is Linux's, so blocks can be written and a mapping that must not be
+ * there is found by the processor; on top of it the test sets the clock and the random numbers, puts foreign mappings
+ * in the way, limits how much may be mapped, refuses single kinds of calls, and counts what is asked for. Every range
+ * is checked to be what the contract in os/os.h allows. One instance, to be used in a fresh process per test. */
+#ifndef HAK_TESTS_SUPPORT_FAKE_OS_H
+#define HAK_TESTS_SUPPORT_FAKE_OS_H
+
+#include "os/os.h"
+#include "support/check.h"
+#include "support/memory.h"
+
+enum { FAKE_FOREIGN = 64 };
+
+struct fake_range {
+    uintptr_t start;
+    size_t size;
+};
+
+static struct {
+    uint64_t now;                    /* ms */
+    size_t limit;                    /* bytes that may be mapped in all */
+    size_t largest_probe;            /* longer ones are refused */
+    bool refuse_purge, refuse_unmap, refuse_move;
+    struct fake_range foreign[FAKE_FOREIGN];
+    size_t foreign_count;
+    uint64_t randoms;                /* random numbers given out; number n is n * random_step */
+    uint64_t random_step;
+    uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
+    size_t mapped;                   /* bytes, by the fake's own account */
+    unsigned maps, unmaps, purges, moves, probes;
+} fake;
+
+static inline void fake_check_range(uintptr_t address, size_t size)
+{
+    size_t page = hak__os_linux.page_size();
+    expect(size != 0 && address % page == 0 && size % page == 0);
+}
+
+static inline bool fake_overlaps(uintptr_t address, size_t size, uintptr_t from, uintptr_t to)
+{
+    return address < to && from < address + size;
+}
+
+static int fake_map(uintptr_t address, size_t size)
+{
+    fake_check_range(address, size);
+    fake.maps++;
+    bool occupied = fake_overlaps(address, size, fake.map_refused_from, fake.map_refused_to);
+    for (size_t i = 0; i < fake.foreign_count; i++)
+        occupied |= fake_overlaps(address, size, fake.foreign[i].start, fake.foreign[i].start + fake.foreign[i].size);
+    if (occupied)
+        return EEXIST;
+    if (size > fake.limit || fake.mapped > fake.limit - size)
+        return ENOMEM;
+    int code = hak__os_linux.map(address, size);
+    fake.mapped += code == 0 ? size : 0;
+    return code;
+}
+
+static int fake_unmap(uintptr_t address, size_t size)
+{
+    fake_check_range(address, size);
+    fake.unmaps++;
+    expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
+    if (fake.refuse_unmap)
+        return ENOMEM;
+    fake.mapped -= size;
+    return hak__os_linux.unmap(address, size);
+}
+
+static int fake_purge(uintptr_t address, size_t size)
+{
+    fake_check_range(address, size);
+    fake.purges++;
+    expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
+    return fake.refuse_purge ? EINVAL : hak__os_linux.purge(address, size);
+}
+
+/* The target is replaced: what was mapped there is gone, so it has to be the caller's own. */
+static int fake_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
+{
+    fake_check_range(from, size);
+    fake_check_range(to, new_size);
+    fake.moves++;
+    expect(is_mapped((void *)from) && is_mapped((void *)(from + size - 1)));
+    expect(is_mapped((void *)to) && is_mapped((void *)(to + new_size - 1)));
+    if (fake.refuse_move)
+        return ENOMEM;
+    int code = hak__os_linux.move(from, size, to, new_size);
+    fake.mapped -= code == 0 ? size : 0;
+    return code;
+}
+
+static uintptr_t fake_probe(size_t size)
+{
+    fake.probes++;
+    return size <= fake.largest_probe ? hak__os_linux.probe(size) : 0;
+}
+
+static uint64_t fake_now(void) { return fake.now; }
+static uint64_t fake_random(void) { return fake.randoms++ * fake.random_step; }
+static size_t fake_page_size(void) { return hak__os_linux.page_size(); }
+
+static const struct hak_os fake_table = {
+    .map = fake_map,       .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
+    .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
+};
+
+/* To be called before anything else of the library. */
+static inline void fake_install(void)
+{
+    fake.limit = fake.largest_probe = SIZE_MAX;
+    fake.now = 1000000;
+    fake.random_step = 0x123456789abcdef1ull;
+    hak__os = &fake_table;
+}
+
+static inline void fake_add_foreign(const void *start, size_t size)
+{
+    expect_op(fake.foreign_count, <, FAKE_FOREIGN);
+    fake.foreign[fake.foreign_count++] = (struct fake_range){ (uintptr_t)start, size };
+}
+
+#endif

@@ -1,0 +1,741 @@
+/* arena/arena.h on a steered system: which run a request gets (the tightest dirty one, else the tightest free one, the
+ * lowest of equals, else the top), whether `fresh` tells the truth, alignment, holes, growth, purging by age and by
+ * amount, unmapping as the last resort, extending, trimming, moving; and random operations against a model. After each
+ * step hak__arena_is_valid holds, what the arena says is mapped is mapped, and nothing else is. */
+#include "arena/arena.h"
+
+#include "base/bits.h"
+#include "diag/options.h"
+#include "support/fake_os.h"
+
+enum { MIB = 1 << 20, PAGE_GAP = 64 << 10 };
+
+static void start(void)
+{
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+}
+
+static size_t figure_mapped(void)
+{
+    struct hak_arena_figures figures;
+    hak__arena_figures(&figures);
+    expect_eq(fake.mapped, figures.mapped + figures.meta);
+    return figures.mapped;
+}
+
+static size_t figure_dirty(void)
+{
+    struct hak_arena_figures figures;
+    hak__arena_figures(&figures);
+    return figures.dirty;
+}
+
+/* The mapped prefix of each SuperSlab is what the system has there, to the page. */
+static void expect_mapped_as_said(void)
+{
+    for (size_t i = 0; i < hak__arena_top(); i++) {
+        size_t mapped = hak__supers[i].mapped;
+        expect(mapped == 0 || is_mapped(hak__super_start(i)));
+        expect(mapped == 0 || is_mapped(hak__super_start(i) + mapped - 1));
+        expect(mapped == HAK_SUPER_SIZE || !is_mapped(hak__super_start(i) + mapped));
+        expect(mapped == HAK_SUPER_SIZE || !is_mapped(hak__super_start(i) + HAK_SUPER_SIZE - 1));
+    }
+}
+
+static void expect_valid(void)
+{
+    figure_mapped();
+    expect(hak__arena_is_valid());
+    expect_mapped_as_said();
+}
+
+static size_t take_aligned(size_t count, size_t align, bool *fresh)
+{
+    size_t first = hak__supers_take(count, align, count << HAK_SUPER_SHIFT, HAK_SUPER_HUGE, fresh);
+    expect(hak__arena_is_valid());
+    return first;
+}
+
+static size_t take(size_t count)
+{
+    bool fresh;
+    return take_aligned(count, 1, &fresh);
+}
+
+static void give(size_t first, size_t count)
+{
+    hak__supers_give(first, count);
+    expect(hak__arena_is_valid());
+}
+
+static void soil(size_t first, size_t count) { memory_fill(hak__super_start(first), count << HAK_SUPER_SHIFT, first); }
+
+/* --- which run --------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(lowest_first)
+{
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 6; i++)
+        expect_eq(take(1), i);
+    give(4, 1);
+    give(1, 1);
+    expect_eq(take(1), 1);
+    expect_eq(take(1), 4);
+    expect_valid();
+}
+
+FRESH_TEST(neighbours_coalesce)
+{
+    (void)argument;
+    start();
+    expect_eq(take(6), 0);
+    give(3, 1);
+    give(1, 1);
+    give(2, 1);
+    expect_eq(take(3), 1);
+    expect_valid();
+}
+
+FRESH_TEST(tightest_run)
+{
+    (void)argument;
+    start();
+    expect_eq(take(10), 0);
+    give(1, 3);
+    give(6, 1);
+    give(8, 1);
+    expect_eq(take(1), 6);
+    expect_eq(take(1), 8);
+    expect_eq(take(1), 1);
+}
+
+FRESH_TEST(runs_across_words_of_bits)
+{
+    (void)argument;
+    start();
+    expect_eq(take(200), 0);
+    give(60, 70);
+    expect_eq(take(70), 60);
+    give(127, 2);
+    expect_eq(take(2), 127);
+    expect_valid();
+}
+
+FRESH_TEST(top_joins_the_free_run_below_it)
+{
+    (void)argument;
+    start();
+    expect_eq(take(4), 0);
+    give(2, 2);
+    expect_eq(take(5), 2);
+    expect_valid();
+}
+
+FRESH_TEST(dirty_before_clean)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(8), 0);
+    soil(0, 8);
+    give(0, 1);
+    expect_eq(hak__arena_purge(fake.now, true), HAK_SUPER_SIZE);
+    give(4, 1);
+    expect_eq(take_aligned(1, 1, &fresh), 4);
+    expect(!fresh);
+    expect_eq(take_aligned(1, 1, &fresh), 0);
+    expect(fresh);
+    expect(is_zero(hak__super_start(0), HAK_SUPER_SIZE));
+}
+
+FRESH_TEST(fresh_is_honest_for_runs)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take_aligned(4, 1, &fresh), 0);
+    expect(fresh && is_zero(hak__super_start(0), 4 * HAK_SUPER_SIZE));
+    soil(3, 1);
+    give(0, 3);
+    hak__arena_purge(fake.now, true);
+    give(3, 1);
+    expect_eq(take_aligned(4, 1, &fresh), 0);   /* three clean ones and a dirty one */
+    expect(!fresh);
+}
+
+FRESH_TEST(alignment)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(1), 0);
+    expect_eq(take_aligned(2, 4, &fresh), 4);
+    expect_eq(take_aligned(1, 16, &fresh), 16);
+    expect_eq(take(1), 1);
+    give(0, 2);
+    expect_eq(take_aligned(1, 8, &fresh), 0);
+    expect_valid();
+}
+
+/* --- mapping ------------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(only_the_bytes_asked_for_are_mapped)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    size_t bytes = 2 * HAK_SUPER_SIZE + PAGE_GAP;
+    expect_eq(hak__supers_take(3, 1, bytes, HAK_SUPER_HUGE, &fresh), 0);
+    expect_eq(figure_mapped(), bytes);
+    memset(hak__super_start(0), 1, bytes);
+    expect_valid();
+    expect_eq(hak__supers_take(2, 1, 0, HAK_SUPER_HUGE, &fresh), 3);
+    expect_eq(figure_mapped(), bytes);
+    expect_valid();
+}
+
+FRESH_TEST(growth_takes_few_calls_and_little_ahead)
+{
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 400; i++)
+        expect_eq(take(1), i);
+    expect_op(fake.maps, <, 130);
+    expect_op(figure_mapped(), <=, 400 * HAK_SUPER_SIZE * 9 / 8 + HAK_GROW_MAX);
+    expect_valid();
+}
+
+FRESH_TEST(memory_ahead_is_fresh)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 40; i++) {
+        expect_eq(take_aligned(1, 1, &fresh), i);
+        expect(fresh);
+        expect_eq(*hak__super_start(i), 0);
+        *hak__super_start(i) = 1;
+    }
+}
+
+FRESH_TEST(holes_are_stepped_over)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    start();
+    expect_eq(take(1), 0);
+    fake_add_foreign(hak__super_start(2) + PAGE_GAP, PAGE_GAP);
+    fake_add_foreign(hak__super_start(5) + HAK_SUPER_SIZE - 4096, 4096);
+    expect_eq(take(3), 6);
+    expect_eq(take(2), 3);
+    expect_eq(take(1), 1);
+    expect_eq(take(1), 9);
+    hak__arena_figures(&figures);
+    expect_eq(figures.holes, 2);
+    expect_eq(figures.taken, 8);
+    expect_eq(atomic_load(&hak__supers[2].kind), HAK_SUPER_HOLE);
+    give(6, 3);
+    give(3, 2);
+    expect_eq(take(4), 10);   /* 3, 4 and 6, 7, 8 are not adjacent */
+    expect_valid();
+}
+
+/* A hole in the prefix that a block does not need is none. */
+FRESH_TEST(foreign_memory_behind_the_bytes_is_no_hole)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(1), 0);
+    fake_add_foreign(hak__super_start(1) + MIB, MIB);
+    expect_eq(hak__supers_take(1, 1, MIB, HAK_SUPER_HUGE, &fresh), 1);
+    expect_eq(hak__supers_extend(1, 1, 1, 2 * MIB), false);
+    expect_valid();
+}
+
+/* --- giving memory back ---------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(purged_by_age)
+{
+    (void)argument;
+    start();
+    expect_eq(take(6), 0);
+    soil(0, 6);
+    give(1, 1);
+    fake.now += 600;
+    give(3, 1);
+    expect_eq(hak__arena_purge(fake.now, false), 0);
+    fake.now += 399;
+    expect_eq(hak__arena_purge(fake.now, false), 0);
+    fake.now += 1;
+    expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);
+    expect_eq(figure_dirty(), HAK_SUPER_SIZE);
+    expect(is_zero(hak__super_start(1), HAK_SUPER_SIZE));
+    expect_eq(hak__option_set("purge_delay", "100"), 0);
+    expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);
+    expect_eq(figure_dirty(), 0);
+    expect_valid();
+}
+
+/* Nobody has to call purge: any give or take that follows does it. */
+FRESH_TEST(purged_by_what_follows)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(6), 0);
+    give(1, 1);
+    fake.now += 2000;
+    give(5, 1);
+    expect_eq(figure_dirty(), HAK_SUPER_SIZE);
+    fake.now += 2000;
+    expect_eq(take_aligned(1, 1, &fresh), 1);
+    expect(fresh);
+    expect_eq(figure_dirty(), 0);
+    expect_valid();
+}
+
+FRESH_TEST(dirty_limit_holds)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "8M"), 0);
+    expect_eq(take(64), 0);
+    for (size_t i = 0; i < 64; i++) {
+        give(i, 1);
+        expect_op(figure_dirty(), <=, 8 * MIB + (figure_mapped() - figure_dirty()) / 8);
+    }
+    expect_op(figure_dirty(), >, 0);
+    expect_valid();
+}
+
+/* Purging begins at the top, where requests look last. */
+FRESH_TEST(the_lowest_stay_resident)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "0"), 0);
+    expect_eq(take(32), 0);
+    for (size_t i = 0; i < 4; i++)
+        give(2 * i, 1);
+    expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
+    expect_eq(hak__supers[6].dirty, 0);
+    expect_valid();
+}
+
+FRESH_TEST(locked_pages_are_unmapped)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(4), 0);
+    soil(0, 4);
+    give(1, 2);
+    fake.refuse_purge = true;
+    expect_eq(hak__arena_purge(fake.now, true), 2 * HAK_SUPER_SIZE);
+    expect_eq(figure_mapped(), 2 * HAK_SUPER_SIZE);
+    expect_valid();
+    expect_eq(take_aligned(2, 1, &fresh), 1);
+    expect(fresh && is_zero(hak__super_start(1), 2 * HAK_SUPER_SIZE));
+}
+
+FRESH_TEST(what_cannot_be_returned_stays_dirty)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(4), 0);
+    give(1, 2);
+    fake.refuse_purge = fake.refuse_unmap = true;
+    expect_eq(hak__arena_purge(fake.now, true), 0);
+    expect_eq(figure_dirty(), 2 * HAK_SUPER_SIZE);
+    expect_valid();
+    expect_eq(take_aligned(2, 1, &fresh), 1);
+    expect(!fresh);
+}
+
+FRESH_TEST(long_runs_are_unmapped)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "1G"), 0);
+    expect_eq(take(40), 0);
+    give(0, 20);
+    hak__arena_purge(fake.now, true);
+    expect_eq(figure_mapped(), 20 * HAK_SUPER_SIZE);
+    expect_eq(figure_dirty(), 0);
+    expect_valid();
+}
+
+/* Free memory of the wrong shape is unmapped before a request is refused, and a refusal changes nothing. */
+FRESH_TEST(last_resort)
+{
+    (void)argument;
+    start();
+    expect_eq(take(20), 0);
+    for (size_t i = 0; i < 20; i += 2)
+        give(i, 1);
+    fake.limit = fake.mapped + HAK_META_STEP * 4;
+    expect_eq(take(9), 20);
+    expect_valid();
+    expect(take(9) == HAK_NO_SUPER);
+    expect_valid();
+    expect_op(take(1), <, 20);
+    give(20, 9);
+    expect_op(take(8), !=, HAK_NO_SUPER);
+    expect_valid();
+}
+
+/* --- changing a run --------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(extend_into_what_is_free)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    start();
+    expect_eq(take(1), 0);
+    expect_eq(take(3), 1);
+    expect_eq(take(1), 4);
+    give(2, 2);
+    soil(1, 1);
+    expect(!hak__supers_extend(1, 1, 4, 4 * HAK_SUPER_SIZE));   /* 4 is taken */
+    expect_valid();
+    expect(hak__supers_extend(1, 1, 3, 2 * HAK_SUPER_SIZE + PAGE_GAP));
+    expect(memory_holds(hak__super_start(1), HAK_SUPER_SIZE, HAK_SUPER_SIZE, 1));
+    memset(hak__super_start(2), 1, HAK_SUPER_SIZE + PAGE_GAP);
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 5);
+    expect_eq(atomic_load(&hak__supers[3].kind), HAK_SUPER_HUGE_TAIL);
+    expect_eq(take(2), 5);
+    expect_valid();
+}
+
+FRESH_TEST(extend_over_the_top)
+{
+    (void)argument;
+    start();
+    expect_eq(take(2), 0);
+    expect(hak__supers_extend(0, 2, 9, 9 * HAK_SUPER_SIZE));
+    memset(hak__super_start(8), 1, HAK_SUPER_SIZE);
+    expect_eq(take(1), 9);
+    expect_valid();
+    fake.limit = fake.mapped;
+    expect(!hak__supers_extend(9, 1, 40, 40 * HAK_SUPER_SIZE));
+    expect_valid();
+    fake.limit = SIZE_MAX;
+    expect_eq(take(1), 10);
+}
+
+FRESH_TEST(trim)
+{
+    (void)argument;
+    start();
+    expect_eq(take(3), 0);
+    soil(0, 3);
+    hak__supers_trim(0, 3, HAK_SUPER_SIZE + PAGE_GAP);
+    expect_eq(figure_mapped(), HAK_SUPER_SIZE + PAGE_GAP);
+    expect(memory_holds(hak__super_start(0), HAK_SUPER_SIZE, 3 * HAK_SUPER_SIZE, 0));
+    expect_valid();
+    give(0, 3);
+    expect_eq(figure_dirty(), HAK_SUPER_SIZE + PAGE_GAP);
+    expect_eq(take(3), 0);
+    memset(hak__super_start(0), 1, 3 * HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+FRESH_TEST(trim_refused)
+{
+    (void)argument;
+    start();
+    expect_eq(take(3), 0);
+    fake.refuse_unmap = true;
+    hak__supers_trim(0, 3, PAGE_GAP);
+    expect_eq(figure_mapped(), 3 * HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+FRESH_TEST(move_keeps_content)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    size_t bytes = HAK_SUPER_SIZE + PAGE_GAP, more = 3 * HAK_SUPER_SIZE;
+    expect_eq(hak__supers_take(2, 1, bytes, HAK_SUPER_HUGE, &fresh), 0);
+    memory_fill(hak__super_start(0), bytes, 5);
+    expect_eq(take(3), 2);
+    expect(hak__supers_move(0, bytes, 2, more));
+    expect(memory_holds(hak__super_start(2), bytes, bytes, 5));
+    memset(hak__super_start(2) + bytes, 1, more - bytes);
+    give(0, 2);
+    expect_eq(figure_mapped(), more);
+    expect_valid();
+    give(2, 3);
+    hak__arena_purge(fake.now, true);   /* moved pages are unmapped, so that mappings can merge again */
+    expect_eq(figure_mapped(), 0);
+    expect_valid();
+}
+
+/* A run may lie in SuperSlabs that are mapped further than its bytes: they were whole before. After a move, what is
+ * left there must be what the arena says is left. */
+FRESH_TEST(move_out_of_a_run_that_is_mapped_further)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    size_t bytes = HAK_SUPER_SIZE + PAGE_GAP;
+    expect_eq(take(2), 0);
+    give(0, 2);
+    expect_eq(hak__supers_take(2, 1, bytes, HAK_SUPER_HUGE, &fresh), 0);
+    expect_eq(take(3), 2);
+    expect(hak__supers_move(0, bytes, 2, 3 * HAK_SUPER_SIZE));
+    expect_valid();
+    give(0, 2);
+    expect_eq(take(2), 0);
+    memset(hak__super_start(0), 1, 2 * HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+FRESH_TEST(move_refused)
+{
+    (void)argument;
+    start();
+    expect_eq(take(2), 0);
+    expect_eq(take(4), 2);
+    soil(0, 2);
+    fake.refuse_move = true;
+    expect(!hak__supers_move(0, 2 * HAK_SUPER_SIZE, 2, 4 * HAK_SUPER_SIZE));
+    expect(memory_holds(hak__super_start(0), 2 * HAK_SUPER_SIZE, 2 * HAK_SUPER_SIZE, 0));
+    expect_valid();
+}
+
+/* --- metadata ------------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(metadata_pool)
+{
+    char *last = NULL;
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 300; i++) {
+        char *p = hak__meta_alloc(i * 7 + 1);
+        expect((uintptr_t)p % 64 == 0 && p > last);
+        expect(is_zero(p, i * 7 + 1));
+        memset(p, 1, i * 7 + 1);
+        last = p + i * 7;
+    }
+    fake.limit = fake.mapped;
+    while (hak__meta_alloc(1000) != NULL)
+        continue;
+    expect(hak__meta_alloc(1 << 20) == NULL);
+    fake.limit = SIZE_MAX;
+    expect(is_zero(hak__meta_alloc(1 << 20), 1 << 20));
+}
+
+FRESH_TEST(heap_memory)
+{
+    (void)argument;
+    start();
+    char *first = hak__heap_memory(1), *second = hak__heap_memory(2);
+    expect_ptr(first, hak__heap_address(1));
+    expect_ptr(second, first + HAK_HEAP_STRIDE);
+    expect(is_zero(first, 2 * HAK_HEAP_STRIDE));
+    expect_ptr(hak__heap_memory(1), first);
+    expect(hak__heap_memory(HAK_HEAPS_MAX) == NULL);
+    fake.limit = fake.mapped;
+    expect(hak__heap_memory(5000) == NULL);
+}
+
+/* --- random operations ------------------------------------------------------------------------------------------------ */
+
+enum { RUNS = 24, FUZZ_SUPERS = 400 };
+
+struct run {
+    size_t first, count, bytes;
+    uint64_t tag;
+};
+
+static struct {
+    struct rng rng;
+    struct run runs[RUNS];
+    unsigned char taken[FUZZ_SUPERS * 4];
+} model;
+
+static void model_mark(size_t first, size_t count, unsigned char taken)
+{
+    for (size_t i = first; i < first + count; i++) {
+        expect_eq(model.taken[i], !taken);   /* nothing is handed out twice */
+        model.taken[i] = taken;
+    }
+}
+
+static char *run_start(const struct run *run) { return hak__super_start(run->first); }
+
+static void expect_content(const struct run *run) { expect(memory_holds(run_start(run), run->bytes, run->bytes, run->tag)); }
+
+/* Reads one word of each page: enough to catch a run that claims to be fresh and holds an old pattern. */
+static void expect_fresh(const struct run *run)
+{
+    for (size_t at = 0; at < run->bytes; at += MEMORY_STEP)
+        expect_eq(*(uint64_t *)(run_start(run) + at), 0);
+}
+
+static size_t some_bytes(size_t count)
+{
+    size_t last = hak_align_up(1 + rng_below(&model.rng, HAK_SUPER_SIZE), 4096);
+    return ((count - 1) << HAK_SUPER_SHIFT) + last;
+}
+
+static void fuzz_take(struct run *run)
+{
+    bool fresh;
+    size_t count = 1 + rng_below(&model.rng, 5), align = (size_t)1 << rng_below(&model.rng, 3);
+    *run = (struct run){ .count = count, .bytes = some_bytes(count), .tag = rng_next(&model.rng) };
+    run->first = hak__supers_take(count, align, run->bytes, HAK_SUPER_HUGE, &fresh);
+    if (run->first == HAK_NO_SUPER) {
+        *run = (struct run){ 0 };
+        return;
+    }
+    expect_eq(run->first % align, 0);
+    model_mark(run->first, count, 1);
+    if (fresh)
+        expect_fresh(run);
+    memory_fill(run_start(run), run->bytes, run->tag);
+}
+
+static void fuzz_give(struct run *run)
+{
+    expect_content(run);
+    model_mark(run->first, run->count, 0);
+    hak__supers_give(run->first, run->count);
+    *run = (struct run){ 0 };
+}
+
+static void fuzz_extend(struct run *run)
+{
+    size_t count = run->count + rng_below(&model.rng, 3), bytes = some_bytes(count);
+    if (bytes < run->bytes || !hak__supers_extend(run->first, run->count, count, bytes))
+        return;
+    model_mark(run->first + run->count, count - run->count, 1);
+    expect_content(run);
+    run->count = count;
+    run->bytes = bytes;
+    memory_fill(run_start(run), bytes, run->tag);
+}
+
+static void fuzz_shrink(struct run *run)
+{
+    size_t count = 1 + rng_below(&model.rng, run->count), bytes = hak_min(some_bytes(count), run->bytes);
+    expect_content(run);
+    model_mark(run->first + count, run->count - count, 0);
+    if (count < run->count)
+        hak__supers_give(run->first + count, run->count - count);
+    hak__supers_trim(run->first, count, bytes);
+    run->count = count;
+    run->bytes = bytes;
+    memory_fill(run_start(run), bytes, run->tag);
+}
+
+/* As huge/ moves a block that cannot grow where it is. */
+static void fuzz_move(struct run *run)
+{
+    bool fresh;
+    struct run to = { .count = run->count + 1, .tag = run->tag };
+    to.bytes = hak_max(some_bytes(to.count), run->bytes);
+    to.first = hak__supers_take(to.count, 1, to.bytes, HAK_SUPER_HUGE, &fresh);
+    if (to.first == HAK_NO_SUPER)
+        return;
+    model_mark(to.first, to.count, 1);
+    if (!hak__supers_move(run->first, run->bytes, to.first, to.bytes)) {
+        model_mark(to.first, to.count, 0);
+        hak__supers_give(to.first, to.count);
+        return;
+    }
+    model_mark(run->first, run->count, 0);
+    hak__supers_give(run->first, run->count);
+    expect(memory_holds(run_start(&to), run->bytes, run->bytes, run->tag));
+    *run = to;
+    memory_fill(run_start(run), run->bytes, run->tag);
+}
+
+static void fuzz_weather(void)
+{
+    fake.now += rng_below(&model.rng, 400);
+    fake.refuse_purge = rng_below(&model.rng, 8) == 0;
+    fake.refuse_unmap = rng_below(&model.rng, 16) == 0;
+    fake.refuse_move = rng_below(&model.rng, 8) == 0;
+    fake.limit = rng_below(&model.rng, 6) == 0 ? fake.mapped + MIB : SIZE_MAX;
+    if (rng_below(&model.rng, 64) == 0 && fake.foreign_count < FAKE_FOREIGN)
+        fake_add_foreign(hak__super_start(hak__arena_top() + rng_below(&model.rng, 3)) + PAGE_GAP, PAGE_GAP);
+    if (rng_below(&model.rng, 16) == 0)
+        hak__arena_purge(fake.now, rng_below(&model.rng, 4) == 0);
+}
+
+static void fuzz_step(struct run *run)
+{
+    static void (*const changes[])(struct run *) = { fuzz_give, fuzz_give, fuzz_extend, fuzz_shrink, fuzz_move };
+    fuzz_weather();
+    if (run->count == 0)
+        fuzz_take(run);
+    else
+        changes[rng_below(&model.rng, sizeof changes / sizeof *changes)](run);
+}
+
+FRESH_TEST(random_operations)
+{
+    (void)argument;
+    start();
+    hak__option_set("dirty_limit", "16M");
+    for (unsigned step = 0; step < 1500; step++) {
+        fuzz_step(&model.runs[rng_below(&model.rng, RUNS)]);
+        expect(hak__arena_is_valid());
+        figure_mapped();
+        if (step % 4 == 0)
+            expect_mapped_as_said();
+        expect_op(hak__arena_top(), <, FUZZ_SUPERS * 3);
+    }
+    for (unsigned i = 0; i < RUNS; i++)
+        if (model.runs[i].count != 0)
+            fuzz_give(&model.runs[i]);
+    struct hak_arena_figures figures;
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lowest_first),
+        cmocka_unit_test(neighbours_coalesce),
+        cmocka_unit_test(tightest_run),
+        cmocka_unit_test(runs_across_words_of_bits),
+        cmocka_unit_test(top_joins_the_free_run_below_it),
+        cmocka_unit_test(dirty_before_clean),
+        cmocka_unit_test(fresh_is_honest_for_runs),
+        cmocka_unit_test(alignment),
+        cmocka_unit_test(only_the_bytes_asked_for_are_mapped),
+        cmocka_unit_test(growth_takes_few_calls_and_little_ahead),
+        cmocka_unit_test(memory_ahead_is_fresh),
+        cmocka_unit_test(holes_are_stepped_over),
+        cmocka_unit_test(foreign_memory_behind_the_bytes_is_no_hole),
+        cmocka_unit_test(purged_by_age),
+        cmocka_unit_test(purged_by_what_follows),
+        cmocka_unit_test(dirty_limit_holds),
+        cmocka_unit_test(the_lowest_stay_resident),
+        cmocka_unit_test(locked_pages_are_unmapped),
+        cmocka_unit_test(what_cannot_be_returned_stays_dirty),
+        cmocka_unit_test(long_runs_are_unmapped),
+        cmocka_unit_test(last_resort),
+        cmocka_unit_test(extend_into_what_is_free),
+        cmocka_unit_test(extend_over_the_top),
+        cmocka_unit_test(trim),
+        cmocka_unit_test(trim_refused),
+        cmocka_unit_test(move_keeps_content),
+        cmocka_unit_test(move_out_of_a_run_that_is_mapped_further),
+        cmocka_unit_test(move_refused),
+        cmocka_unit_test(metadata_pool),
+        cmocka_unit_test(heap_memory),
+        cmocka_unit_test(random_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* arena/window.h: the first random base that is free is taken; when several are occupied the system is asked where
+ * there is room, for less and less; a failure leaves nothing mapped and the next attempt may succeed. */
+#include "arena/window.h"
+
+#include "arena/arena.h"
+#include "arena/meta.h"
+#include "base/bits.h"
+#include "support/fake_os.h"
+
+static void expect_usable(void)
+{
+    bool fresh;
+    expect(hak__window.base % HAK_SUPER_SIZE == 0);
+    expect_eq(hak__window.base >= HAK_META_SPANS ? hak__arena_init() : -1, 0);
+    expect_eq(hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh), 0);
+    memset(hak__super_start(0), 1, HAK_SUPER_SIZE);
+    expect(hak__arena_is_valid());
+}
+
+FRESH_TEST(first_base_is_random)
+{
+    (void)argument;
+    fake_install();
+    fake.randoms = 12345;
+    expect_eq(hak__window_choose(), 0);
+    expect_eq(fake.randoms, 12346);
+    expect_eq(fake.probes, 0);
+    expect_eq(hak__window_supers(), HAK_WINDOW_SUPERS);
+    expect_op(hak__window.base, >=, HAK_WINDOW_LOW);
+    expect_op(hak__window.base + HAK_WINDOW_SIZE, <=, HAK_WINDOW_HIGH);
+    expect_usable();
+}
+
+/* The bases follow the random numbers, over the whole range. */
+FRESH_TEST(bases_vary)
+{
+    uintptr_t lowest = UINTPTR_MAX, highest = 0;
+    (void)argument;
+    fake_install();
+    for (fake.randoms = 1; fake.randoms < 64;) {
+        expect_eq(hak__window_choose(), 0);
+        lowest = hak_min(lowest, hak__window.base);
+        highest = hak_max(highest, hak__window.base);
+    }
+    expect_op(highest - lowest, >, (HAK_WINDOW_HIGH - HAK_WINDOW_LOW) / 4);
+}
+
+FRESH_TEST(occupied_base_is_passed_over)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__window_choose(), 0);   /* with random number 0 */
+    fake_add_foreign((void *)hak__meta_start(HAK_META_HEAPS), HAK_SUPER_SIZE);
+    size_t before = fake.mapped;
+    fake.randoms = 0;
+    expect_eq(hak__window_choose(), 0);
+    expect_eq(fake.randoms, 2);
+    expect_eq(fake.mapped, 2 * before);   /* what was mapped for the first base was unmapped again */
+    expect_usable();
+}
+
+FRESH_TEST(system_is_asked_when_random_bases_fail)
+{
+    (void)argument;
+    fake_install();
+    fake.map_refused_from = HAK_WINDOW_LOW;
+    fake.map_refused_to = HAK_WINDOW_HIGH;
+    expect_eq(hak__window_choose(), 0);
+    expect_op(fake.randoms, >, 1);
+    expect_op(fake.probes, >=, 1);
+    expect_usable();
+}
+
+FRESH_TEST(small_address_space)
+{
+    (void)argument;
+    fake_install();
+    fake.map_refused_from = HAK_WINDOW_LOW;
+    fake.map_refused_to = HAK_WINDOW_HIGH;
+    size_t supers = (size_t)1 << (30 - HAK_SUPER_SHIFT);
+    fake.largest_probe = ((size_t)1 << 30) + hak__meta_span(supers) + HAK_SUPER_SIZE;
+    expect_eq(hak__window_choose(), 0);
+    expect_eq(hak__window_supers(), supers);
+    expect_usable();
+    bool fresh;
+    expect(hak__supers_take(supers, 1, 0, HAK_SUPER_HUGE, &fresh) == HAK_NO_SUPER);   /* one of them is taken */
+}
+
+FRESH_TEST(failure_leaves_nothing)
+{
+    (void)argument;
+    fake_install();
+    fake.limit = 3 * HAK_META_STEP;   /* not enough for the first pieces of all windows */
+    expect(hak__arena_init() != 0);
+    expect_eq(fake.mapped, 0);
+    expect(hak__window.base == 0);
+    expect(hak__arena_init() != 0);
+    fake.limit = SIZE_MAX;
+    expect_eq(hak__arena_init(), 0);
+    expect_usable();
+}
+
+FRESH_TEST(metadata_windows_lie_apart)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__window_choose(), 0);
+    for (int w = 0; w < HAK_META_WINDOWS; w++) {
+        uintptr_t end = w + 1 < HAK_META_WINDOWS ? hak__meta_start((enum hak_meta_window)(w + 1)) : hak__window.base;
+        uintptr_t start = hak__meta_start((enum hak_meta_window)w);
+        expect_op(start + hak__meta_mapped((enum hak_meta_window)w) + HAK_SUPER_SIZE, <=, end);
+        expect(hak__meta_mapped((enum hak_meta_window)w) != 0);
+        expect(!is_mapped((void *)(end - 1)));
+    }
+}
+
+/* A step of growth that the system refuses is tried again as small as possible. */
+FRESH_TEST(metadata_grows_by_less_when_it_must)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+    expect_eq(hak__meta_ensure(HAK_META_POOL, 100 * HAK_META_STEP), 0);
+    size_t before = hak__meta_mapped(HAK_META_POOL);
+    fake.limit = fake.mapped + HAK_META_STEP;
+    expect_eq(hak__meta_ensure(HAK_META_POOL, before + 1), 0);
+    expect_eq(hak__meta_mapped(HAK_META_POOL), before + HAK_META_STEP);
+    expect_eq(hak__meta_ensure(HAK_META_POOL, before + HAK_META_STEP + 1), ENOMEM);
+    expect_eq(hak__meta_mapped(HAK_META_POOL), before + HAK_META_STEP);
+    expect_eq(hak__meta_ensure(HAK_META_POOL, 5), 0);
+    expect_eq(hak__meta_ensure(HAK_META_WORDS, (size_t)1 << 60), ENOMEM);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_base_is_random),
+        cmocka_unit_test(bases_vary),
+        cmocka_unit_test(occupied_base_is_passed_over),
+        cmocka_unit_test(system_is_asked_when_random_bases_fail),
+        cmocka_unit_test(small_address_space),
+        cmocka_unit_test(failure_leaves_nothing),
+        cmocka_unit_test(metadata_windows_lie_apart),
+        cmocka_unit_test(metadata_grows_by_less_when_it_must),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
