@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Writes the tables of options into docs/options.md and README.md, from src/diag/options.def.
+
+The C preprocessor reads the list, so that defaults given by a macro appear as the library has them. Each table
+stands between two marker comments; the text around them is written by hand.
+
+  gen_options_doc.py            writes the tables
+  gen_options_doc.py --check    fails when a table is not what this program writes
+"""
+import ast
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- options:begin -->\n", "<!-- options:end -->\n"
+
+# One '@row' line per option. The help is last, because it may contain the separator.
+PROGRAM = """\
+#include "diag/options.h"
+#define X(name, kind, value, least, most, when, help) @row #name ; #kind ; value ; least ; most ; #when ; help @end
+#include "diag/options.def"
+"""
+
+KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1", "STATS": "0, 1 or `exact`"}
+TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
+
+
+@dataclasses.dataclass
+class Option:
+    """One row of the list, as a reader wants it."""
+
+    name: str
+    kind: str
+    default: str
+    span: str
+    when: str
+    help: str
+
+    @property
+    def variable(self):
+        return f"HAKMEM_{self.name.upper()}"
+
+
+def compiler():
+    """A C compiler to preprocess with."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and shutil.which(name):
+            return name
+    sys.exit("gen_options_doc.py needs a C compiler: cc, gcc or clang")
+
+
+def preprocessed():
+    """The text of PROGRAM after the C preprocessor."""
+    done = subprocess.run([compiler(), "-E", "-P", "-std=gnu17", "-I", str(ROOT / "src"), "-x", "c", "-"],
+                          input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"the preprocessor refuses src/diag/options.def:\n{done.stderr}")
+    return done.stdout
+
+
+def number(text):
+    """The value of a C constant such as '1ull << 30'."""
+    plain = re.sub(r"(?<=\d)[uUlL]+", "", text)
+    if not re.fullmatch(r"[\d\s()+*<-]+", plain):
+        sys.exit(f"options.def: '{text}' is not a constant that this program understands")
+    return eval(plain, {"__builtins__": {}})  # digits and operators only, see the line above
+
+
+def shown(kind, value):
+    """A value in the unit that a person would use; the parser takes both."""
+    if kind == "STATS":
+        return "exact" if value == 2 else str(value)
+    if kind == "TIME":
+        return f"{value // 1000} s" if value and value % 1000 == 0 else f"{value} ms"
+    if kind == "BYTES":
+        for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+            if value and value % (1 << shift) == 0:
+                return f"{value >> shift} {unit}"
+    return str(value)
+
+
+def options():
+    """Every option of the list, in its order."""
+    found = []
+    for row in re.findall(r"@row(.*?)@end", preprocessed(), re.S):
+        name, kind, value, least, most, when, text = (field.strip() for field in row.split(";", 6))
+        name, kind, when = (ast.literal_eval(word) for word in (name, kind, when))
+        default, low, high = (shown(kind, number(each)) for each in (value, least, most))
+        span = KINDS[kind] if kind in ("FLAG", "STATS") else f"{low} to {high}"
+        # Neighbouring string literals are one in Python as in C; the parentheses let them stand on several lines.
+        found.append(Option(name, kind, default, span, TAKES_EFFECT[when], ast.literal_eval(f"({text})")))
+    if not found:
+        sys.exit("no option was found in src/diag/options.def")
+    return found
+
+
+def table(header, rows):
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def full_table(found):
+    header = ["Name", "Environment variable", "Kind", "Default", "Range", "Takes effect", "What it does"]
+    return table(header, [[f"`{o.name}`", f"`{o.variable}`", o.kind.lower(), o.default, o.span, o.when, o.help]
+                          for o in found])
+
+
+def short_table(found):
+    return table(["Environment variable", "Default", "What it does"],
+                 [[f"`{o.variable}`", o.default, o.help] for o in found])
+
+
+def replaced(path, text):
+    """The file's content with `text` between its markers."""
+    content = path.read_text(encoding="utf-8")
+    if content.count(BEGIN) != 1 or content.count(END) != 1:
+        sys.exit(f"{path.name} must contain the lines {BEGIN.strip()} and {END.strip()} once")
+    before, rest = content.split(BEGIN)
+    return before + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1]
+
+
+def main():
+    """Writes or checks the tables."""
+    found = options()
+    targets = {ROOT / "docs" / "options.md": full_table(found), ROOT / "README.md": short_table(found)}
+    for path, text in targets.items():
+        content = replaced(path, text)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(content, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != content:
+            sys.exit(f"the options in {path.name} are not current: run tools/gen_options_doc.py")
+    if "--check" in sys.argv[1:]:
+        print("the options in docs/options.md and README.md are current")
+
+
+if __name__ == "__main__":
+    main()
