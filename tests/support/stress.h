@@ -83,10 +83,14 @@ void stress_expect_valid(void);
 
 pthread_t stress_thread(void *(*body)(void *), void *argument);
 
-/* Waits for a child that must end by exit(0) within the time; a hang or a signal is a failure of `what`. */
-void stress_await_child(pid_t child, double seconds, const char *what);
+/* Waits for a child that must end by exit(0) within the time; says so and gives false when it hangs or fails. */
+bool stress_child_passes(pid_t child, double seconds, const char *what);
 
 /* Runs body in a forked child, so that each case begins with a fresh allocator and its own peak. */
+bool stress_passes_in_child(void (*body)(const void *), const void *argument, double seconds, const char *what);
+
+/* The same, for children whose failure ends the test. */
+void stress_await_child(pid_t child, double seconds, const char *what);
 void stress_in_child(void (*body)(const void *), const void *argument, double seconds, const char *what);
 
 #endif
