@@ -14,6 +14,7 @@ static void start(void)
 {
     fake_install();
     expect_eq(hak__arena_init(), 0);
+    expect_eq(hak__option_set("dirty_limit", "1G"), 0);   /* tests that are about it set it lower */
 }
 
 static size_t figure_mapped(void)
@@ -354,19 +355,6 @@ FRESH_TEST(what_cannot_be_returned_stays_dirty)
     expect_valid();
     expect_eq(take_aligned(2, 1, &fresh), 1);
     expect(!fresh);
-}
-
-FRESH_TEST(long_runs_are_unmapped)
-{
-    (void)argument;
-    start();
-    expect_eq(hak__option_set("dirty_limit", "1G"), 0);
-    expect_eq(take(40), 0);
-    give(0, 20);
-    hak__arena_purge(fake.now, true);
-    expect_eq(figure_mapped(), 20 * HAK_SUPER_SIZE);
-    expect_eq(figure_dirty(), 0);
-    expect_valid();
 }
 
 /* Free memory of the wrong shape is unmapped before a request is refused, and a refusal changes nothing. */
@@ -724,7 +712,6 @@ int main(void)
         cmocka_unit_test(the_lowest_stay_resident),
         cmocka_unit_test(locked_pages_are_unmapped),
         cmocka_unit_test(what_cannot_be_returned_stays_dirty),
-        cmocka_unit_test(long_runs_are_unmapped),
         cmocka_unit_test(last_resort),
         cmocka_unit_test(extend_into_what_is_free),
         cmocka_unit_test(extend_over_the_top),

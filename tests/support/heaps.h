@@ -1,0 +1,58 @@
+/* Heaps without threads: tests of the layers from slab/ up to cache/ make heaps themselves and call the layers as
+ * route.c would. */
+#ifndef HAK_TESTS_SUPPORT_HEAPS_H
+#define HAK_TESTS_SUPPORT_HEAPS_H
+
+#include "cache/cache.h"
+#include "support/check.h"
+#include "support/memory.h"
+
+static inline void heaps_start(void)
+{
+    expect_eq(hak__arena_init(), 0);
+    hak__heap_init();
+}
+
+static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
+{
+    struct hak_heap *heap = hak__heap_new();
+    expect(heap != NULL);
+    hak__cache_open(heap, mode);
+    return heap;
+}
+
+/* One block, as malloc takes it: a pop, else a refill. */
+static inline CHECK_UNUSED void *heap_malloc(struct hak_heap *heap, uint32_t class)
+{
+    void *block = hak__cache_pop(&heap->records[class]);
+    return block != NULL ? block : hak__cache_refill(heap, class);
+}
+
+/* A free by the owner: a push, else an overflow. */
+static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class, void *block)
+{
+    if (!hak__cache_push(&heap->records[class], block))
+        hak__cache_overflow(heap, class, block, "free");
+}
+
+/* A free by another heap's owner. */
+static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *block)
+{
+    hak__outbox_free(heap, block, hak__owner_of(block), "free");
+}
+
+static inline CHECK_UNUSED void expect_heap_valid(struct hak_heap *heap)
+{
+    expect(hak__heap_is_valid(heap));
+    expect(hak__cache_is_valid(heap));
+}
+
+/* Blocks of a class in the program's hands or in an outbox, by invariant 2 of heap.h. */
+static inline CHECK_UNUSED uint64_t heap_live(struct hak_heap *heap, uint32_t class)
+{
+    const struct hak_heap_class *k = &heap->classes[class];
+    return hak_counted(&k->refilled) - hak_counted(&k->drained) - hak_counted(&k->collected)
+           - hak__cache_count(heap, class);
+}
+
+#endif
