@@ -44,13 +44,20 @@ class Server:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, cwd=directory, env=allocator.environment(),
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.wait_for(lambda: (directory / SOCKET).exists() and self.ask("PING") == "PONG", "start")
+
+    def __enter__(self):
+        self.wait_for(lambda: (self.directory / SOCKET).exists() and self.ask("PING") == "PONG", "start")
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()  # Has no effect on a server that has ended, as it should have.
+        self.process.wait()
 
     def wait_for(self, condition, what):
         """Poll until the condition holds; fail when the server ends or takes too long."""
         end = time.monotonic() + PATIENCE
         while not condition():
-            check(self.process.poll() is None, f"the server died before {what}: {tail(self.log.read_text())}")
+            check(self.process.poll() is None, f"the server died, it should {what}: {tail(self.log.read_text())}")
             check(time.monotonic() < end, f"the server didn't {what} within {PATIENCE} s")
             time.sleep(0.05)
 
@@ -150,21 +157,19 @@ def test(setup):
     setup.require_bindings([executable, "--version"], programs=["redis-server"])
 
     def workload(allocator, directory):
-        server = Server(executable, allocator, directory)
-        check(server.maps_library(), "the server doesn't map the library")
-        write_known(server)
-        known = read_known(server)
-        check(known.split("\n")[:KNOWN] == list(expected_strings()), "the known keys are wrong from the start")
-        report = run_benchmark(server)
-        check_benchmark(server, report)
-        check(read_known(server) == known, "the known keys have changed under load")
-        size = server.ask("DBSIZE")
-        server.shut_down()
-
-        server = Server(executable, allocator, directory)
-        check(read_known(server) == known, "the known keys have changed after a restart")
-        check(server.ask("DBSIZE") == size, "keys are missing after a restart")
-        server.shut_down()
+        with Server(executable, allocator, directory) as server:
+            check(server.maps_library(), "the server doesn't map the library")
+            write_known(server)
+            known = read_known(server)
+            check(known.split("\n")[:KNOWN] == list(expected_strings()), "the known keys are wrong from the start")
+            check_benchmark(server, run_benchmark(server))
+            check(read_known(server) == known, "the known keys have changed under load")
+            size = server.ask("DBSIZE")
+            server.shut_down()
+        with Server(executable, allocator, directory) as server:
+            check(read_known(server) == known, "the known keys have changed after a restart")
+            check(server.ask("DBSIZE") == size, "keys are missing after a restart")
+            server.shut_down()
         return known
 
     setup.compare(workload, refilled=200_000, calls=2_000_000)
