@@ -35,10 +35,11 @@ static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class,
         hak__cache_overflow(heap, class, block, "free");
 }
 
-/* A free by another heap's owner. */
+/* A free by another heap's owner who has no use for the block. */
 static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *block)
 {
-    hak__outbox_free(heap, block, hak__owner_of(block), "free");
+    if (!hak__outbox_add(heap, block))
+        hak__outbox_add_slow(heap, block, hak__owner_of(block), "free");
 }
 
 static inline CHECK_UNUSED void expect_heap_valid(struct hak_heap *heap)
@@ -47,7 +48,8 @@ static inline CHECK_UNUSED void expect_heap_valid(struct hak_heap *heap)
     expect(hak__cache_is_valid(heap));
 }
 
-/* Blocks of a class in the program's hands or in an outbox, by invariant 2 of heap.h. */
+/* What a heap's counters say is outside of it: with the program, or in an outbox. Summed over all heaps and without the
+ * outboxes it is invariant 2 of heap.h. */
 static inline CHECK_UNUSED uint64_t heap_live(struct hak_heap *heap, uint32_t class)
 {
     const struct hak_heap_class *k = &heap->classes[class];

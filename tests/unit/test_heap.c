@@ -1,0 +1,427 @@
+/* heap/heap.h: where blocks come from and in which order; invariant 1 (a span is listed just if it has blocks to give)
+ * after every step; empty spans end and their slabs serve other classes; misuse is found when blocks come back; and
+ * the way of a block that another thread frees, also when its span has ended or changed hands meanwhile. */
+#include "heap/heap.h"
+
+#include "shared/pool.h"
+#include "support/heaps.h"
+
+enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
+
+static void *blocks[MANY];
+
+static struct hak_heap *start(void)
+{
+    heaps_start();
+    return heap_open(0);
+}
+
+/* Takes exactly `count` blocks, by as many calls as it takes. */
+static void take_all(struct hak_heap *heap, uint32_t class, void **out, uint32_t count)
+{
+    for (uint32_t got = 0; got < count;) {
+        uint32_t more = hak__heap_take(heap, class, out + got, count - got);
+        expect(more != 0);
+        got += more;
+    }
+    expect(hak__heap_is_valid(heap));
+}
+
+static void give_all(struct hak_heap *heap, void *const *some, uint32_t count)
+{
+    hak__heap_give(heap, some, count, "free");
+    expect(hak__heap_is_valid(heap));
+}
+
+static uint64_t spans_of(struct hak_heap *heap, uint32_t class) { return hak_counted(&heap->classes[class].span_count); }
+
+static struct hak_span *span_of(const void *block) { return hak__span_at(hak__slab_of(block)); }
+
+/* Publishes a free as another heap's outbox would. */
+static void publish(const void *block)
+{
+    uint32_t index;
+    struct hak_span *span = span_of(block);
+    expect_eq(hak__span_index(span, block, &index), HAK_SPAN_OK);
+    hak__remote_publish(span, index / 64, 1ull << index % 64, "free");
+}
+
+/* --- taking and giving -------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(new_heaps)
+{
+    (void)argument;
+    struct hak_heap *a = start(), *b = heap_open(0);
+    expect(a != b && a->id != 0 && b->id == a->id + 1);
+    expect_eq(hak__heap_last_id(), b->id);
+    expect_ptr(hak__heap_by_id(a->id), a);
+    expect_eq(a->tag, hak__owner_word(a->id, 0));
+    expect_eq(atomic_load(&a->state), HAK_HEAP_ACTIVE);
+    expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
+}
+
+FRESH_TEST(ascending_and_counted)
+{
+    void *out[32];
+    char *before = NULL;
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (unsigned batch = 0; batch < 60; batch++) {
+        uint32_t got = hak__heap_take(heap, CLASS_64, out, 32);
+        expect(got > 0 && got <= 32);
+        for (uint32_t i = got; i-- > 0; before = out[i])   /* the next pop is the last element */
+            expect((char *)out[i] > before);
+        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64 * HAK_RECORD_SIZE));
+        expect(hak__heap_is_valid(heap));
+    }
+    expect_eq(spans_of(heap, CLASS_64), 2);   /* 60 * 32 blocks of 64 bytes */
+    expect_eq(hak_counted(&heap->classes[CLASS_64].refilled), heap_live(heap, CLASS_64));
+}
+
+FRESH_TEST(batches_of_every_class)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        uint32_t count = hak__classes[c].blocks > 1 ? hak__classes[c].blocks + 3u : 3;
+        take_all(heap, c, blocks, count);
+        for (uint32_t i = 0; i < count; i++)
+            memset(blocks[i], (int)c, hak__classes[c].size);
+        expect_eq(heap_live(heap, c), count);
+        give_all(heap, blocks, count);
+        expect_eq(heap_live(heap, c), 0);
+        expect_op(spans_of(heap, c), <=, 1);
+    }
+}
+
+/* Sources in order: what waits from other threads, then listed spans, then a new span. */
+FRESH_TEST(order_of_sources)
+{
+    uint32_t per_span = hak__classes[CLASS_64].blocks;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, per_span);
+    expect(!span_of(blocks[0])->listed && heap->classes[CLASS_64].spans == NULL);
+    publish(blocks[17]);
+    void *out[2];
+    expect_eq(hak__heap_take(heap, CLASS_64, out, 1), 1);
+    expect_ptr(out[0], blocks[17]);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].collected), 1);
+    give_all(heap, &blocks[5], 1);
+    expect(span_of(blocks[0])->listed);
+    expect_eq(hak__heap_take(heap, CLASS_64, out, 1), 1);
+    expect_ptr(out[0], blocks[5]);
+    expect_eq(spans_of(heap, CLASS_64), 1);
+    expect_eq(hak__heap_take(heap, CLASS_64, out, 1), 1);
+    expect_eq(spans_of(heap, CLASS_64), 2);
+    expect(span_of(out[0]) != span_of(blocks[0]));
+}
+
+FRESH_TEST(zeroed_blocks)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = HAK_CLASS_TINY_LAST + 1; c < HAK_CLASSES; c++) {
+        size_t size = hak__classes[c].size;
+        void *block = hak__heap_take_zeroed(heap, c);
+        for (unsigned i = 0; block != NULL && i < 3; i++, block = hak__heap_take_zeroed(heap, c)) {
+            expect(is_zero(block, size));
+            memset(block, 0xff, size);
+            expect(hak__heap_is_valid(heap));
+        }
+        take_all(heap, c, blocks, 1);
+        give_all(heap, blocks, 1);
+        block = hak__heap_take_zeroed(heap, c);   /* a span with freed blocks must not hand one of those out as zero */
+        expect(block == NULL || is_zero(block, size));
+    }
+}
+
+/* --- ends of spans -------------------------------------------------------------------------------------------------- */
+
+/* The last empty span of a class stays for the next request; the others go back. */
+FRESH_TEST(empty_spans_end)
+{
+    uint32_t per_span = hak__classes[CLASS_64].blocks;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 3 * per_span);
+    expect_eq(spans_of(heap, CLASS_64), 3);
+    struct hak_span *spans[] = { span_of(blocks[0]), span_of(blocks[per_span]), span_of(blocks[2 * per_span]) };
+    give_all(heap, blocks, 1);
+    give_all(heap, blocks + per_span, per_span);
+    expect_eq(atomic_load(&spans[1]->owner), 0);
+    expect_eq(hak__owner_of(blocks[per_span]), 0);
+    give_all(heap, blocks + 1, per_span - 1);
+    give_all(heap, blocks + 2 * per_span, per_span);
+    expect_op(spans_of(heap, CLASS_64), <=, 1);
+    expect_eq(heap_live(heap, CLASS_64), 0);
+    take_all(heap, CLASS_64, blocks, per_span);
+    expect_eq(spans_of(heap, CLASS_64), 1);
+}
+
+FRESH_TEST(slabs_serve_other_classes)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    struct hak_arena_figures before, after;
+    take_all(heap, CLASS_64, blocks, MANY);
+    give_all(heap, blocks, MANY);
+    hak__arena_figures(&before);
+    for (uint32_t c = 4; c < HAK_CLASS_FIRST_LARGE; c += 3) {
+        uint32_t count = hak_min(MANY, (size_t)4 * HAK_SLAB_SIZE / hak__classes[c].size);
+        take_all(heap, c, blocks, count);
+        give_all(heap, blocks, count);
+    }
+    hak__arena_figures(&after);
+    expect_op(after.taken, <=, before.taken + 1);
+}
+
+/* Spans of one block end at once: their slabs are worth more in the pool. */
+FRESH_TEST(large_spans_end_at_once)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
+        take_all(heap, c, blocks, 5);
+        expect_eq(spans_of(heap, c), 5);
+        give_all(heap, blocks, 5);
+        expect_eq(spans_of(heap, c), 0);
+        expect(heap->classes[c].spans == NULL);
+    }
+    struct hak_arena_figures figures;
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 0);
+}
+
+FRESH_TEST(blocks_of_many_spans_and_classes_in_one_batch)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    uint32_t count = 0;
+    for (unsigned round = 0; round < 3; round++)
+        for (uint32_t c = 0; c < HAK_CLASSES; c += 5)
+            for (unsigned i = 0; i < 7; i++)
+                take_all(heap, c, &blocks[count++], 1);
+    give_all(heap, blocks, count);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        expect_eq(heap_live(heap, c), 0);
+}
+
+/* --- misuse -------------------------------------------------------------------------------------------------------- */
+
+struct misuse {
+    struct hak_heap *heap;
+    void *offender;
+};
+
+static void give_offender(void *argument)
+{
+    struct misuse *misuse = argument;
+    hak__heap_give(misuse->heap, &misuse->offender, 1, "free");
+}
+
+static void collect_offender(void *argument)
+{
+    struct misuse *misuse = argument;
+    publish(misuse->offender);
+    hak__heap_collect(misuse->heap);
+}
+
+static void publish_twice(void *argument)
+{
+    struct misuse *misuse = argument;
+    publish(misuse->offender);
+    publish(misuse->offender);
+}
+
+static void expect_report(check_body *body, struct hak_heap *heap, void *offender, const char *format)
+{
+    char line[200];
+    snprintf(line, sizeof line, format, offender);
+    expect_abort(body, &(struct misuse){ heap, offender }, line);
+}
+
+FRESH_TEST(misuse_is_reported)
+{
+    static const char twice[] = "hakmem: free(): double free of %p (64-byte block)";
+    static const char invalid[] = "hakmem: free(): invalid pointer %p: not the start of a block";
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 20);
+    expect_report(publish_twice, heap, blocks[7], twice);
+    give_all(heap, &blocks[3], 1);
+    expect_report(give_offender, heap, blocks[3], twice);
+    expect_report(give_offender, heap, (char *)blocks[4] + 16, invalid);
+    expect_report(give_offender, heap, (char *)blocks[4] + 1, invalid);
+    expect_report(collect_offender, heap, blocks[3], twice);
+}
+
+/* --- remote frees ---------------------------------------------------------------------------------------------------- */
+
+static void receive_none(struct hak_heap *heap, struct hak_span *span)
+{
+    (void)heap, (void)span;
+    expect(false);
+}
+
+FRESH_TEST(published_and_collected)
+{
+    uint32_t per_span = hak__classes[CLASS_64].blocks;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 2 * per_span);
+    for (uint32_t i = 0; i < 2 * per_span; i += 3)
+        publish(blocks[i]);
+    expect(atomic_load(&heap->pending) != NULL);
+    hak__heap_collect(heap);
+    expect(hak__heap_is_valid(heap));
+    expect(atomic_load(&heap->pending) == NULL);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].collected), (2 * per_span + 2) / 3);
+    hak__remote_receive(heap, receive_none);
+    for (uint32_t i = 0; i < 2 * per_span; i++)
+        if (i % 3 != 0)
+            publish(blocks[i]);
+    hak__heap_collect(heap);
+    expect_eq(heap_live(heap, CLASS_64), 0);
+    expect_op(spans_of(heap, CLASS_64), <=, 1);
+    expect(hak__heap_is_valid(heap));
+}
+
+static unsigned received;
+static void count_received(struct hak_heap *heap, struct hak_span *span)
+{
+    (void)heap, (void)span;
+    received++;
+}
+
+/* However often it is published, a span stands once on the stack. */
+FRESH_TEST(queued_once)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 100);
+    for (unsigned i = 0; i < 50; i++)
+        publish(blocks[i]);
+    hak__remote_receive(heap, count_received);
+    expect_eq(received, 1);
+}
+
+/* The late publisher: it has set its bits, the owner has collected them by another publisher's mark and ended the span,
+ * and only now the late one queues the span. The span has no owner: nothing may come of it. */
+FRESH_TEST(a_span_that_has_ended_is_dropped)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_LARGE, blocks, 1);
+    struct hak_span *span = span_of(blocks[0]);
+    give_all(heap, blocks, 1);
+    expect_eq(atomic_load(&span->owner), 0);
+    hak__remote_publish(span, 0, 0, "free");   /* the queueing without a bit */
+    expect_eq(atomic_load(&span->queued), 0);
+    expect(atomic_load(&heap->pending) == NULL);
+}
+
+/* The same, but the slab serves another heap by now: whoever finds the span on his stack sends it on. */
+FRESH_TEST(a_span_of_another_owner_is_forwarded)
+{
+    void *theirs;
+    (void)argument;
+    struct hak_heap *a = start(), *b = heap_open(0);
+    take_all(a, CLASS_LARGE, blocks, 1);
+    struct hak_span *span = span_of(blocks[0]);
+    hak__remote_publish(span, 0, 0, "free");   /* on a's stack, with no bit yet */
+    give_all(a, blocks, 1);
+    take_all(b, CLASS_64, &theirs, 1);
+    expect_ptr(span_of(theirs), span);         /* b has got the very slab */
+    publish(theirs);                           /* finds the mark set, and relies on it */
+    expect(atomic_load(&b->pending) == NULL);
+    hak__heap_collect(a);
+    expect_eq(hak_counted(&a->forwarded), 1);
+    expect(atomic_load(&a->pending) == NULL);
+    expect_ptr(atomic_load(&b->pending), span);
+    hak__heap_collect(b);
+    expect_eq(heap_live(b, CLASS_64), 0);
+    expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
+}
+
+/* --- random operations --------------------------------------------------------------------------------------------- */
+
+enum { SLOTS = 600 };
+
+static struct {
+    void *block;
+    uint32_t class;
+    uint64_t tag;
+} slots[SLOTS];
+
+static void fuzz_take(struct hak_heap *heap, struct rng *rng, unsigned i)
+{
+    uint32_t class = (uint32_t)rng_below(rng, rng_below(rng, 4) ? 30 : HAK_CLASSES);
+    slots[i].class = class;
+    slots[i].tag = rng_next(rng);
+    slots[i].block = rng_below(rng, 8) ? NULL : hak__heap_take_zeroed(heap, class);
+    if (slots[i].block != NULL)
+        expect(is_zero(slots[i].block, hak_min(hak__classes[class].size, 4096)));
+    else
+        take_all(heap, class, &slots[i].block, 1);
+    memory_fill(slots[i].block, hak_min(hak__classes[class].size, 256), slots[i].tag);
+}
+
+static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
+{
+    size_t size = hak_min(hak__classes[slots[i].class].size, 256);
+    expect(memory_holds(slots[i].block, size, size, slots[i].tag));
+    if (rng_below(rng, 2))
+        publish(slots[i].block);
+    else
+        hak__heap_give(heap, &slots[i].block, 1, "free");
+    slots[i].block = NULL;
+}
+
+FRESH_TEST(random_operations)
+{
+    struct rng rng = { 7 };
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (unsigned step = 0; step < 6000; step++) {
+        unsigned i = (unsigned)rng_below(&rng, step / 1500 % 2 ? 60 : SLOTS);
+        if (slots[i].block == NULL)
+            fuzz_take(heap, &rng, i);
+        else
+            fuzz_free(heap, &rng, i);
+        if (rng_below(&rng, 50) == 0)
+            hak__heap_collect(heap);
+        if (step % 16 == 0)
+            expect(hak__heap_is_valid(heap));
+    }
+    hak__heap_collect(heap);
+    uint64_t live = 0, held = 0;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        live += heap_live(heap, c);
+    for (unsigned i = 0; i < SLOTS; i++)
+        held += slots[i].block != NULL;
+    expect_eq(live, held);
+    expect(hak__arena_is_valid());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(new_heaps),
+        cmocka_unit_test(ascending_and_counted),
+        cmocka_unit_test(batches_of_every_class),
+        cmocka_unit_test(order_of_sources),
+        cmocka_unit_test(zeroed_blocks),
+        cmocka_unit_test(empty_spans_end),
+        cmocka_unit_test(slabs_serve_other_classes),
+        cmocka_unit_test(large_spans_end_at_once),
+        cmocka_unit_test(blocks_of_many_spans_and_classes_in_one_batch),
+        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(published_and_collected),
+        cmocka_unit_test(queued_once),
+        cmocka_unit_test(a_span_that_has_ended_is_dropped),
+        cmocka_unit_test(a_span_of_another_owner_is_forwarded),
+        cmocka_unit_test(random_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
