@@ -176,7 +176,7 @@ NAMED(void *, _ZnamSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, TAG))
 
 #if HAK_UNITY
 /* An alias has its target's parameters; the further ones (size, alignment, tag) are in registers nobody reads. */
-#define DELETE_MORE(name, more) hak_export void name(void *p) __attribute__((alias("hak_free"), copy(hak_free)));
+#define DELETE_MORE(name, more) hak_export void name(void *p) HAK_ALIAS(hak_free);
 #else
 #define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }
 #endif

@@ -23,12 +23,4 @@ size_t hak__usable(const void *p, const char *function);
 /* Sets errno to ENOMEM and gives NULL. */
 void *hak__no_memory(void);
 
-/* Slow paths run between these two, so that a forked child and upkeep know a heap that is being changed. */
-hak_inline void hak__enter(struct hak_heap *heap)
-{
-    hak_store(&heap->busy, 1, HAK_RELAXED);
-    hak_signal_fence();
-}
-hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, 0, HAK_RELEASE); }
-
 #endif

@@ -2,7 +2,6 @@
  * its last destructors still do. Called by route.c and init.c; one of the two files that may call upward. */
 #include "thread.h"
 
-#include <limits.h>
 #include <pthread.h>
 
 #include "base/lock.h"
@@ -69,18 +68,20 @@ struct hak_heap *hak__thread_attach(void)
     return heap;
 }
 
-/* The key's destructor. It asks to be called again as often as the C library allows, so that other destructors still
- * find the thread's heap; in the last round the heap is emptied and parked. */
+/* The key's destructor. The first time it only asks to be called again, so that the destructors of other keys in this
+ * round still find the thread's heap; the second time the heap is emptied and parked, and what comes later uses the
+ * shared heap. It does not wait for the last round: a heap attached by a destructor might never see it. */
 static void thread_ends(void *value)
 {
     struct hak_heap *heap = value;
-    if (++heap->end_rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(key, heap) == 0)
+    heap->ending = !heap->ending;
+    if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    heap->end_rounds = 0;
-    hak_store(&heap->busy, 1, HAK_RELAXED);
+    heap->ending = false;
+    hak__enter(heap);
     hak__heap_collect(heap);
     hak__cache_flush(heap);
-    hak_store(&heap->busy, 0, HAK_RELEASE);
+    hak__leave(heap);
     set_current(&late_sentinel);
     hak__heap_park(heap);
 }
@@ -113,6 +114,10 @@ void hak__thread_fork_child(void)
     hak__lock_reset(&late_lock);
     if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
         late_heap = NULL;   /* a thread that does not exist here was inside it */
-    struct hak_heap *late = late_heap;
-    hak__heaps_fork_child(mine, late);
+    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {
+        /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
+        hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
+        set_current(&hak__sentinel);
+    }
+    hak__heaps_fork_child(mine, late_heap);
 }

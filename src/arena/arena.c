@@ -21,7 +21,7 @@ static size_t mapped_bytes, mapped_peak, dirty_bytes, taken_count, hole_count;
 static uint64_t purge_checked_ms;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
-enum { UNMAP_GROUP = 32 << 20, HOLES_PER_CALL = 4096 };
+enum { HOLES_PER_CALL = 4096 };
 
 /* --- bits of SuperSlabs -------------------------------------------------------------------------------------- */
 
@@ -120,35 +120,54 @@ static void map_ahead(void)
 
 /* --- purging ------------------------------------------------------------------------------------------------------ */
 
-static bool unmap_range(size_t first, size_t count)
+/* What a SuperSlab was before its pages went, should they have to stay after all. */
+struct extent {
+    uint32_t mapped, dirty;
+};
+
+static struct extent forget(size_t i)
 {
-    size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].mapped;
-    if (length == 0)
-        return true;
-    if (hak__os_unmap((uintptr_t)hak__super_start(first), length) != 0)
-        return false;
-    mapped_bytes -= length;
-    for (size_t i = first; i < first + count; i++) {
-        dirty_bytes -= hak__supers[i].dirty;
-        hak__supers[i].mapped = hak__supers[i].dirty = hak__supers[i].moved = 0;
-        mark_dirty(i, false);
-    }
-    return true;
+    struct hak_super *super = &hak__supers[i];
+    struct extent former = { super->mapped, super->dirty };
+    bool is_dirty = hak__super_words[i / 64].dirty >> i % 64 & 1;
+    mapped_bytes -= former.mapped;
+    dirty_bytes -= is_dirty ? former.dirty : 0;
+    super->mapped = super->dirty = 0;
+    mark_dirty(i, false);
+    return former;
 }
 
-/* Gives the pages of adjacent dirty SuperSlabs back; all but the last are wholly mapped. */
+/* Unmaps a free SuperSlab. Its state says so beforehand: a child forked in between may at worst believe that mapped
+ * memory is not, which it finds out when it maps there. */
+static bool unmap_super(size_t i)
+{
+    struct extent former = forget(i);
+    if (former.mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(i), former.mapped) == 0) {
+        hak__supers[i].moved = 0;
+        return true;
+    }
+    hak__supers[i].mapped = former.mapped;
+    hak__supers[i].dirty = former.mapped;
+    mapped_bytes += former.mapped;
+    dirty_bytes += former.mapped;
+    mark_dirty(i, true);
+    return false;
+}
+
+/* Gives the pages of adjacent dirty SuperSlabs back; all but the last are wholly mapped. Where the kernel will not
+ * (locked pages), or pages came by mremap and keep mappings apart, they are unmapped one by one. */
 static size_t purge_range(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = dirty_bytes;
-    bool unmap = moved || length >= UNMAP_GROUP;
-    if (!unmap && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0) {
-        for (size_t i = first; i < first + count; i++) {
-            dirty_bytes -= hak__supers[i].dirty;
-            hak__supers[i].dirty = 0;
-            mark_dirty(i, false);
+    bool purged = !moved && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
+    for (size_t i = first; i < first + count; i++) {
+        if (!purged) {
+            unmap_super(i);
+            continue;
         }
-    } else {
-        unmap_range(first, count);   /* locked pages cannot be purged, but they can be unmapped */
+        dirty_bytes -= hak__supers[i].dirty;
+        hak__supers[i].dirty = 0;
+        mark_dirty(i, false);
     }
     return before - dirty_bytes;
 }
@@ -207,7 +226,7 @@ static bool unmap_free(void)
     size_t before = mapped_bytes;
     for (size_t i = next(WHICH_FREE, 0, true); i < hak__arena_top(); i = next(WHICH_FREE, i + 1, true)) {
         if (hak__supers[i].mapped != 0)
-            unmap_range(i, 1);
+            unmap_super(i);
     }
     return mapped_bytes < before;
 }
@@ -241,6 +260,16 @@ static int run_at_top(size_t count, size_t align, size_t *first)
     return *first + count > hak__arena_top() ? raise_top(*first + count) : 0;
 }
 
+/* Somebody else's mapping lies in a SuperSlab: it is never used again, and what we had there goes. */
+static void make_hole(size_t super)
+{
+    unmap_super(super);
+    forget(super);
+    hak_store(&hak__supers[super].kind, HAK_SUPER_HOLE, HAK_RELAXED);
+    mark_taken(super, true);
+    hole_count++;
+}
+
 /* Finds a run and maps it; the run is not yet marked. Holes met on the way are marked and passed over. */
 static int find_and_map(size_t count, size_t align, size_t bytes, size_t *first)
 {
@@ -265,12 +294,24 @@ static int find_and_map(size_t count, size_t align, size_t bytes, size_t *first)
                 map_ahead();
             return code;
         }
-        hak_store(&hak__supers[at].kind, HAK_SUPER_HOLE, HAK_RELAXED);
-        mark_taken(at, true);
-        hole_count++;
+        make_hole(at);
         holes++;
     }
     return ENOMEM;
+}
+
+/* A run that was used before may carry more old pages behind a huge block than the block is worth. */
+static void purge_tail(size_t last, size_t need, size_t bytes)
+{
+    struct hak_super *super = &hak__supers[last];
+    size_t from = hak_align_up(need, hak__page_size());
+    bool is_dirty = hak__super_words[last / 64].dirty >> last % 64 & 1;
+    if (!is_dirty || super->dirty <= from || super->dirty - from <= bytes / 8)
+        return;
+    if (hak__os_purge((uintptr_t)hak__super_start(last) + from, super->dirty - from) == 0) {
+        dirty_bytes -= super->dirty - from;
+        super->dirty = (uint32_t)from;
+    }
 }
 
 /* Marks a run as taken and says whether its first `bytes` bytes are zero. */
@@ -298,8 +339,10 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     int code = find_and_map(count, align, bytes, &first);
     if (code != 0 && unmap_free())
         code = find_and_map(count, align, bytes, &first);
-    if (code == 0)
+    if (code == 0) {
+        purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
+    }
     hak__lock_release(&lock);
     return code == 0 ? first : HAK_NO_SUPER;
 }
@@ -337,31 +380,42 @@ void hak__supers_give(size_t first, size_t count)
     hak__lock_release(&lock);
 }
 
+/* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
+static bool trim(size_t first, size_t count, size_t bytes)
+{
+    for (size_t i = count; i-- > 0;) {
+        struct hak_super *super = &hak__supers[first + i];
+        uint32_t need = (uint32_t)need_of(i, bytes), have = super->mapped;
+        if (have <= need)
+            continue;
+        super->mapped = need;
+        if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
+            super->mapped = have;
+            return false;
+        }
+        mapped_bytes -= have - need;
+    }
+    return true;
+}
+
 void hak__supers_trim(size_t first, size_t count, size_t bytes)
 {
     hak__lock_acquire(&lock);
-    for (size_t i = count; i-- > 0;) {
-        struct hak_super *super = &hak__supers[first + i];
-        size_t need = need_of(i, bytes);
-        if (super->mapped <= need)
-            continue;
-        if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, super->mapped - need) != 0)
-            break;
-        mapped_bytes -= super->mapped - need;
-        super->mapped = (uint32_t)need;
-    }
+    trim(first, count, bytes);
     hak__lock_release(&lock);
 }
 
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
+    size_t count = hak_div_up(size, HAK_SUPER_SIZE);
     hak__lock_acquire(&lock);
-    bool done = hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
+    /* What is mapped beyond the block would stay behind without being a prefix of its SuperSlab any more. */
+    bool done = trim(from, count, size)
+        && hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
     if (done) {
-        for (size_t i = 0; need_of(i, size) != 0; i++) {
-            mapped_bytes -= need_of(i, size);
-            hak__supers[from + i].mapped -= (uint32_t)need_of(i, size);
-        }
+        mapped_bytes -= size;
+        for (size_t i = 0; i < count; i++)
+            hak__supers[from + i].mapped = 0;
         for (size_t i = 0; need_of(i, new_size) != 0; i++)
             hak__supers[to + i].moved = 1;
     }
@@ -447,7 +501,11 @@ void hak__arena_figures(struct hak_arena_figures *out)
     hak__lock_release(&lock);
 }
 
-void hak__arena_fork_child(void) { hak__lock_reset(&lock); }
+void hak__arena_fork_child(void)
+{
+    hak__lock_reset(&lock);
+    hak__meta_fork_child();
+}
 
 bool hak__arena_is_valid(void)
 {

@@ -13,6 +13,7 @@ struct window {
     uintptr_t start;
     size_t limit;
     _Atomic size_t mapped;
+    _Atomic size_t intent;   /* while growing: what `mapped` will be */
 };
 
 static struct window windows[HAK_META_WINDOWS];
@@ -53,6 +54,7 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
         windows[w].start = start;
         windows[w].limit = limit_of((enum hak_meta_window)w, supers);
         hak_store(&windows[w].mapped, 0, HAK_RELAXED);
+        hak_store(&windows[w].intent, 0, HAK_RELAXED);
         start += room_of((enum hak_meta_window)w, supers);
     }
     return start;
@@ -61,6 +63,13 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
 uintptr_t hak__meta_start(enum hak_meta_window window) { return windows[window].start; }
 
 size_t hak__meta_mapped(enum hak_meta_window window) { return hak_load(&windows[window].mapped, HAK_ACQUIRE); }
+
+static int grow(struct window *w, size_t mapped, size_t wanted)
+{
+    hak_store(&w->intent, wanted, HAK_RELAXED);
+    hak_signal_fence();
+    return hak__os_map(w->start + mapped, wanted - mapped);
+}
 
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
 {
@@ -72,12 +81,21 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
         return ENOMEM;
     size_t least = hak_align_up(bytes, HAK_META_STEP);
     size_t wanted = hak_align_up(hak_min(hak_max(bytes, mapped + mapped / 2), w->limit), HAK_META_STEP);
-    int code = hak__os_map(w->start + mapped, wanted - mapped);
-    if (code != 0 && wanted > least) {
-        wanted = least;
-        code = hak__os_map(w->start + mapped, wanted - mapped);
-    }
+    int code = grow(w, mapped, wanted);
+    if (code != 0 && wanted > least)
+        code = grow(w, mapped, wanted = least);
     if (code == 0)   /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
         hak_store(&w->mapped, wanted, HAK_RELEASE);
     return code;
+}
+
+void hak__meta_fork_child(void)
+{
+    for (int i = 0; i < HAK_META_WINDOWS; i++) {
+        struct window *w = &windows[i];
+        size_t mapped = hak_load(&w->mapped, HAK_RELAXED), intent = hak_load(&w->intent, HAK_RELAXED);
+        if (intent > mapped)
+            hak__os_unmap(w->start + mapped, intent - mapped);
+        hak_store(&w->intent, mapped, HAK_RELAXED);
+    }
 }

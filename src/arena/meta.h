@@ -22,4 +22,7 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
 size_t hak__meta_mapped(enum hak_meta_window window);
 
+/* In a forked child: undoes a growth that another thread had begun and that does not go on here. */
+void hak__meta_fork_child(void);
+
 #endif

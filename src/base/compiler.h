@@ -19,11 +19,20 @@
 
 /* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);
  * where every file is compiled alone the target lives in another object, so the name is a tail call. */
+#if defined(__has_attribute)
+#if __has_attribute(copy)
+#define HAK_ALIAS(target) __attribute__((alias(#target), copy(target)))
+#endif
+#endif
+#if !defined(HAK_ALIAS)
+#define HAK_ALIAS(target) __attribute__((alias(#target)))
+#endif
+
 #if defined(HAK_UNITY) && HAK_UNITY
 #define HAK_FORWARD(ret, name, target, params, args) \
-    hak_export ret name params __attribute__((alias(#target), copy(target)));
+    hak_export ret name params HAK_ALIAS(target);
 #define HAK_FORWARD_VOID(name, target, params, args) \
-    hak_export void name params __attribute__((alias(#target), copy(target)));
+    hak_export void name params HAK_ALIAS(target);
 #else
 #define HAK_FORWARD(ret, name, target, params, args) \
     hak_export ret name params; \

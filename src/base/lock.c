@@ -36,7 +36,7 @@ void hak__lock_acquire(struct hak_lock *lock)
         if (spins < SPINS)
             hak_pause();
         else
-            sched_yield();
+            hak__yield();
     }
 }
 
@@ -51,5 +51,7 @@ void hak__lock_reset(struct hak_lock *lock)
     rank_leave(lock->rank);
     hak_store(&lock->held, 0, HAK_RELAXED);
 }
+
+void hak__yield(void) { sched_yield(); }
 
 uint64_t hak__lock_waits(void) { return hak_load(&waits, HAK_RELAXED); }

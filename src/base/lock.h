@@ -26,6 +26,9 @@ void hak__lock_acquire(struct hak_lock *lock);
 void hak__lock_release(struct hak_lock *lock);
 void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
 
+/* Lets another thread run: what a loop does that waits for one. */
+void hak__yield(void);
+
 /* How often a lock was found held, for the statistics. */
 uint64_t hak__lock_waits(void);
 

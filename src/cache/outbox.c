@@ -60,6 +60,10 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
+    if (class_of(word)->blocks == 1) {
+        hak__heap_end_foreign(heap, p, word, function);
+        return;
+    }
     size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
     struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
     if (bucket->count != 0)

@@ -85,6 +85,8 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
         open_class(heap, class, mode);
     for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
         heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
+    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }
 
 /* Sizes of which two blocks never share a cache line, or only the edges of large blocks do. */

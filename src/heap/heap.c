@@ -24,7 +24,6 @@ struct hak_heap *hak__heap_new(void)
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
     heap->tag = hak__owner_word(heap->id, 0);
-    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
     return heap;
 }
 
@@ -73,6 +72,18 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
+/* A run of slabs, in this order: unused ones of SuperSlabs at hand; those that other heaps let go when they are swept; a
+ * further SuperSlab. */
+static size_t find_slabs(struct hak_heap *heap, unsigned count, bool want_fresh, bool *fresh)
+{
+    size_t slab = hak__pool_take(count, want_fresh, fresh);
+    if (slab != HAK_NO_RUN)
+        return slab;
+    hak__heaps_sweep(heap);
+    slab = hak__pool_take(count, want_fresh, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, fresh);
+}
+
 static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bool want_fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
@@ -81,7 +92,7 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bo
     if (bytes != 0 && bitmaps == NULL)
         return NULL;
     bool fresh;
-    size_t slab = hak__pool_take(class->slabs, want_fresh, &fresh);
+    size_t slab = find_slabs(heap, class->slabs, want_fresh, &fresh);
     if (slab == HAK_NO_RUN) {
         if (bitmaps != NULL)
             bitmaps_give(heap, bitmaps, bytes);
@@ -187,6 +198,26 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
+void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function)
+{
+    size_t slab = hak__slab_of(block);
+    struct hak_span *span = &hak__spans[slab];
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (block != hak__slab_start(slab))
+        hak__misuse_invalid(function, block, "not the start of a block");
+    /* Of two threads that free the block at once, the exchange lets one through. */
+    if (!hak_cas_strong(&hak__window.map[slab], &word, 0, HAK_RELAXED, HAK_RELAXED))
+        hak__misuse_double_free(function, block, hak__classes[class].size);
+    unsigned slabs = span->slabs;
+    span->free_count = span->frontier;   /* nothing is outside any more */
+    hak__span_destroy(span);
+    hak__pool_give(slab, slabs);
+    /* The figures are sums over all heaps, so it does not matter whose counters say so. */
+    hak_count(&heap->classes[class].collected, 1);
+    hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->remote_frees, 1);
+}
+
 static void collect_span(struct hak_heap *heap, struct hak_span *span)
 {
     enum hak_span_fault fault;
@@ -206,6 +237,29 @@ void hak__heap_collect(struct hak_heap *heap)
 {
     if (hak_load(&heap->pending, HAK_RELAXED) != NULL)
         hak__remote_receive(heap, collect_span);
+}
+
+/* --- heaps of other threads ------------------------------------------------------------------------------------------ */
+
+void hak__heap_wait(struct hak_heap *heap)
+{
+    while (!hak__heap_try_enter(heap, HAK_OWNER))
+        hak__yield();
+}
+
+void hak__heaps_sweep(const struct hak_heap *mine)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+        bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
+        if (!usable || heap == mine || hak_load(&heap->pending, HAK_RELAXED) == NULL)
+            continue;
+        if (hak__heap_try_enter(heap, HAK_SWEEPER)) {
+            hak__heap_collect(heap);
+            hak__leave(heap);
+        }
+    }
 }
 
 bool hak__heap_is_valid(struct hak_heap *heap)

@@ -2,14 +2,15 @@
  * Called by cache/, large/, route.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
  *
  * Who may touch what:
- *   records, classes, bitmaps   the owner thread, in its slow paths under `busy`; a forked child's only thread may take
- *                               over heaps that were not busy
+ *   records                     the owner thread
+ *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps before
+ *                               it asks for new memory; a forked child's only thread takes over heaps that were not busy
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
  * Invariants:
  *   1. a span is listed <=> it is this heap's and has blocks to give
- *   2. live blocks of a class = refilled - drained - collected - (top - bottom)
+ *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
  *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
@@ -50,6 +51,7 @@ _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache 
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
+enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
@@ -59,7 +61,7 @@ struct hak_heap {
     uint32_t tag;                                   /* id << HAK_CODE_BITS */
     uint32_t id;
     uint32_t mode;
-    _Atomic uint32_t busy;                          /* the owner is inside a slow path */
+    _Atomic uint32_t busy;                          /* who is inside a slow path: enum hak_heap_user */
     hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT];
     /* slow paths */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
@@ -69,7 +71,7 @@ struct hak_heap {
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
-    uint32_t end_rounds;                            /* destructor rounds since the thread began to end */
+    uint32_t ending;                                /* the thread has begun to run its destructors */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
@@ -79,10 +81,30 @@ struct hak_heap {
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
 
+/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
+void hak__heap_wait(struct hak_heap *heap);
+
+hak_inline bool hak__heap_try_enter(struct hak_heap *heap, enum hak_heap_user user)
+{
+    uint32_t nobody = HAK_NOBODY;
+    /* acquire: pairs with the release in hak__leave. */
+    return hak_cas_strong(&heap->busy, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
+}
+hak_inline void hak__enter(struct hak_heap *heap)
+{
+    if (hak_unlikely(!hak__heap_try_enter(heap, HAK_OWNER)))
+        hak__heap_wait(heap);
+}
+hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, HAK_NOBODY, HAK_RELEASE); }
+
+/* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
+ * serve others. `mine` is entered by the caller. */
+void hak__heaps_sweep(const struct hak_heap *mine);
+
 /* Starts the layer once the arena runs. */
 void hak__heap_init(void);
 
-/* A new heap, mapped and named; its classes and records are still zero. NULL when the system refuses. */
+/* A new heap, mapped and named, in state NEW: its classes and records are still zero. NULL when the system refuses. */
 struct hak_heap *hak__heap_new(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
@@ -97,6 +119,11 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
+
+/* Ends a span of one block on behalf of another thread that has freed the block: its slabs go to the pool at once and
+ * do not wait for their owner, who holds nothing but counters of such a span. `heap` is the freeing thread's, `word`
+ * the slab's owner word as it was found. */
+void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function);
 
 /* Collects the spans on which other threads have freed blocks. */
 void hak__heap_collect(struct hak_heap *heap);

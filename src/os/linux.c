@@ -2,6 +2,7 @@
  * No function here keeps state or changes errno for its caller. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -77,12 +78,14 @@ static uint64_t linux_now_ms(void)
 /* The kernel hands every program 16 random bytes at start, without a system call of ours. */
 static uint64_t linux_random(void)
 {
-    const uint64_t *bytes = (const uint64_t *)getauxval(AT_RANDOM);
+    const void *bytes = (const void *)getauxval(AT_RANDOM);
+    uint64_t given[2] = { 0, 0 };
     struct timespec t = { 0, 0 };
     clock_gettime(CLOCK_MONOTONIC, &t);
     uint64_t mix = (uint64_t)t.tv_nsec ^ ((uint64_t)getpid() << 32);
-    if (bytes != NULL)
-        mix ^= bytes[0] + 0x9e3779b97f4a7c15ull * bytes[1];
+    if (bytes != NULL)   /* not aligned */
+        memcpy(given, bytes, sizeof given);
+    mix ^= given[0] + 0x9e3779b97f4a7c15ull * given[1];
     mix = (mix ^ (mix >> 30)) * 0xbf58476d1ce4e5b9ull;
     mix = (mix ^ (mix >> 27)) * 0x94d049bb133111ebull;
     return mix ^ (mix >> 31);

@@ -53,7 +53,7 @@ static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fres
     return HAK_NO_RUN;
 }
 
-static size_t open_super(unsigned count, bool *fresh)
+size_t hak__pool_open(unsigned count, bool *fresh)
 {
     size_t super = hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, fresh);
     if (super == HAK_NO_SUPER)
@@ -68,12 +68,11 @@ size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh)
 {
     unsigned level = hak__level_of(count);
     size_t found = search(level, count, want_fresh, fresh);
-    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only before growing. */
+    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
         found = search(level - 1, count, want_fresh, fresh);
-    if (found == HAK_NO_RUN)
-        return open_super(count, fresh);
-    hak_fetch_add(&claimed, 1, HAK_RELAXED);
+    if (found != HAK_NO_RUN)
+        hak_fetch_add(&claimed, 1, HAK_RELAXED);
     return found;
 }
 

@@ -16,8 +16,12 @@ struct hak_pool_figures {
 
 #define HAK_NO_RUN ((size_t)-1)
 
-/* A run of `count` adjacent slabs (1..16): its first slab's number, or HAK_NO_RUN when the system refuses memory. */
+/* A run of `count` adjacent slabs (1..16) of the SuperSlabs that are in slabs already: its first slab's number, or
+ * HAK_NO_RUN. Runs that were used before are preferred unless `want_fresh`; *fresh says what it is. */
 size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh);
+
+/* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
+size_t hak__pool_open(unsigned count, bool *fresh);
 
 /* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
