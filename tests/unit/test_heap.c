@@ -1,6 +1,7 @@
 /* heap/heap.h: where blocks come from and in which order; invariant 1 (a span is listed just if it has blocks to give)
- * after every step; empty spans end and their slabs serve other classes; misuse is found when blocks come back; and
- * the way of a block that another thread frees, also when its span has ended or changed hands meanwhile. */
+ * after every step; empty spans end and their slabs serve other classes; idle heaps are swept before memory is mapped;
+ * misuse is found when blocks come back; and the way of a block that another thread frees, also when its span has
+ * ended or changed hands meanwhile. */
 #include "heap/heap.h"
 
 #include "shared/pool.h"
@@ -331,7 +332,9 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     struct hak_span *span = span_of(blocks[0]);
     hak__remote_publish(span, 0, 0, "free");   /* on a's stack, with no bit yet */
     give_all(a, blocks, 1);
+    hak__enter(a);                             /* so that nobody sweeps it meanwhile */
     take_all(b, CLASS_64, &theirs, 1);
+    hak__leave(a);
     expect_ptr(span_of(theirs), span);         /* b has got the very slab */
     publish(theirs);                           /* finds the mark set, and relies on it */
     expect(atomic_load(&b->pending) == NULL);
@@ -342,6 +345,95 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     hak__heap_collect(b);
     expect_eq(heap_live(b, CLASS_64), 0);
     expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
+}
+
+/* --- other heaps' idle spans ------------------------------------------------------------------------------------------ */
+
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST };
+
+/* A heap has all slabs of a SuperSlab, and other threads have freed all its blocks, of which it does not know yet. */
+static struct hak_heap *heap_with_an_unswept_superslab(void)
+{
+    struct hak_heap *heap = start();
+    uint32_t count = HAK_SUPER_SLABS * hak__classes[CLASS_1024].blocks;
+    take_all(heap, CLASS_1024, blocks, count);
+    for (uint32_t i = 0; i < count; i++)
+        publish(blocks[i]);
+    expect_eq(spans_of(heap, CLASS_1024), HAK_SUPER_SLABS);
+    return heap;
+}
+
+FRESH_TEST(idle_heaps_are_swept_before_memory_is_mapped)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
+    take_all(heap, CLASS_LARGE, blocks, 20);
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 1);
+    expect_op(spans_of(idle, CLASS_1024), <=, 1);
+    expect_eq(heap_live(idle, CLASS_1024), 0);
+    expect(hak__heap_is_valid(idle));
+}
+
+/* Its owner may be in the middle of anything then. */
+FRESH_TEST(busy_heaps_are_left_alone)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
+    hak__enter(idle);
+    take_all(heap, CLASS_LARGE, blocks, 20);
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 2);
+    expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
+    hak__leave(idle);
+    expect_eq(atomic_load(&idle->busy), HAK_NOBODY);
+    hak__heaps_sweep(heap);
+    expect_op(spans_of(idle, CLASS_1024), <=, 1);
+}
+
+static void *leave_later(void *argument)
+{
+    struct hak_heap *heap = argument;
+    usleep(20000);
+    heap->budget_hand = 77;
+    hak__leave(heap);
+    return NULL;
+}
+
+/* The owner waits for a sweeper, and sees what it did. */
+FRESH_TEST(entered_by_one_at_a_time)
+{
+    pthread_t thread;
+    (void)argument;
+    struct hak_heap *heap = start();
+    expect(hak__heap_try_enter(heap, HAK_SWEEPER));
+    expect(!hak__heap_try_enter(heap, HAK_OWNER));
+    pthread_create(&thread, NULL, leave_later, heap);
+    hak__enter(heap);
+    expect_eq(heap->budget_hand, 77);
+    expect_eq(atomic_load(&heap->busy), HAK_OWNER);
+    hak__leave(heap);
+    pthread_join(thread, NULL);
+}
+
+/* A large block ends with its span when another thread frees it: its slabs serve the next request at once. */
+FRESH_TEST(large_blocks_of_others_end_at_once)
+{
+    (void)argument;
+    struct hak_heap *owner = start(), *other = heap_open(0);
+    for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
+        void *block, *next;
+        take_all(owner, c, &block, 1);
+        hak__heap_end_foreign(other, block, hak__owner_of(block), "free");
+        expect_eq(hak__owner_of(block), 0);
+        take_all(other, c, &next, 1);
+        expect_ptr(next, block);
+        expect_eq(heap_live(owner, c) + heap_live(other, c), 1);
+        expect_eq(spans_of(owner, c) + spans_of(other, c), 1);
+        give_all(other, &next, 1);
+    }
 }
 
 /* --- random operations --------------------------------------------------------------------------------------------- */
@@ -421,6 +513,10 @@ int main(void)
         cmocka_unit_test(queued_once),
         cmocka_unit_test(a_span_that_has_ended_is_dropped),
         cmocka_unit_test(a_span_of_another_owner_is_forwarded),
+        cmocka_unit_test(idle_heaps_are_swept_before_memory_is_mapped),
+        cmocka_unit_test(busy_heaps_are_left_alone),
+        cmocka_unit_test(entered_by_one_at_a_time),
+        cmocka_unit_test(large_blocks_of_others_end_at_once),
         cmocka_unit_test(random_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

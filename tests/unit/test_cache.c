@@ -1,0 +1,410 @@
+/* cache/: pop and push are a stack with a guard below; a refill is a batch in ascending order; a full record grows
+ * within its ceiling and the thread's budget, else gives its oldest half back; idle classes lose capacity to busy ones;
+ * a flush leaves nothing; and after all of it both validity walks hold. */
+#include "cache/cache.h"
+
+#include "base/bits.h"
+#include "diag/options.h"
+#include "support/heaps.h"
+
+enum { CLASS_16 = 0, CLASS_32 = 1, CLASS_64 = 3, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2048 = 23, MANY = 8192 };
+
+static void *blocks[MANY];
+
+static struct hak_heap *start(void)
+{
+    heaps_start();
+    return heap_open(0);
+}
+
+static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
+
+static void malloc_many(struct hak_heap *heap, uint32_t class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        blocks[i] = heap_malloc(heap, class);
+}
+
+static void free_many(struct hak_heap *heap, uint32_t class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        heap_free(heap, class, blocks[i]);
+    expect_heap_valid(heap);
+}
+
+/* Allocates more than the record holds and frees it again, so that the record overflows and may grow. */
+static void churn(struct hak_heap *heap, uint32_t class, uint32_t count, unsigned rounds)
+{
+    while (rounds-- > 0) {
+        malloc_many(heap, class, count);
+        free_many(heap, class, count);
+    }
+}
+
+static uint32_t capacity_of(struct hak_heap *heap, uint32_t class) { return heap->classes[class].capacity; }
+
+/* --- the stack ------------------------------------------------------------------------------------------------------ */
+
+static void stack(void **state)
+{
+    void *slots[5] = { NULL };
+    int things[4];
+    struct hak_record record = { slots + 1, slots + 5 };
+    (void)state;
+    expect(hak__cache_pop(&record) == NULL);
+    for (unsigned i = 0; i < 4; i++)
+        expect(hak__cache_push(&record, &things[i]));
+    expect(!hak__cache_push(&record, &things[0]));
+    for (unsigned i = 4; i-- > 0;)
+        expect_ptr(hak__cache_pop(&record), &things[i]);
+    expect(hak__cache_pop(&record) == NULL);
+    expect_ptr(record.top, slots + 1);
+}
+
+/* A closed record is empty to a pop and full to a push, without any test of its own. */
+static void closed_record(void **state)
+{
+    int thing;
+    struct hak_record record = { HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    (void)state;
+    expect(hak__cache_pop(&record) == NULL);
+    expect(!hak__cache_push(&record, &thing));
+}
+
+/* --- opening and refill ------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(opened)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    expect_heap_valid(heap);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        expect_op(capacity_of(heap, c), >=, 1);
+        expect_op(capacity_of(heap, c) * (size_t)hak__classes[c].size, <=, 1 << 20);
+        expect_eq(hak__cache_count(heap, c), 0);
+        expect(hak__cache_pop(&heap->records[c]) == NULL);
+    }
+    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
+        expect(!hak__cache_push(&heap->records[code], blocks));
+}
+
+FRESH_TEST(options_set_ceilings)
+{
+    (void)argument;
+    heaps_start();
+    set("tiny_unified_c3", "7");
+    set("tiny_unified_c7", "0");
+    set("l2_ring_cap", "5");
+    set("l25_ring_cap", "0");
+    struct hak_heap *heap = heap_open(0);
+    expect_eq(heap->classes[CLASS_64].ceiling, 7);
+    expect_eq(capacity_of(heap, CLASS_64), 7);
+    expect_eq(heap->classes[CLASS_2048].ceiling, 5);
+    expect(heap->classes[CLASS_1024].closed && heap->classes[HAK_CLASS_FIRST_LARGE].closed);
+    expect(!heap->classes[CLASS_64].closed);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(refills_ascend)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        uint32_t batch = 0;
+        char *first = hak__cache_refill(heap, c), *before = first, *block;
+        for (; (block = hak__cache_pop(&heap->records[c])) != NULL; before = block, batch++)
+            expect(block > before);
+        expect_op(batch + 1, <=, hak_min(hak__classes[c].batch, capacity_of(heap, c)));
+        expect_eq(hak_counted(&heap->classes[c].refilled), batch + 1);
+        expect_eq(hak_counted(&heap->classes[c].misses), 1);
+        expect_heap_valid(heap);
+    }
+}
+
+FRESH_TEST(refill_count_is_obeyed)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    set("refill_count", "3");
+    hak__cache_refill(heap, CLASS_64);
+    expect_eq(hak__cache_count(heap, CLASS_64), 2);
+    set("refill_count", "1");
+    hak__cache_refill(heap, CLASS_32);
+    expect_eq(hak__cache_count(heap, CLASS_32), 0);
+}
+
+/* --- growth ---------------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(doubles_up_to_the_ceiling)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    uint32_t before = capacity_of(heap, CLASS_16), ceiling = heap->classes[CLASS_16].ceiling;
+    for (unsigned round = 0; round < 12; round++) {
+        malloc_many(heap, CLASS_16, 4000);
+        for (uint32_t i = 0; i < 4000; i++) {
+            heap_free(heap, CLASS_16, blocks[i]);
+            uint32_t now = capacity_of(heap, CLASS_16);
+            expect(now == before || now == hak_min(2u * before, ceiling));
+            before = now;
+        }
+        expect_heap_valid(heap);
+    }
+    expect_eq(before, ceiling);
+    expect_eq(heap_live(heap, CLASS_16), 0);
+}
+
+/* A class that only allocates would learn nothing by growing. */
+FRESH_TEST(no_growth_without_frees)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    uint32_t before = capacity_of(heap, CLASS_64);
+    malloc_many(heap, CLASS_64, MANY);
+    expect_eq(capacity_of(heap, CLASS_64), before);
+}
+
+FRESH_TEST(nothing_is_lost_by_growing)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    malloc_many(heap, CLASS_32, 3000);
+    for (uint32_t i = 0; i < 3000; i++)
+        memory_fill(blocks[i], 32, i);
+    for (uint32_t i = 0; i < 3000; i += 2)
+        heap_free(heap, CLASS_32, blocks[i]);
+    expect_heap_valid(heap);
+    for (uint32_t i = 1; i < 3000; i += 2)
+        expect(memory_holds(blocks[i], 32, 32, i));
+    for (uint32_t i = 0; i < 3000; i += 2) {
+        blocks[i] = heap_malloc(heap, CLASS_32);
+        memory_fill(blocks[i], 32, i);
+    }
+    for (uint32_t i = 0; i < 3000; i++)
+        expect(memory_holds(blocks[i], 32, 32, i));   /* no block twice */
+}
+
+static size_t bytes_by_capacity(struct hak_heap *heap, struct hak_heap *untouched)
+{
+    size_t bytes = 0;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        bytes += (capacity_of(heap, c) - capacity_of(untouched, c)) * (size_t)hak__classes[c].size;
+    return bytes;
+}
+
+/* What the records have grown by never exceeds the budget, whatever the classes want. */
+FRESH_TEST(budget_holds)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "200K");
+    struct hak_heap *heap = heap_open(0), *untouched = heap_open(0);
+    for (unsigned round = 0; round < 3; round++)
+        for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+            churn(heap, c, hak_min(2000, (1 << 20) / hak__classes[c].size), 3);
+            expect_op(bytes_by_capacity(heap, untouched), <=, 200 << 10);
+        }
+    expect_op(bytes_by_capacity(heap, untouched), >, 50 << 10);
+    set("thread_budget", "0");
+    struct hak_heap *poor = heap_open(0);
+    churn(poor, CLASS_64, 2000, 4);
+    expect_eq(bytes_by_capacity(poor, untouched), 0);
+}
+
+/* A class that has gone quiet gives its capacity up for one that needs it. */
+FRESH_TEST(idle_classes_are_reclaimed)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "64K");
+    struct hak_heap *heap = heap_open(0);
+    churn(heap, CLASS_64, 3000, 8);
+    uint32_t grown = capacity_of(heap, CLASS_64);
+    expect_op(grown * 64, >, 30 << 10);
+    churn(heap, CLASS_32, 4000, 20);
+    expect_op(capacity_of(heap, CLASS_64), <, grown);
+    expect_op(capacity_of(heap, CLASS_32) * 32, >=, 16 << 10);
+    expect_heap_valid(heap);
+}
+
+/* Capacity wanders between classes for as long as a thread lives; that must not use the slot area up. */
+FRESH_TEST(slots_are_reused)
+{
+    static const uint32_t classes[] = { CLASS_64, CLASS_2048, 28, 33 };   /* also capacities that are no powers of two */
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "256K");
+    struct hak_heap *heap = heap_open(0);
+    void **settled = NULL;
+    for (unsigned round = 0; round < 120; round++) {
+        churn(heap, classes[round % 4], 300, 6);
+        if (round == 60)
+            settled = heap->slots_next;
+    }
+    expect_ptr(heap->slots_next, settled);
+}
+
+/* --- drain ---------------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(oldest_half_is_drained)
+{
+    (void)argument;
+    heaps_start();
+    set("tiny_unified_c3", "8");
+    struct hak_heap *heap = heap_open(0);
+    malloc_many(heap, CLASS_64, 16);
+    hak__cache_flush(heap);
+    for (unsigned i = 0; i < 8; i++)
+        heap_free(heap, CLASS_64, blocks[i]);
+    expect_eq(hak__cache_count(heap, CLASS_64), 8);
+    uint64_t drained = hak_counted(&heap->classes[CLASS_64].drained);
+    heap_free(heap, CLASS_64, blocks[8]);
+    expect_eq(hak__cache_count(heap, CLASS_64), 5);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].drained), drained + 4);
+    for (unsigned i = 8; i >= 4; i--)
+        expect_ptr(hak__cache_pop(&heap->records[CLASS_64]), blocks[i]);   /* the newest are still there */
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(drain_counts)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    hak__cache_drain(heap, CLASS_64, 5, "free");
+    hak__cache_refill(heap, CLASS_64);
+    uint32_t held = hak__cache_count(heap, CLASS_64);
+    hak__cache_drain(heap, CLASS_64, 3, "free");
+    expect_eq(hak__cache_count(heap, CLASS_64), held - 3);
+    hak__cache_drain(heap, CLASS_64, 1000, "free");
+    expect_eq(hak__cache_count(heap, CLASS_64), 0);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(flush_leaves_nothing)
+{
+    (void)argument;
+    struct hak_heap *heap = start(), *other = heap_open(0);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        void *mine = heap_malloc(heap, c), *theirs = heap_malloc(other, c);
+        heap_free(heap, c, mine);
+        heap_free_remote(heap, theirs);
+    }
+    hak__cache_flush(heap);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        expect_eq(hak__cache_count(heap, c), 0);
+    hak__heap_collect(other);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        expect_eq(heap_live(heap, c) + heap_live(other, c), 0);
+        blocks[c] = heap_malloc(heap, c);   /* and the heap goes on working */
+    }
+    expect_heap_valid(heap);
+    expect_heap_valid(other);
+}
+
+/* --- blocks of other heaps that are kept ----------------------------------------------------------------------------- */
+
+FRESH_TEST(absorbed_blocks_return_to_their_heap)
+{
+    (void)argument;
+    struct hak_heap *heap = start(), *other = heap_open(0);
+    heap_free(heap, CLASS_64, heap_malloc(heap, CLASS_64));   /* the thread allocates of this class itself */
+    while (hak__cache_pop(&heap->records[CLASS_64]) != NULL)
+        continue;
+    uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
+    unsigned count = 0;
+    malloc_many(other, CLASS_64, 64);
+    while (count < 64 && hak__cache_absorb(heap, CLASS_64, blocks[count]))
+        count++;
+    expect_op(count, >, 0);
+    expect_op(count, <=, capacity_of(heap, CLASS_64) / 2);
+    expect_heap_valid(heap);
+    expect_ptr(heap_malloc(heap, CLASS_64), blocks[count - 1]);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].refilled), refilled);
+    heap_free(heap, CLASS_64, blocks[count - 1]);
+    hak__cache_flush(heap);
+    hak__heap_collect(other);
+    expect_eq(hak_counted(&other->classes[CLASS_64].collected), count);
+    expect_heap_valid(heap);
+    expect_heap_valid(other);
+}
+
+/* A block that shares its cache line with blocks of its owner's thread must not be handed out here. */
+FRESH_TEST(neighbours_of_one_line_are_not_absorbed)
+{
+    (void)argument;
+    struct hak_heap *heap = start(), *other = heap_open(0);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        size_t size = hak__classes[c].size;
+        heap_free(heap, c, heap_malloc(heap, c));
+        while (hak__cache_pop(&heap->records[c]) != NULL)
+            continue;
+        void *block = heap_malloc(other, c);
+        if (size < 256 && size % 64 != 0)
+            expect(!hak__cache_absorb(heap, c, block));
+    }
+}
+
+/* --- random operations ------------------------------------------------------------------------------------------------ */
+
+enum { SLOTS = 2000 };
+
+static struct {
+    void *block;
+    uint32_t class;
+} slots[SLOTS];
+
+FRESH_TEST(random_operations)
+{
+    struct rng rng = { 8 };
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "128K");
+    struct hak_heap *heap = heap_open(0);
+    for (unsigned step = 0; step < 40000; step++) {
+        unsigned i = (unsigned)rng_below(&rng, SLOTS);
+        if (slots[i].block == NULL) {
+            slots[i].class = (uint32_t)rng_below(&rng, step / 8000 % 2 ? 4 : 36);
+            slots[i].block = heap_malloc(heap, slots[i].class);
+            memory_fill(slots[i].block, 16, i);
+        } else {
+            expect(memory_holds(slots[i].block, 16, 16, i));
+            heap_free(heap, slots[i].class, slots[i].block);
+            slots[i].block = NULL;
+        }
+        if (step % 512 == 0)
+            expect_heap_valid(heap);
+        if (step % 5000 == 0)
+            hak__cache_flush(heap);
+    }
+    uint64_t live = 0, held = 0;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        live += heap_live(heap, c);
+    for (unsigned i = 0; i < SLOTS; i++)
+        held += slots[i].block != NULL;
+    expect_eq(live, held);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stack),
+        cmocka_unit_test(closed_record),
+        cmocka_unit_test(opened),
+        cmocka_unit_test(options_set_ceilings),
+        cmocka_unit_test(refills_ascend),
+        cmocka_unit_test(refill_count_is_obeyed),
+        cmocka_unit_test(doubles_up_to_the_ceiling),
+        cmocka_unit_test(no_growth_without_frees),
+        cmocka_unit_test(nothing_is_lost_by_growing),
+        cmocka_unit_test(budget_holds),
+        cmocka_unit_test(idle_classes_are_reclaimed),
+        cmocka_unit_test(slots_are_reused),
+        cmocka_unit_test(oldest_half_is_drained),
+        cmocka_unit_test(drain_counts),
+        cmocka_unit_test(flush_leaves_nothing),
+        cmocka_unit_test(absorbed_blocks_return_to_their_heap),
+        cmocka_unit_test(neighbours_of_one_line_are_not_absorbed),
+        cmocka_unit_test(random_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,148 @@
+/* large/large.h: a large block changes size where it stands, both ways and to every class, without a byte of it or of
+ * its neighbours changing; when the slabs behind it are taken it stays as it is; and the counters stay true. */
+#include "large/large.h"
+
+#include "shared/pool.h"
+#include "support/heaps.h"
+
+enum { FIRST = HAK_CLASS_FIRST_LARGE, LAST = HAK_CLASSES - 1 };
+
+static size_t size_of(uint32_t class) { return hak__classes[class].size; }
+
+static void *take(struct hak_heap *heap, uint32_t class)
+{
+    void *block;
+    expect_eq(hak__heap_take(heap, class, &block, 1), 1);
+    memory_fill(block, size_of(class), (uint64_t)(uintptr_t)block);
+    return block;
+}
+
+static bool holds(void *block, size_t n, uint32_t filled_class)
+{
+    return memory_holds(block, n < size_of(filled_class) ? n : size_of(filled_class), size_of(filled_class),
+                        (uint64_t)(uintptr_t)block);
+}
+
+static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
+{
+    size_t slab = hak__slab_of(block);
+    struct hak_span *span = hak__span_at(slab);
+    expect_eq(hak__owner_of(block), hak__owner_word(heap->id, class * HAK_RECORD_SIZE));
+    expect_eq(span->class, class);
+    expect_eq(span->slabs, hak__classes[class].slabs);
+    for (unsigned i = 1; i < span->slabs; i++) {
+        expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, HAK_CODE_INNER));
+        expect_ptr(hak__span_at(slab + i), span);
+    }
+}
+
+FRESH_TEST(every_class_to_every_class)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t from = FIRST; from <= LAST; from++)
+        for (uint32_t to = FIRST; to <= LAST; to++) {
+            void *block = take(heap, from);
+            expect(hak__large_resize_owner(heap, block, to));
+            expect_class(block, to, heap);
+            expect(holds(block, size_of(to), from));
+            memset(block, 1, size_of(to));
+            expect_eq(heap_live(heap, to) - (to == from ? 0 : heap_live(heap, from)), 1);
+            hak__heap_give(heap, &block, 1, "free");
+            expect_eq(heap_live(heap, to), 0);
+        }
+    for (uint32_t c = FIRST; c <= LAST; c++)
+        expect_eq(hak_counted(&heap->classes[c].span_count), 0);
+    struct hak_arena_figures figures;
+    hak__arena_figures(&figures);
+    expect_eq(figures.taken, 0);   /* no slab was lost */
+}
+
+FRESH_TEST(neighbours_stay_intact)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    void *left = take(heap, FIRST), *middle = take(heap, FIRST + 4), *right = take(heap, FIRST);
+    expect_ptr(right, (char *)middle + hak__classes[FIRST + 4].slabs * HAK_SLAB_SIZE);
+    expect(!hak__large_resize_owner(heap, middle, LAST));
+    expect_class(middle, FIRST + 4, heap);
+    expect(hak__large_resize_owner(heap, middle, FIRST));
+    expect(holds(middle, size_of(FIRST), FIRST + 4));
+    void *tail = take(heap, FIRST);
+    expect_ptr(tail, (char *)middle + HAK_SLAB_SIZE);   /* the slab that was let go serves at once */
+    expect(!hak__large_resize_owner(heap, middle, FIRST + 4));
+    hak__heap_give(heap, &tail, 1, "free");
+    expect(hak__large_resize_owner(heap, middle, FIRST + 4));
+    expect(holds(middle, size_of(FIRST), FIRST + 4));
+    expect(holds(left, size_of(FIRST), FIRST) && holds(right, size_of(FIRST), FIRST));
+    expect_class(left, FIRST, heap);
+    expect_class(right, FIRST, heap);
+    expect(hak__heap_is_valid(heap));
+}
+
+/* A block at the end of its SuperSlab has nowhere to grow, whatever begins behind it. */
+FRESH_TEST(not_over_the_end_of_a_superslab)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    void *first = take(heap, LAST), *second = take(heap, LAST), *next = take(heap, LAST);
+    expect(first < second && second < next);
+    expect(hak__large_resize_owner(heap, second, FIRST));
+    hak__heap_give(heap, &next, 1, "free");
+    expect(hak__large_resize_owner(heap, second, LAST));
+    expect_class(second, LAST, heap);
+    bool fresh;
+    expect(hak__pool_take(1, false, &fresh) == HAK_NO_RUN);   /* the two blocks fill their SuperSlab */
+    expect(holds(first, size_of(LAST), LAST) && holds(second, size_of(FIRST), LAST));
+}
+
+FRESH_TEST(random_operations)
+{
+    struct {
+        void *block;
+        uint32_t class, filled;
+    } slots[40] = { { NULL, 0, 0 } };
+    struct rng rng = { 10 };
+    unsigned grown = 0, refused = 0;
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    for (unsigned step = 0; step < 2500; step++) {
+        size_t i = rng_below(&rng, 40);
+        uint32_t class = FIRST + (uint32_t)rng_below(&rng, LAST - FIRST + 1);
+        if (slots[i].block == NULL) {
+            slots[i].block = take(heap, class);
+            slots[i].class = slots[i].filled = class;
+        } else if (rng_below(&rng, 3) == 0) {
+            expect(holds(slots[i].block, size_of(slots[i].class), slots[i].filled));
+            hak__heap_give(heap, &slots[i].block, 1, "free");
+            slots[i].block = NULL;
+        } else {
+            bool done = hak__large_resize_owner(heap, slots[i].block, class);
+            size_t kept = size_of(slots[i].class) < size_of(class) ? size_of(slots[i].class) : size_of(class);
+            grown += done;
+            refused += !done;
+            expect(holds(slots[i].block, kept, slots[i].filled));
+            slots[i].class = done ? class : slots[i].class;
+            expect_class(slots[i].block, slots[i].class, heap);
+            memory_fill(slots[i].block, size_of(slots[i].class), (uint64_t)(uintptr_t)slots[i].block);
+            slots[i].filled = slots[i].class;
+        }
+    }
+    expect(grown > 100 && refused > 20);   /* both ways have been taken */
+    expect(hak__heap_is_valid(heap) && hak__arena_is_valid());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_class_to_every_class),
+        cmocka_unit_test(neighbours_stay_intact),
+        cmocka_unit_test(not_over_the_end_of_a_superslab),
+        cmocka_unit_test(random_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* heap/park.c: parked heaps come back, the last one first, each to one taker only, with everything they hold; a forked
+ * child takes over the heaps of threads that it does not have, unless they were being changed. */
+#include "support/heaps.h"
+
+enum { CLASS_64 = 3 };
+
+FRESH_TEST(last_in_first_out)
+{
+    struct hak_heap *heaps[5];
+    (void)argument;
+    heaps_start();
+    expect(hak__heap_unpark() == NULL);
+    for (unsigned i = 0; i < 5; i++)
+        heaps[i] = heap_open(0);
+    for (unsigned i = 0; i < 5; i++) {
+        hak__heap_park(heaps[i]);
+        expect_eq(atomic_load(&heaps[i]->state), HAK_HEAP_PARKED);
+    }
+    for (unsigned i = 5; i-- > 0;) {
+        expect_ptr(hak__heap_unpark(), heaps[i]);
+        expect_eq(atomic_load(&heaps[i]->state), HAK_HEAP_ACTIVE);
+    }
+    expect(hak__heap_unpark() == NULL);
+}
+
+/* Blocks that are outside while their heap is parked are freed into it, and the next thread finds them. */
+FRESH_TEST(a_parked_heap_goes_on_receiving)
+{
+    void *blocks[200];
+    (void)argument;
+    heaps_start();
+    struct hak_heap *parked = heap_open(0), *other = heap_open(0);
+    for (unsigned i = 0; i < 200; i++)
+        blocks[i] = heap_malloc(parked, CLASS_64);
+    hak__cache_flush(parked);
+    hak__heap_park(parked);
+    for (unsigned i = 0; i < 200; i++)
+        heap_free_remote(other, blocks[i]);
+    hak__outbox_flush(other, "free");
+    expect_ptr(hak__heap_unpark(), parked);
+    expect_ptr(heap_malloc(parked, CLASS_64), blocks[0]);
+    expect_eq(heap_live(parked, CLASS_64), 1);
+    expect_heap_valid(parked);
+}
+
+FRESH_TEST(forked_child)
+{
+    struct hak_heap *heaps[6];
+    (void)argument;
+    heaps_start();
+    for (unsigned i = 0; i < 6; i++)
+        heaps[i] = heap_open(0);
+    struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4];
+    atomic_store(&changing->busy, 1);
+    atomic_store(&mine->busy, 1);   /* fork can be called in the middle of anything, by a signal handler */
+    hak__heap_park(parked);
+    hak__heaps_fork_child(mine, shared);
+    expect_eq(atomic_load(&mine->state), HAK_HEAP_ACTIVE);
+    expect_eq(atomic_load(&shared->state), HAK_HEAP_ACTIVE);
+    expect_eq(atomic_load(&changing->state), HAK_HEAP_LOST);
+    expect_ptr(hak__heap_unpark(), heaps[5]);
+    expect_ptr(hak__heap_unpark(), heaps[0]);
+    expect_ptr(hak__heap_unpark(), parked);
+    expect(hak__heap_unpark() == NULL);
+    hak__heaps_fork_child(NULL, NULL);   /* everybody's, also in a child's child; what is lost stays lost */
+    expect_eq(atomic_load(&changing->state), HAK_HEAP_LOST);
+    expect_ptr(hak__heap_unpark(), heaps[5]);
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 3, ROUNDS = 4000, HEAPS = 4 };
+
+static void *unpark_and_park(void *argument)
+{
+    uint32_t me = *(uint32_t *)argument;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct hak_heap *heap = hak__heap_unpark();
+        if (heap == NULL)
+            continue;
+        /* Plain accesses: what one thread leaves in a heap, the next one must see. */
+        expect_eq(heap->mode, 0);
+        heap->mode = me;
+        if (round % 64 == 0)
+            sched_yield();
+        expect_eq(heap->mode, me);
+        heap->mode = 0;
+        heap->budget_hand++;
+        hak__heap_park(heap);
+    }
+    return NULL;
+}
+
+FRESH_TEST(one_taker_each)
+{
+    uint32_t names[THREADS] = { 1, 2, 3 };
+    (void)argument;
+    heaps_start();
+    for (unsigned i = 0; i < HEAPS; i++)
+        hak__heap_park(heap_open(0));
+    run_threads(THREADS, unpark_and_park, names, sizeof *names);
+    uint64_t taken = 0;
+    for (unsigned i = 0; i < HEAPS; i++) {
+        struct hak_heap *heap = hak__heap_unpark();
+        expect(heap != NULL);
+        taken += heap->budget_hand;
+    }
+    expect(hak__heap_unpark() == NULL);
+    expect_op(taken, >, ROUNDS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_in_first_out), cmocka_unit_test(a_parked_heap_goes_on_receiving),
+        cmocka_unit_test(forked_child),      cmocka_unit_test(one_taker_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
