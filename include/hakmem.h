@@ -5,8 +5,9 @@
  *
  * All sizes are bytes. Every result is a multiple of 16 and stays valid until it is freed by hak_free (or free, when
  * the library has taken malloc's place). Functions that return memory return NULL with errno = ENOMEM when there is
- * none; nothing is lost then. Misuse (a pointer that is not the start of a live block, a second free) ends in one line
- * on stderr and abort(). */
+ * none; nothing is lost then. Misuse (a pointer that is not the start of a block, a second free) ends in one line on
+ * stderr and abort(): at once where the call has to look at the block, for a plain free at the latest when the block
+ * leaves the thread's cache. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -40,7 +41,8 @@ void hak_free(void *p);
 void hak_free_sized(void *p, size_t n);
 void hak_free_aligned_sized(void *p, size_t align, size_t n);
 
-/* n bytes at a multiple of align, a power of two; EINVAL otherwise. hak_memalign takes any align, rounded up. */
+/* n bytes at a multiple of align, a power of two; EINVAL otherwise. hak_memalign rounds align up to one; EINVAL when
+ * there is none. */
 void *hak_aligned_alloc(size_t align, size_t n);
 void *hak_memalign(size_t align, size_t n);
 

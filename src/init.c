@@ -41,8 +41,10 @@ __attribute__((constructor(101))) static void library_loaded(void)
 {
     if (!hak__start())
         return;
-    if (!options_read)
+    if (!options_read) {
         options_read = hak__options_read();
+        hak__thread_reopen_early();
+    }
     hak__thread_init();
     hak__fork_init();
 }

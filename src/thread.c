@@ -9,15 +9,16 @@
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
-/* Never written: every path that would do so looks at the mode first. */
-struct hak_heap hak__sentinel = {
+/* Never written, and nothing of it but its front exists: every path that would go further looks at the mode first. */
+extern struct hak_heap_front hak__sentinel_front;
+__attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_front = {
     .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
     .mode = HAK_MODE_SENTINEL,
     .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
 };
 
 /* What a thread has after its heap was parked. */
-static struct hak_heap late_sentinel = {
+static struct hak_heap_front late_sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
     .mode = HAK_MODE_SENTINEL | HAK_MODE_LATE,
     .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
@@ -35,7 +36,7 @@ static struct hak_heap *early_heap;
 static struct hak_lock late_lock = HAK_LOCK_INIT(HAK_RANK_LATE);
 static struct hak_heap *late_heap;
 
-static void set_current(struct hak_heap *heap) { hak__thread_word = (char *)heap - (char *)&hak__sentinel; }
+static void set_current(void *heap) { hak__thread_word = (char *)heap - (char *)&hak__sentinel; }
 
 bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
 
@@ -94,6 +95,16 @@ void hak__thread_init(void)
     key_exists = true;
     if (heap != NULL)
         pthread_setspecific(key, heap);
+}
+
+void hak__thread_reopen_early(void)
+{
+    if (early_heap == NULL || key_exists)
+        return;
+    hak__enter(early_heap);
+    hak__cache_flush(early_heap);
+    hak__cache_open(early_heap, hak__start_mode());
+    hak__leave(early_heap);
 }
 
 struct hak_heap *hak__late_heap_locked(void)

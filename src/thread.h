@@ -6,7 +6,8 @@
 
 #include "cache/cache.h"
 
-extern struct hak_heap hak__sentinel;
+/* The object is only a front (thread.c); under this name it is seen as the heap that it stands for. */
+extern struct hak_heap hak__sentinel __asm__("hak__sentinel_front") __attribute__((visibility("hidden")));
 extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 hak_inline struct hak_heap *hak__heap_current(void)
@@ -27,5 +28,8 @@ void hak__late_heap_unlock(void);
 
 void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
 void hak__thread_fork_child(void);
+
+/* The first heap was opened before the options could be read: opens it again as they say. */
+void hak__thread_reopen_early(void);
 
 #endif

@@ -9,7 +9,7 @@
  * that leaves it valid at each step: taken is set before a run is handed out and cleared after it has been given
  * back, so a forked child may reset the lock and go on.
  *
- * Invariants: dirty <= mapped <= HAK_SUPER_SIZE;  `partial` hints only name SuperSlabs of kind SLABS, or are stale. */
+ * Invariants: dirty <= mapped <= HAK_SUPER_SIZE;  `partial` hints only name SuperSlabs of kind IN_SLABS, or are stale. */
 #ifndef HAK_ARENA_ARENA_H
 #define HAK_ARENA_ARENA_H
 
@@ -65,7 +65,7 @@ void hak__supers_give(size_t first, size_t count);
 /* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Returns what has been free for `delay_ms` or longer at `now`; all = everything, now. Gives the bytes returned. */
+/* Returns what has been free for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = everything. Gives the bytes returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */

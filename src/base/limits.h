@@ -1,4 +1,4 @@
-/* Every constant of the allocator, in one place. Sizes are bytes unless the name says otherwise.
+/* The constants that more than one file knows, in one place. Sizes are bytes unless the name says otherwise.
  * The static assertions at the end are the relations that the code relies on. */
 #ifndef HAK_BASE_LIMITS_H
 #define HAK_BASE_LIMITS_H

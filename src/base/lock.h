@@ -12,7 +12,6 @@ enum hak_lock_rank {
     HAK_RANK_INIT = 1,  /* the library's start */
     HAK_RANK_LATE,      /* the shared heap of threads that have ended */
     HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
-    HAK_RANK_REPORT,    /* one report at a time */
 };
 
 struct hak_lock {

@@ -3,6 +3,9 @@
 #include "cache/cache.h"
 #include "diag/options.h"
 
+/* Blocks of others do not stay in the outbox of a thread that goes on allocating: it is flushed now and then. */
+enum { OUTBOX_MISSES = 32 };
+
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
 static uint32_t batch_of(uint32_t class_index, uint32_t capacity)
 {
@@ -16,6 +19,10 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     hak_count(&class->misses, 1);
+    if (++heap->outbox_misses >= OUTBOX_MISSES) {
+        heap->outbox_misses = 0;
+        hak__outbox_flush(heap, "free");
+    }
     class->moves++;
     if (class->capacity == 0) {
         void *block = NULL;

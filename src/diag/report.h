@@ -1,5 +1,6 @@
 /* Reports to the person who runs the program: fixed text, formatted into a buffer on the stack, written by write(2).
- * Nothing here allocates, takes a lock of the C library or changes errno. Every line begins with "hakmem: ".
+ * Nothing here allocates, takes a lock of the C library or changes errno. Warnings and fatal reports begin with
+ * "hakmem: ".
  *
  * The formats are %s (text), %p (pointer), %u (uint64_t), %f (fixed point: a uint64_t in hundredths); a width may
  * stand before the letter, '-' aligns left. Every argument of %u and %f is passed as uint64_t. */

@@ -56,17 +56,25 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
-struct hak_heap {
-    /* read by every free */
-    uint32_t tag;                                   /* id << HAK_CODE_BITS */
-    uint32_t id;
-    uint32_t mode;
-    _Atomic uint32_t busy;                          /* who is inside a slow path: enum hak_heap_user */
+/* What the fast paths read, and all that the sentinels of thread.h have. */
+#define HAK_HEAP_FRONT \
+    uint32_t tag; /* id << HAK_CODE_BITS */ \
+    uint32_t id; \
+    uint32_t mode; /* HAK_MODE_... */ \
+    _Atomic uint32_t busy; /* who is inside a slow path: enum hak_heap_user */ \
     hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT];
+
+struct hak_heap_front {
+    HAK_HEAP_FRONT
+};
+
+struct hak_heap {
+    HAK_HEAP_FRONT
     /* slow paths */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
     uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
+    uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size, summed over the classes */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[12];                          /* given back slot areas, by power of two */

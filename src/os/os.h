@@ -1,4 +1,4 @@
-/* The operating system as a contract. Only arena/ calls the memory functions; upkeep/ and diag/ ask for the time.
+/* The operating system as a contract. Only arena/ calls the memory functions.
  *
  * Every memory function takes page-aligned ranges, returns 0 or an errno code (never sets errno for the caller to
  * keep), and on failure has changed nothing. Tests replace the whole table by a fake that counts, fails or
