@@ -1,0 +1,138 @@
+/* upkeep/dump.h: the totals are what the test holds, class by class, in every state a block can be in (with the program,
+ * cached, in an outbox, published, of a parked heap), and the printed table contains them. */
+#include "upkeep/dump.h"
+
+#include "diag/options.h"
+#include "huge/huge.h"
+#include "support/heaps.h"
+
+enum { CLASS_64 = 3, CLASS_4096 = 27, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 500 };
+
+static void *blocks[MANY];
+
+static struct hak_totals totals(void)
+{
+    struct hak_totals out;
+    hak__totals(&out);
+    return out;
+}
+
+static void expect_live(uint32_t class, uint64_t live)
+{
+    struct hak_totals t = totals();
+    const struct hak_class_totals *k = &t.classes[class];
+    expect_eq(k->live, live);
+    expect_eq(k->refilled, k->drained + k->collected + k->cached + k->outbox + k->live);
+}
+
+FRESH_TEST(live_is_what_the_program_holds)
+{
+    uint64_t bytes = 0, count = 0;
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        for (uint32_t i = 0; i <= c % 7; i++)
+            blocks[i] = heap_malloc(heap, c);
+        heap_free(heap, c, blocks[0]);
+        expect_live(c, c % 7);
+        bytes += c % 7 * hak__classes[c].size;
+        count += c % 7;
+    }
+    struct hak_totals t = totals();
+    expect_eq(t.live_bytes, bytes);
+    expect_eq(t.all.live, count);
+    expect_eq(t.heaps, 1);
+    expect_eq(t.parked, 0);
+    expect_op(t.span_bytes, >=, t.live_bytes + t.cached_bytes);
+}
+
+FRESH_TEST(a_block_on_its_way)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *owner = heap_open(0), *other = heap_open(0);
+    for (unsigned i = 0; i < 20; i++)
+        blocks[i] = heap_malloc(owner, CLASS_64);
+    for (unsigned i = 0; i < 8; i++)
+        heap_free_remote(other, blocks[i]);
+    expect_live(CLASS_64, 12);
+    expect_eq(totals().classes[CLASS_64].outbox, 8);
+    hak__outbox_flush(other, "free");
+    expect_eq(totals().classes[CLASS_64].outbox, 0);
+    expect_eq(totals().remote_frees, 8);
+    expect_eq(totals().remote_published, 1);
+    hak__heap_collect(owner);
+    expect_live(CLASS_64, 12);
+    expect_eq(totals().classes[CLASS_64].collected, 8);
+    void *large = heap_malloc(owner, CLASS_LARGE);
+    expect_live(CLASS_LARGE, 1);
+    heap_free_remote(other, large);
+    expect_live(CLASS_LARGE, 0);
+    hak__cache_flush(owner);
+    hak__heap_park(owner);
+    expect_live(CLASS_64, 12);
+    expect_eq(totals().parked, 1);
+    expect_eq(totals().heaps, 2);
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------------- */
+
+static void expect_line(const char *said, const char *wanted)
+{
+    const char *at = strstr(said, wanted);
+    if (at == NULL)
+        fprintf(stderr, "missing: %s\nin:\n%s", wanted, said);
+    expect(at != NULL && (at == said || at[-1] == '\n'));
+}
+
+static void allocate_and_print(void *argument)
+{
+    bool zero;
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    for (unsigned i = 0; i < 100; i++)
+        blocks[i] = heap_malloc(heap, CLASS_4096);
+    for (unsigned i = 0; i < 40; i++)
+        heap_free(heap, CLASS_4096, blocks[i]);
+    hak__huge_alloc(3 << 20, HAK_SUPER_SIZE, &zero);
+    hak__dump_text(STDERR_FILENO);
+}
+
+static void text_contains_the_totals(void **state)
+{
+    char said[SAID_SIZE], wanted[200];
+    unsigned long spans, live, cached, refilled, drained, collected, misses;
+    (void)state;
+    expect_eq(run_child(allocate_and_print, NULL, said), 0);
+    expect_line(said, "hakmem: statistics\n");
+    const char *row = strstr(said, "hakmem:     4096 ");
+    expect(row != NULL);
+    expect_eq(sscanf(row, "hakmem: 4096 %lu %lu %lu %lu %lu %lu %lu", &spans, &live, &cached, &refilled, &drained,
+                     &collected, &misses), 7);
+    expect_eq(live, 60);
+    expect_eq(refilled, live + cached + drained + collected);
+    expect_op(misses, >=, (100 + 15) / 16);
+    expect_op(spans, >=, 100 / 16);
+    snprintf(wanted, sizeof wanted, "total refilled=%lu drained=%lu misses=%lu live=60 peak_bytes=", refilled,
+             drained + collected, misses);
+    expect_line(said, wanted);
+    expect_line(said, "hakmem: huge live=1 allocated=1 freed=0 grown_in_place=0 moved=0\n");
+    snprintf(wanted, sizeof wanted, "hakmem: bytes live=%u ", 60 * 4096);
+    expect_line(said, wanted);
+    expect(strstr(said, " huge=3145728 ") != NULL);
+    expect(strstr(said, "mallocs") == NULL && strstr(said, "calls malloc=") == NULL);
+    for (const char *line = said; *line != 0; line = strchr(line, '\n') + 1)
+        expect(strncmp(line, "hakmem: ", 8) == 0 || strncmp(line, "total ", 6) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(live_is_what_the_program_holds),
+        cmocka_unit_test(a_block_on_its_way),
+        cmocka_unit_test(text_contains_the_totals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

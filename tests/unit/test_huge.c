@@ -1,0 +1,340 @@
+/* huge/huge.h: every alignment up to 1 GiB for a single byte; sizes change in place or by moving pages, contents kept;
+ * what is said to be zero is; a refusal changes nothing; the second free and a pointer into a block are stopped; the
+ * figures add up; and random operations against a model. */
+#include "huge/huge.h"
+
+#include "base/bits.h"
+#include "support/fake_os.h"
+
+static const size_t mib = 1 << 20;
+
+static void start(void)
+{
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+}
+
+static char *alloc(size_t n)
+{
+    bool zero;
+    char *p = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    expect(p != NULL && (uintptr_t)p % HAK_SUPER_SIZE == 0);
+    expect_eq(hak__huge_usable(p), hak_align_up(n, hak__page_size()));
+    return p;
+}
+
+static struct hak_huge_figures figures(void)
+{
+    struct hak_huge_figures out;
+    hak__huge_figures(&out);
+    return out;
+}
+
+static size_t supers_taken(void)
+{
+    struct hak_arena_figures out;
+    hak__arena_figures(&out);
+    expect(hak__arena_is_valid());
+    expect_eq(fake.mapped, out.mapped + out.meta);
+    return out.taken;
+}
+
+/* --- allocation -------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(only_the_pages_of_the_block)
+{
+    (void)argument;
+    start();
+    size_t before = fake.mapped;
+    char *p = alloc(5 * mib + 1);
+    expect_op(fake.mapped - before, <, 5 * mib + 512 * 1024);   /* with metadata */
+    memset(p, 1, 5 * mib + 1);
+    expect(!is_mapped(p + hak__huge_usable(p)));
+    hak__huge_free(p, "free");
+    expect_eq(supers_taken(), 0);
+}
+
+FRESH_TEST(every_alignment)
+{
+    (void)argument;
+    start();
+    for (unsigned shift = 0; shift <= 30; shift++) {
+        bool zero;
+        size_t align = (size_t)1 << shift;
+        char *one = hak__huge_alloc(1, align, &zero), *more = hak__huge_alloc(3 * mib, align, &zero);
+        expect(one != NULL && (uintptr_t)one % align == 0);
+        expect(more != NULL && (uintptr_t)more % align == 0);
+        *one = 1;
+        memset(more, 2, 3 * mib);
+        hak__huge_free(one, "free");
+        hak__huge_free(more, "free");
+        expect_eq(supers_taken(), 0);
+    }
+    bool zero;
+    expect(hak__huge_alloc(1, (size_t)1 << 62, &zero) == NULL);
+    expect(hak__huge_alloc((size_t)1 << 50, HAK_SUPER_SIZE, &zero) == NULL);
+    expect(hak__huge_alloc(SIZE_MAX, HAK_SUPER_SIZE, &zero) == NULL);
+    expect_eq(supers_taken(), 0);
+}
+
+FRESH_TEST(zero_is_honest)
+{
+    bool zero;
+    (void)argument;
+    start();
+    char *p = hak__huge_alloc(4 * mib, HAK_SUPER_SIZE, &zero);
+    expect(zero && is_zero(p, 4 * mib));
+    memset(p, 1, 4 * mib);
+    hak__huge_free(p, "free");
+    expect_ptr(hak__huge_alloc(3 * mib, HAK_SUPER_SIZE, &zero), p);
+    expect(!zero);
+    hak__huge_free(p, "free");
+    hak__arena_purge(fake.now, true);
+    expect_ptr(hak__huge_alloc(4 * mib, HAK_SUPER_SIZE, &zero), p);
+    expect(!zero || is_zero(p, 4 * mib));
+    for (unsigned i = 0; i < 8; i++) {
+        char *q = hak__huge_alloc((i + 2) * mib, HAK_SUPER_SIZE << i % 3, &zero);
+        expect(!zero || is_zero(q, (i + 2) * mib));
+        memset(q, 1, (i + 2) * mib);
+        if (i % 2)
+            hak__huge_free(q, "free");
+    }
+}
+
+/* --- changing size -------------------------------------------------------------------------------------------------- */
+
+FRESH_TEST(grows_in_place)
+{
+    (void)argument;
+    start();
+    char *p = alloc(2 * mib);
+    memory_fill(p, 2 * mib, 1);
+    for (size_t n = 3; n <= 40; n += 3) {
+        size_t before = hak__huge_usable(p);
+        expect_ptr(hak__huge_resize(p, n * mib), p);
+        expect_op(hak__huge_usable(p), >=, n * mib);
+        memset(p + 2 * mib, 1, hak__huge_usable(p) - 2 * mib);
+        expect_op(hak__huge_usable(p), <=, hak_max(before, n * mib + n * mib / 8 + HAK_SUPER_SIZE));
+        expect(memory_holds(p, 2 * mib, 2 * mib, 1));
+    }
+    expect_eq(fake.moves, 0);
+    expect_op(figures().grown_in_place, >, 5);
+    hak__huge_free(p, "free");
+    expect_eq(supers_taken(), 0);
+}
+
+FRESH_TEST(shrinks_in_place)
+{
+    (void)argument;
+    start();
+    char *p = alloc(20 * mib), *next = alloc(2 * mib);
+    memory_fill(p, 20 * mib, 2);
+    for (size_t n = 19; n >= 2; n -= 3) {
+        size_t before = fake.mapped;
+        expect_ptr(hak__huge_resize(p, n * mib), p);
+        expect_eq(hak__huge_usable(p), n * mib);
+        expect(memory_holds(p, n * mib, 20 * mib, 2));
+        expect_op(fake.mapped, <=, before);
+    }
+    expect_eq(supers_taken(), 3);
+    char *between = alloc(2 * mib);
+    expect(between > p && between < next);   /* what was let go serves others */
+    expect_ptr(hak__huge_resize(p, 2 * mib), p);
+    expect_ptr(hak__huge_resize(p, 1), p);
+    expect_eq(hak__huge_usable(p), hak__page_size());
+    expect_eq(figures().live_bytes, hak__page_size() + 4 * mib);
+}
+
+FRESH_TEST(moves_its_pages)
+{
+    (void)argument;
+    start();
+    char *p = alloc(5 * mib), *wall = alloc(2 * mib);
+    memory_fill(p, 5 * mib, 3);
+    memory_fill(wall, 2 * mib, 4);
+    char *q = hak__huge_resize(p, 9 * mib);
+    expect(q != NULL && q != p);
+    expect_eq(fake.moves, 1);
+    expect_eq(figures().moved, 1);
+    expect(memory_holds(q, 5 * mib, 5 * mib, 3));
+    memset(q + 5 * mib, 1, hak__huge_usable(q) - 5 * mib);
+    expect(memory_holds(wall, 2 * mib, 2 * mib, 4));
+    expect_eq(hak__huge_usable(p), 0);
+    expect_op(hak__huge_usable(q), >=, 9 * mib);
+    char *again = alloc(5 * mib);
+    memset(again, 1, 5 * mib);
+    expect(memory_holds(q, 5 * mib, 5 * mib, 3) || q == again);
+    hak__huge_free(q, "free");
+    hak__huge_free(wall, "free");
+    hak__huge_free(again, "free");
+    expect_eq(supers_taken(), 0);
+    expect_eq(figures().live_bytes, 0);
+}
+
+/* The block's last SuperSlab was mapped to its end by an earlier block. */
+FRESH_TEST(moves_out_of_used_superslabs)
+{
+    (void)argument;
+    start();
+    char *former = alloc(4 * mib);
+    memset(former, 9, 4 * mib);
+    hak__huge_free(former, "free");
+    char *p = alloc(3 * mib + mib / 2), *wall = alloc(2 * mib);
+    expect_ptr(p, former);
+    memory_fill(p, 3 * mib, 5);
+    char *q = hak__huge_resize(p, 7 * mib);
+    expect(q != p && memory_holds(q, 3 * mib, 3 * mib, 5));
+    char *again = alloc(2 * mib + mib / 4);
+    memset(again, 1, 2 * mib + mib / 4);
+    expect(is_mapped(again + 2 * mib + mib / 4 - 1));
+    hak__huge_free(again, "free");
+    hak__huge_free(wall, "free");
+    hak__huge_free(q, "free");
+    expect_eq(supers_taken(), 0);
+}
+
+FRESH_TEST(refusals_change_nothing)
+{
+    bool zero;
+    (void)argument;
+    start();
+    char *p = alloc(5 * mib), *wall = alloc(2 * mib);
+    memory_fill(p, 5 * mib, 6);
+    struct hak_huge_figures before = figures(), after;
+    fake.limit = fake.mapped;
+    expect(hak__huge_alloc(3 * mib, HAK_SUPER_SIZE, &zero) == NULL);
+    expect(hak__huge_resize(p, 50 * mib) == NULL);
+    fake.limit = SIZE_MAX;
+    fake.refuse_move = true;
+    expect(hak__huge_resize(p, 50 * mib) == NULL);
+    expect(hak__huge_resize(p, (size_t)1 << 50) == NULL);
+    expect(hak__huge_resize(p + HAK_SUPER_SIZE, 1) == NULL);
+    expect_eq(hak__huge_usable(p), 5 * mib);
+    expect(memory_holds(p, 5 * mib, 5 * mib, 6));
+    expect_eq(supers_taken(), 4);
+    after = figures();
+    expect_eq(memcmp(&before, &after, sizeof before), 0);
+    fake.refuse_unmap = true;
+    expect_ptr(hak__huge_resize(p, mib), p);   /* it shrinks, if only in name */
+    expect(memory_holds(p, mib, 5 * mib, 6));
+    hak__huge_free(p, "free");
+    hak__huge_free(wall, "free");
+    expect_eq(supers_taken(), 0);
+}
+
+/* --- misuse ---------------------------------------------------------------------------------------------------------- */
+
+static void free_it(void *argument) { hak__huge_free(argument, "free"); }
+
+FRESH_TEST(misuse_is_reported)
+{
+    char line[200];
+    (void)argument;
+    start();
+    char *p = alloc(5 * mib);
+    char *wrong[] = { p + 16, p + 4096, p + HAK_SLAB_SIZE, p + HAK_SUPER_SIZE };
+    for (unsigned i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, "hakmem: free(): invalid pointer %p: not the start of a block", (void *)wrong[i]);
+        expect_abort(free_it, wrong[i], line);
+        expect_eq(hak__huge_usable(wrong[i]), 0);
+    }
+    hak__huge_free(p, "free");
+    snprintf(line, sizeof line, "hakmem: free(): invalid pointer %p: not the start of a block", (void *)p);
+    expect_abort(free_it, p, line);
+    expect_eq(hak__huge_usable(p), 0);
+}
+
+/* --- random operations ------------------------------------------------------------------------------------------------ */
+
+enum { SLOTS = 12 };
+
+static struct {
+    char *block;
+    size_t n;
+    uint64_t tag;
+} slots[SLOTS];
+
+static void expect_slot(unsigned i, const char *block, size_t n)
+{
+    expect(memory_holds(block, hak_min(n, slots[i].n), slots[i].n, slots[i].tag));
+}
+
+static void fill_slot(unsigned i, char *block, size_t n, uint64_t tag)
+{
+    slots[i].block = block;
+    slots[i].n = n;
+    slots[i].tag = tag;
+    memory_fill(block, n, tag);
+}
+
+static void fuzz_alloc(struct rng *rng, unsigned i)
+{
+    bool zero;
+    size_t n = 1 + rng_below(rng, rng_below(rng, 4) ? 8 * mib : 40 * mib), align = HAK_SUPER_SIZE << rng_below(rng, 4);
+    char *p = hak__huge_alloc(n, align, &zero);
+    if (p == NULL)
+        return;
+    expect_eq((uintptr_t)p % align, 0);
+    for (size_t at = 0; zero && at < n; at += MEMORY_STEP)
+        expect_eq(p[at], 0);
+    fill_slot(i, p, n, rng_next(rng));
+}
+
+static void fuzz_step(struct rng *rng, unsigned i)
+{
+    fake.now += rng_below(rng, 300);
+    fake.limit = rng_below(rng, 6) == 0 ? fake.mapped + mib : SIZE_MAX;
+    fake.refuse_move = rng_below(rng, 8) == 0;
+    fake.refuse_unmap = rng_below(rng, 16) == 0;
+    fake.refuse_purge = rng_below(rng, 16) == 0;
+    if (slots[i].block == NULL) {
+        fuzz_alloc(rng, i);
+        return;
+    }
+    size_t n = 1 + rng_below(rng, 2 * slots[i].n);
+    char *p = rng_below(rng, 3) ? hak__huge_resize(slots[i].block, n) : NULL;
+    if (p != NULL) {
+        expect_slot(i, p, n);
+        fill_slot(i, p, n, slots[i].tag);
+    } else if (rng_below(rng, 2)) {
+        expect_slot(i, slots[i].block, slots[i].n);
+        hak__huge_free(slots[i].block, "free");
+        slots[i].block = NULL;
+    }
+}
+
+FRESH_TEST(random_operations)
+{
+    struct rng rng = { 11 };
+    (void)argument;
+    start();
+    for (unsigned step = 0; step < 1200; step++) {
+        fuzz_step(&rng, (unsigned)rng_below(&rng, SLOTS));
+        supers_taken();
+    }
+    uint64_t live = 0;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        live += slots[i].block != NULL;
+        if (slots[i].block != NULL)
+            expect_slot(i, slots[i].block, slots[i].n);
+    }
+    expect_eq(figures().live, live);
+    expect_eq(figures().allocated - figures().freed, live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_the_pages_of_the_block),
+        cmocka_unit_test(every_alignment),
+        cmocka_unit_test(zero_is_honest),
+        cmocka_unit_test(grows_in_place),
+        cmocka_unit_test(shrinks_in_place),
+        cmocka_unit_test(moves_its_pages),
+        cmocka_unit_test(moves_out_of_used_superslabs),
+        cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(random_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
