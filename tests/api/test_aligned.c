@@ -1,0 +1,163 @@
+/* The aligned functions: every power of two up to 1 GiB with sizes below, at and above it; which alignments each
+ * function refuses, with which code and what it leaves alone. */
+#include "hakmem.h"
+#include "support/check.h"
+#include "support/memory.h"
+
+static void expect_block(char *p, size_t align, size_t n)
+{
+    expect(p != NULL);
+    expect_eq((uintptr_t)p % align, 0);
+    expect_op(hak_usable_size(p), >=, n);
+    memory_fill(p, n, align);
+    expect(memory_holds(p, n, n, align));
+    hak_free(p);
+}
+
+static void every_power_of_two(void **state)
+{
+    (void)state;
+    for (unsigned shift = 0; shift <= 30; shift++) {
+        size_t align = (size_t)1 << shift;
+        const size_t sizes[] = { 0, 1, 15, 16, align - 1, align, align + 1, 3 * align / 2, 1000, 70000 };
+        for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            if (sizes[i] > (4 << 20))
+                continue;
+            void *p = NULL;
+            expect_block(hak_aligned_alloc(align, sizes[i]), align, sizes[i]);
+            expect_block(hak_memalign(align, sizes[i]), align, sizes[i]);
+            if (align < sizeof(void *))
+                continue;
+            expect_eq(hak_posix_memalign(&p, align, sizes[i]), 0);
+            expect_block(p, align, sizes[i]);
+        }
+    }
+}
+
+/* Many at once, so that the later blocks of a span are met, not only its first. */
+static void many_of_each_alignment(void **state)
+{
+    void *p[40];
+    (void)state;
+    for (size_t align = 32; align <= 1 << 17; align *= 2)
+        for (size_t n = 1; n <= 40000; n = n * 5 + 3) {
+            for (unsigned i = 0; i < 40; i++) {
+                p[i] = hak_aligned_alloc(align, n);
+                expect(p[i] != NULL);
+                expect_eq((uintptr_t)p[i] % align, 0);
+                memset(p[i], (int)i, n < 100 ? n : 100);
+            }
+            for (unsigned i = 0; i < 40; i++) {
+                expect_eq(*(unsigned char *)p[i], i);
+                hak_free(p[i]);
+            }
+        }
+}
+
+static const size_t no_powers[] = { 0, 3, 9, 24, 65, 4095, 4097, (size_t)-1, (size_t)-16, ((size_t)1 << 63) + 1 };
+enum { NO_POWERS = sizeof no_powers / sizeof *no_powers };
+
+static void posix_memalign_refuses(void **state)
+{
+    static const size_t small[] = { 1, 2, 4 };
+    char here;
+    (void)state;
+    for (unsigned i = 0; i < NO_POWERS + 3; i++) {
+        void *p = &here;
+        errno = 77;
+        expect_eq(hak_posix_memalign(&p, i < NO_POWERS ? no_powers[i] : small[i - NO_POWERS], 100), EINVAL);
+        expect_ptr(p, &here);
+        expect_eq(errno, 77);
+    }
+}
+
+static void posix_memalign_keeps_everything_without_memory(void **state)
+{
+    static const size_t huge[] = { SIZE_MAX, SIZE_MAX - 4096, (size_t)PTRDIFF_MAX + 1, PTRDIFF_MAX, (size_t)1 << 60 };
+    char here;
+    (void)state;
+    for (size_t align = 8; align <= 1 << 30; align *= 4)
+        for (unsigned i = 0; i < sizeof huge / sizeof *huge; i++) {
+            void *p = &here;
+            errno = 77;
+            expect_eq(hak_posix_memalign(&p, align, huge[i]), ENOMEM);
+            expect_ptr(p, &here);
+            expect_eq(errno, 77);
+        }
+}
+
+static void aligned_alloc_refuses(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < NO_POWERS; i++) {
+        errno = 0;
+        expect(hak_aligned_alloc(no_powers[i], 100) == NULL);
+        expect_eq(errno, EINVAL);
+    }
+}
+
+/* memalign takes what it is given and rounds up; only what has no power of two above it is refused. */
+static void memalign_rounds_up(void **state)
+{
+    static const struct {
+        size_t asked, given;
+    } cases[] = { { 0, 16 }, { 3, 16 }, { 4, 16 }, { 9, 16 }, { 17, 32 }, { 65, 128 }, { 4097, 8192 } };
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (unsigned j = 0; j < 10; j++)
+            expect_block(hak_memalign(cases[i].asked, 100 + j), cases[i].given, 100 + j);
+    errno = 0;
+    expect(hak_memalign((size_t)-1, 100) == NULL);
+    expect_eq(errno, EINVAL);
+    expect(hak_memalign((size_t)1 << 62, 100) == NULL);
+    expect(hak_aligned_alloc((size_t)1 << 63, 1) == NULL);
+    expect_eq(errno, ENOMEM);
+}
+
+static void page_functions(void **state)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    (void)state;
+    for (size_t n = 0; n < 5 * page; n += 1000) {
+        expect_block(hak_valloc(n), page, n);
+        char *p = hak_pvalloc(n);
+        expect_op(hak_usable_size(p), >=, n == 0 ? page : (n + page - 1) / page * page);
+        expect_block(p, page, n);
+    }
+    for (size_t i = 0; i <= page; i += 100) {
+        errno = 0;
+        expect(hak_pvalloc(SIZE_MAX - i) == NULL && errno == ENOMEM);
+        errno = 0;
+        expect(hak_pvalloc((size_t)PTRDIFF_MAX - i) == NULL && errno == ENOMEM);
+    }
+}
+
+/* A block keeps its content when realloc moves it to ordinary alignment. */
+static void realloc_of_aligned_blocks(void **state)
+{
+    (void)state;
+    for (size_t align = 64; align <= 1 << 23; align *= 8) {
+        char *p = hak_aligned_alloc(align, 1000);
+        memory_fill(p, 1000, align);
+        p = hak_realloc(p, 300000);
+        expect(p != NULL && memory_holds(p, 1000, 1000, align));
+        p = hak_realloc(p, 5 << 20);
+        expect(p != NULL && memory_holds(p, 1000, 1000, align));
+        hak_free_aligned_sized(p, align, 5 << 20);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_power_of_two),
+        cmocka_unit_test(many_of_each_alignment),
+        cmocka_unit_test(posix_memalign_refuses),
+        cmocka_unit_test(posix_memalign_keeps_everything_without_memory),
+        cmocka_unit_test(aligned_alloc_refuses),
+        cmocka_unit_test(memalign_rounds_up),
+        cmocka_unit_test(page_functions),
+        cmocka_unit_test(realloc_of_aligned_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
