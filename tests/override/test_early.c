@@ -1,0 +1,123 @@
+/* Before main and after it: allocation in an IFUNC resolver of the program, in its preinit array, in constructors, in
+ * threads that constructors start; and in atexit functions and destructors. A block from each time is usable and
+ * freed at every later one. */
+#include "expect.h"
+
+#include <pthread.h>
+
+enum { SIZES = 6 };
+
+static const size_t sizes[SIZES] = { 1, 48, 1000, 5000, 100000, 3000000 };
+
+struct set {
+    char *blocks[SIZES];
+};
+
+static struct set from_resolver, from_preinit, from_constructor, from_thread, from_main;
+
+static void fill(struct set *set)
+{
+    for (int i = 0; i < SIZES; i++) {
+        set->blocks[i] = malloc(sizes[i]);
+        expect(set->blocks[i] != NULL);
+        set->blocks[i][0] = set->blocks[i][sizes[i] - 1] = (char)(i + 1);
+    }
+}
+
+static void check(struct set *set)
+{
+    for (int i = 0; i < SIZES; i++)
+        expect(set->blocks[i][0] == i + 1 && set->blocks[i][sizes[i] - 1] == i + 1);
+}
+
+static void release(struct set *set)
+{
+    check(set);
+    for (int i = 0; i < SIZES; i++)
+        free(set->blocks[i]);
+    fill(set);
+}
+
+/* --- IFUNC ---------------------------------------------------------------------------------------------------------- */
+
+static int the_function(void) { return 42; }
+
+/* Runs while the program is being relocated: thread-local memory, the environment and most of the C library are not
+ * ready. Only plain code may stand here; what it leaves is looked at later. */
+static void *early[100];
+
+static int (*resolve(void))(void)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        early[i] = malloc(i * 30 + 1);
+        if (early[i] != NULL)
+            memset(early[i], (int)i, i * 30 + 1);
+    }
+    for (unsigned i = 0; i < 100; i += 2)
+        free(early[i]);
+    return the_function;
+}
+int resolved(void) __attribute__((ifunc("resolve")));
+
+static void check_early(void)
+{
+    for (unsigned i = 1; i < 100; i += 2) {
+        expect(early[i] != NULL);
+        expect(((unsigned char *)early[i])[i * 30] == i);
+        free(early[i]);
+    }
+    fill(&from_resolver);
+}
+
+/* --- before main ------------------------------------------------------------------------------------------------------ */
+
+static void preinit(void) { fill(&from_preinit); }
+__attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(void) = preinit;
+
+static void *run(void *argument)
+{
+    check(&from_constructor);
+    fill(&from_thread);
+    return argument;
+}
+
+__attribute__((constructor(102))) static void construct_first(void)
+{
+    check(&from_preinit);
+    fill(&from_constructor);
+}
+
+__attribute__((constructor)) static void construct(void)
+{
+    pthread_t threads[4];
+    release(&from_preinit);
+    for (int i = 0; i < 4; i++) {
+        expect(pthread_create(&threads[i], NULL, run, NULL) == 0);
+        expect(pthread_join(threads[i], NULL) == 0);
+        check(&from_thread);
+    }
+}
+
+/* --- after main ------------------------------------------------------------------------------------------------------- */
+
+static void use_all(void)
+{
+    release(&from_resolver);
+    release(&from_preinit);
+    release(&from_constructor);
+    release(&from_thread);
+    release(&from_main);
+}
+
+__attribute__((destructor)) static void destruct(void) { use_all(); }
+__attribute__((destructor(102))) static void destruct_last(void) { use_all(); }
+
+int main(void)
+{
+    expect(resolved() == 42);
+    check_early();
+    fill(&from_main);
+    use_all();
+    expect(atexit(use_all) == 0);
+    return 0;
+}
