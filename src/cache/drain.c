@@ -45,12 +45,13 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     class->moves++;
+    class->returned_lately = true;
+    bool grown = hak__cache_grow(heap, class_index);
     if (class->capacity == 0) {
         hak__heap_give(heap, &block, 1, function);
         return;
     }
-    class->returned_lately = true;
-    if (!hak__cache_grow(heap, class_index))
+    if (!grown)
         hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
     bool pushed = hak__cache_push(hak__cache_real(heap, class_index), block);
     hak_assert(pushed, "a drained record has room");

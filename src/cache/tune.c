@@ -8,7 +8,7 @@
 #include "cache/cache.h"
 #include "diag/options.h"
 
-enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10 };
+enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256 };
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
@@ -55,25 +55,37 @@ static uint32_t ceiling_of(uint32_t class)
 }
 _Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
 
+/* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 {
-    size_t by_bytes = hak_max(1, FIRST_BYTES / hak__classes[class].size);
+    size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
     return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
 }
 
-static void open_class(struct hak_heap *heap, uint32_t index, uint32_t mode)
+/* A record that caches nothing, or of which every call is to be counted, is closed: the visible one looks empty to a pop
+ * and full to a push, the real one is hidden. */
+static void open_or_close(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    bool closed = class->capacity == 0 || (heap->mode & HAK_MODE_EXACT) != 0;
+    if (closed == (bool)class->closed)
+        return;
+    if (closed)
+        class->hidden = heap->records[index];
+    heap->records[index] = closed ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
+    class->closed = closed;
+}
+
+static void open_class(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     class->ceiling = (uint16_t)ceiling_of(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
     class->bottom = slots_take(heap, class->capacity);
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
-    class->closed = class->capacity == 0 || (mode & HAK_MODE_EXACT) != 0;
-    struct hak_record *record = hak__cache_real(heap, index);
-    record->end = class->bottom + class->capacity;
-    hak_owner_store(&record->top, class->bottom);
-    if (class->closed)
-        heap->records[index] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    class->closed = false;
+    heap->records[index] = (struct hak_record){ class->bottom, class->bottom + class->capacity };
+    open_or_close(heap, index);
 }
 
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)
@@ -82,7 +94,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     heap->slots_next = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
     heap->slots_end = (void **)((char *)heap + HAK_HEAP_STRIDE);
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        open_class(heap, class, mode);
+        open_class(heap, class);
     for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
         heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
@@ -124,6 +136,7 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     }
     record->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
+    open_or_close(heap, index);
     if (class->absorb != NULL)
         hak__cache_absorb_begin(heap, index);
     heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
@@ -148,18 +161,31 @@ static void reclaim(struct hak_heap *heap, size_t limit)
     }
 }
 
+/* Where the budget is spent and no class is idle, looking for room at every miss would cost more than the misses. */
+static bool refuse_for_a_while(struct hak_heap *heap)
+{
+    heap->grow_pause = GROW_PAUSE;
+    return false;
+}
+
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    uint32_t capacity = (uint32_t)hak_min(class->ceiling, 2u * class->capacity);
+    uint32_t capacity = (uint32_t)hak_min(class->ceiling, hak_max(1, 2u * class->capacity));
+    if (capacity == class->capacity)
+        return false;
+    if (heap->grow_pause != 0) {
+        heap->grow_pause--;
+        return false;
+    }
     size_t budget = hak__option(HAK_OPTION_thread_budget);
     size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
-    if (extra == 0 || extra > budget)
-        return false;
+    if (extra > budget)
+        return refuse_for_a_while(heap);
     if (heap->cache_bytes + extra > budget)
         reclaim(heap, budget - extra);
     if (heap->cache_bytes + extra > budget || !resize(heap, index, capacity))
-        return false;
+        return refuse_for_a_while(heap);
     class->returned_lately = false;
     return true;
 }

@@ -31,7 +31,7 @@ struct hak_heap_class {
     void **bottom;
     void **absorb;              /* while top is below this, blocks of other heaps are taken in; NULL: never */
     struct hak_span *spans;     /* those with blocks to give */
-    uint16_t capacity;          /* 0: nothing is cached */
+    uint16_t capacity;          /* 0: nothing is cached, the record is closed */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
@@ -80,6 +80,7 @@ struct hak_heap {
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t ending;                                /* the thread has begun to run its destructors */
+    uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */

@@ -39,11 +39,14 @@ static size_t claim_in(size_t super, unsigned count, bool want_fresh, bool *fres
     return at == HAK_NO_SLAB ? HAK_NO_RUN : super * HAK_SUPER_SLABS + at;
 }
 
-/* The lowest SuperSlab that has the run, among those that the hints of one level name. */
-static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fresh)
+/* The lowest SuperSlab that has the run, among those whose longest known run is of one level. */
+static size_t search_level(unsigned level, unsigned count, bool want_fresh, bool *fresh)
 {
     for (size_t word = 0; word * 64 < hak__arena_top(); word++) {
-        uint64_t bits = hak_load(&hak__super_words[word].partial[level], HAK_RELAXED);
+        const struct hak_super_word *hints = &hak__super_words[word];
+        uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
+        if (bits != 0 && level + 1 < HAK_LEVELS)
+            bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
         for (; bits != 0; bits &= bits - 1) {
             size_t found = claim_in(word * 64 + hak_ctz64(bits), count, want_fresh, fresh);
             if (found != HAK_NO_RUN)
@@ -51,6 +54,15 @@ static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fres
         }
     }
     return HAK_NO_RUN;
+}
+
+/* Best fit by levels: short runs first, so that long ones stay whole for those who need them. */
+static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fresh)
+{
+    size_t found = HAK_NO_RUN;
+    for (; level < HAK_LEVELS && found == HAK_NO_RUN; level++)
+        found = search_level(level, count, want_fresh, fresh);
+    return found;
 }
 
 size_t hak__pool_open(unsigned count, bool *fresh)
@@ -70,7 +82,7 @@ size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh)
     size_t found = search(level, count, want_fresh, fresh);
     /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search(level - 1, count, want_fresh, fresh);
+        found = search_level(level - 1, count, want_fresh, fresh);
     if (found != HAK_NO_RUN)
         hak_fetch_add(&claimed, 1, HAK_RELAXED);
     return found;
