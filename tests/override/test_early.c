@@ -1,6 +1,5 @@
-/* Before main and after it: allocation in an IFUNC resolver of the program, in its preinit array, in constructors, in
- * threads that constructors start; and in atexit functions and destructors. A block from each time is usable and
- * freed at every later one. */
+/* Before main and after it: allocation in the program's preinit array, in constructors, in threads that constructors
+ * start; and in atexit functions and destructors. A block from each time is usable and freed at every later one. */
 #include "expect.h"
 
 #include <pthread.h>
@@ -13,7 +12,7 @@ struct set {
     char *blocks[SIZES];
 };
 
-static struct set from_resolver, from_preinit, from_constructor, from_thread, from_main;
+static struct set from_preinit, from_constructor, from_thread, from_main;
 
 static void fill(struct set *set)
 {
@@ -36,37 +35,6 @@ static void release(struct set *set)
     for (int i = 0; i < SIZES; i++)
         free(set->blocks[i]);
     fill(set);
-}
-
-/* --- IFUNC ---------------------------------------------------------------------------------------------------------- */
-
-static int the_function(void) { return 42; }
-
-/* Runs while the program is being relocated: thread-local memory, the environment and most of the C library are not
- * ready. Only plain code may stand here; what it leaves is looked at later. */
-static void *early[100];
-
-static int (*resolve(void))(void)
-{
-    for (unsigned i = 0; i < 100; i++) {
-        early[i] = malloc(i * 30 + 1);
-        if (early[i] != NULL)
-            memset(early[i], (int)i, i * 30 + 1);
-    }
-    for (unsigned i = 0; i < 100; i += 2)
-        free(early[i]);
-    return the_function;
-}
-int resolved(void) __attribute__((ifunc("resolve")));
-
-static void check_early(void)
-{
-    for (unsigned i = 1; i < 100; i += 2) {
-        expect(early[i] != NULL);
-        expect(((unsigned char *)early[i])[i * 30] == i);
-        free(early[i]);
-    }
-    fill(&from_resolver);
 }
 
 /* --- before main ------------------------------------------------------------------------------------------------------ */
@@ -102,7 +70,6 @@ __attribute__((constructor)) static void construct(void)
 
 static void use_all(void)
 {
-    release(&from_resolver);
     release(&from_preinit);
     release(&from_constructor);
     release(&from_thread);
@@ -114,8 +81,6 @@ __attribute__((destructor(102))) static void destruct_last(void) { use_all(); }
 
 int main(void)
 {
-    expect(resolved() == 42);
-    check_early();
     fill(&from_main);
     use_all();
     expect(atexit(use_all) == 0);
