@@ -7,7 +7,7 @@
 #include "shared/pool.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
+enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
 
 static void *blocks[MANY];
 
