@@ -46,6 +46,7 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     struct hak_heap_class *class = &heap->classes[class_index];
     class->moves++;
     class->returned_lately = true;
+    class->dry = 0;
     bool grown = hak__cache_grow(heap, class_index);
     if (class->capacity == 0) {
         hak__heap_give(heap, &block, 1, function);

@@ -6,13 +6,19 @@
 /* Blocks of others do not stay in the outbox of a thread that goes on allocating: it is flushed now and then. */
 enum { OUTBOX_MISSES = 32 };
 
+/* A class that has missed DRY times in a row without getting blocks back is being built up: it takes BURST times as much
+ * at once. In mixed traffic larger batches would only spread over more lines than are used. */
+enum { DRY = 4, BURST = 4 };
+
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
-static uint32_t batch_of(uint32_t class_index, uint32_t capacity)
+static uint32_t batch_of(uint32_t class_index, const struct hak_heap_class *class)
 {
-    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), capacity);
+    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), class->capacity);
     size_t by_bytes = hak__classes[class_index].batch;
-    /* The table's batch is 32 where bytes do not limit it; only then may the option ask for more. */
-    return (uint32_t)(by_bytes < 32 ? hak_min(batch, by_bytes) : batch);
+    /* The table's batch is 32 where bytes do not limit it; only then may the option or a burst ask for more. */
+    if (by_bytes < 32)
+        return (uint32_t)hak_min(batch, by_bytes);
+    return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
 }
 
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
@@ -24,6 +30,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         hak__outbox_flush(heap, "free");
     }
     class->moves++;
+    class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
     if (class->capacity == 0) {
         void *block = NULL;
         hak__heap_take(heap, class_index, &block, 1);
@@ -32,7 +39,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     /* Only a class whose frees overflow as well is too small; one that only allocates would learn nothing by growing. */
     if (class->returned_lately)
         hak__cache_grow(heap, class_index);
-    uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class->capacity));
+    uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;
     if (class->absorb == NULL)

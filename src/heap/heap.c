@@ -230,6 +230,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
         return;
     hak_count(&heap->classes[span->class].collected, count);
     heap->classes[span->class].returned_lately = true;
+    heap->classes[span->class].dry = 0;
     after_give(heap, span);
 }
 

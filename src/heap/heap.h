@@ -35,6 +35,7 @@ struct hak_heap_class {
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
+    uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint8_t foreign;            /* the record may hold blocks of other heaps */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;

@@ -3,7 +3,7 @@
  * one of the two sees the other and no free run is left without its hint. */
 #include "shared/pool.h"
 
-static _Atomic uint64_t claimed, opened, closed;
+static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
 
 /* Makes the hints of a SuperSlab say what its word says. */
 static void set_hints(size_t super, uint64_t slabs)
@@ -72,7 +72,7 @@ size_t hak__pool_open(unsigned count, bool *fresh)
         return HAK_NO_RUN;
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
-    hak_fetch_add(&opened, 1, HAK_RELAXED);
+    hak_fetch_add(&supers_opened, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS;
 }
 
@@ -84,7 +84,7 @@ size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh)
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
         found = search_level(level - 1, count, want_fresh, fresh);
     if (found != HAK_NO_RUN)
-        hak_fetch_add(&claimed, 1, HAK_RELAXED);
+        hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
     return found;
 }
 
@@ -105,7 +105,7 @@ void hak__pool_give(size_t slab, unsigned count)
     uint64_t word = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
-        hak_fetch_add(&closed, 1, HAK_RELAXED);
+        hak_fetch_add(&supers_closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;
     }
@@ -114,7 +114,7 @@ void hak__pool_give(size_t slab, unsigned count)
 
 void hak__pool_figures(struct hak_pool_figures *out)
 {
-    out->claimed = hak_load(&claimed, HAK_RELAXED);
-    out->opened = hak_load(&opened, HAK_RELAXED);
-    out->closed = hak_load(&closed, HAK_RELAXED);
+    out->claimed = hak_load(&runs_claimed, HAK_RELAXED);
+    out->opened = hak_load(&supers_opened, HAK_RELAXED);
+    out->closed = hak_load(&supers_closed, HAK_RELAXED);
 }
