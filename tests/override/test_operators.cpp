@@ -155,9 +155,10 @@ void handlers()
     expect(throws([=] { kept = ::operator new(n); }) && handler_calls == 3);
     expect(throws([=] { kept = ::operator new(n, std::align_val_t(256)); }) && handler_calls == 4);
     std::set_new_handler(nullptr);
-    with_little_room([] { return ::operator new(std::size_t(1) << 30); });
-    with_little_room([] { return ::operator new(std::size_t(1) << 30, std::nothrow); });
-    with_little_room([] { return ::operator new[](std::size_t(1) << 30, std::align_val_t(4096)); });
+    // Each asks for more than the last, whose address space stays mapped.
+    with_little_room([] { return ::operator new(std::size_t(400) << 20); });
+    with_little_room([] { return ::operator new(std::size_t(800) << 20, std::nothrow); });
+    with_little_room([] { return ::operator new[](std::size_t(1200) << 20, std::align_val_t(4096)); });
 }
 
 // --- what programs do ---------------------------------------------------------------------------------------------
