@@ -1,0 +1,110 @@
+/* The shared pool of slabs (shared/pool.c, slab/superslab.c), every schedule within the bounds: runs are claimed and
+ * given back at the same time. No slab is in two hands; when all is quiet every free run has its hints; a SuperSlab
+ * goes back to the arena only while nobody has a slab of it, and may be opened again at once. */
+#include "slab/superslab.h"
+#include "shared/pool.h"
+#include "world.h"
+
+enum { ALL = 32 };
+
+static _Atomic uint32_t in_hands[WORLD_SUPERS];   /* slabs that the case's threads hold */
+
+/* The bookkeeping of the case is not a point of the schedule: it belongs to the step before it. */
+static void note_taken(size_t slab, unsigned count)
+{
+    uint32_t run = hak_ones32(count) << slab % HAK_SUPER_SLABS;
+    uint32_t before = atomic_fetch_or(&in_hands[slab / HAK_SUPER_SLABS], run);
+    EXPLORE_EXPECT((before & run) == 0, "a slab is in two hands");
+}
+
+static size_t take(unsigned count)
+{
+    bool fresh;
+    size_t slab = hak__pool_take(count, false, &fresh);
+    if (slab != HAK_NO_RUN)
+        note_taken(slab, count);
+    return slab;
+}
+
+static void give(size_t slab, unsigned count)
+{
+    if (slab == HAK_NO_RUN)
+        return;
+    atomic_fetch_and(&in_hands[slab / HAK_SUPER_SLABS], ~(hak_ones32(count) << slab % HAK_SUPER_SLABS));
+    hak__pool_give(slab, count);
+}
+
+/* SuperSlab 0 is in slabs, all of them in hands but those of `unused`; the others belong to the arena if `spare`. */
+static void begin(uint32_t unused, bool spare)
+{
+    world_reset();
+    world_take_super(0);
+    if (!spare)
+        world_take_super(1);
+    atomic_store(&in_hands[1], 0);
+    atomic_store(&in_hands[0], ~0u);
+    hak__slabs_open(&hak__supers[0], ALL, false);
+    for (unsigned i = 0; i < ALL; i++)
+        if (unused >> i & 1)
+            give(i, 1);
+}
+
+static void expect_hints(size_t super)
+{
+    uint32_t unused = hak__slabs_unused(atomic_load(&hak__supers[super].slabs));
+    for (unsigned level = 0; level < hak__slabs_levels(unused); level++)
+        EXPLORE_EXPECT(atomic_load(&hak__super_words[0].partial[level]) >> super & 1, "a free run has no hint");
+}
+
+static void check(void)
+{
+    for (size_t super = 0; super < WORLD_SUPERS; super++) {
+        uint32_t unused = hak__slabs_unused(atomic_load(&hak__supers[super].slabs));
+        uint32_t mine = atomic_load(&in_hands[super]);
+        if (world_super_is_free(super)) {
+            EXPLORE_EXPECT(mine == 0, "a SuperSlab is free while slabs of it are in hands");
+            EXPLORE_EXPECT(unused == 0, "a SuperSlab that is not in slabs offers some");
+        } else if (super == 0 || mine != 0 || unused != 0) {
+            EXPLORE_EXPECT((mine & unused) == 0, "a slab in somebody's hands is unused");
+            EXPLORE_EXPECT((mine | unused) == ~0u, "a slab is lost");
+            expect_hints(super);
+        }
+    }
+}
+
+/* --- claims and releases ---------------------------------------------------------------------------------------------------- */
+
+static void one_unused(void) { begin(1u << 3, false); }
+static void four_unused(void) { begin(0xfu << 8, false); }
+static void give_5(void) { give(5, 1); }
+static void give_12_and_13(void) { give(12, 2); }
+static void take_1(void) { take(1); }
+static void take_2(void) { take(2); }
+static void take_4(void) { take(4); }
+static void take_1_give_1(void) { give(take(1), 1); }
+
+static void extend_20(void)
+{
+    if (hak__pool_extend(20, 1, 2))
+        note_taken(21, 1);
+}
+static void unused_21(void) { begin(1u << 21, false); }
+
+/* --- the last slab: close and reopen ------------------------------------------------------------------------------------------ */
+
+static void all_but_one(void) { begin(~1u, false); }
+static void all_but_two(void) { begin(~3u, false); }
+static void give_0(void) { give(0, 1); }
+static void give_1(void) { give(1, 1); }
+
+static const struct explore_case cases[] = {
+    { "a claim empties, a release fills", EXPLORE_ALL, 2, one_unused, { take_1, give_5 }, check },
+    { "two claims, one release", 3, 3, one_unused, { take_1, take_1, give_5 }, check },
+    { "claims and releases of runs", 3, 3, four_unused, { take_2, give_12_and_13, take_4 }, check },
+    { "a run grows into a slab that is claimed", EXPLORE_ALL, 2, unused_21, { extend_20, take_1 }, check },
+    { "the last slab comes back, one is claimed", 5, 2, all_but_one, { give_0, take_1 }, check },
+    { "the last two come back, one is claimed", 3, 3, all_but_two, { give_0, give_1, take_1 }, check },
+    { "close, reopen, close", 3, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check },
+};
+
+int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }

@@ -1,0 +1,94 @@
+/* See world.h. */
+#include "world.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "diag/report.h"
+
+static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
+static hak_line_aligned struct hak_super_word words[1];
+static hak_line_aligned struct hak_span spans[WORLD_SUPERS * HAK_SUPER_SLABS];
+static hak_line_aligned struct hak_heap heaps[WORLD_HEAPS + 1];
+static _Atomic uint32_t map[WORLD_SUPERS * HAK_SUPER_SLABS];
+static _Atomic uint32_t free_supers;
+
+struct hak_super *hak__supers = supers;
+struct hak_super_word *hak__super_words = words;
+struct hak_window hak__window;
+__attribute__((weak)) struct hak_span *hak__spans;   /* slab/span.c has it where it is linked */
+
+void world_reset(void)
+{
+    memset(supers, 0, sizeof supers);
+    memset(words, 0, sizeof words);
+    memset(spans, 0, sizeof spans);
+    for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
+        heaps[i].id = i;
+        heaps[i].tag = hak__owner_word(i, 0);
+        atomic_store(&heaps[i].pending, NULL);
+        atomic_store(&heaps[i].state, HAK_HEAP_ACTIVE);
+    }
+    for (size_t i = 0; i < WORLD_SUPERS * HAK_SUPER_SLABS; i++)
+        atomic_store(&map[i], 0);
+    hak__window.base = (uintptr_t)1 << 40;   /* no block is ever touched */
+    hak__window.map = map;
+    hak__spans = spans;
+    atomic_store(&hak__window.slabs, WORLD_SUPERS * HAK_SUPER_SLABS);
+    atomic_store(&free_supers, (1u << WORLD_SUPERS) - 1);
+}
+
+bool world_super_is_free(size_t super) { return atomic_load(&free_supers) >> super & 1; }
+void world_take_super(size_t super) { atomic_fetch_and(&free_supers, ~(1u << super)); }
+
+/* --- the arena's part -------------------------------------------------------------------------------------------------- */
+
+size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh)
+{
+    (void)count, (void)align, (void)bytes, (void)kind;
+    uint32_t free_now = hak_load(&free_supers, HAK_ACQUIRE);
+    while (free_now != 0) {
+        uint32_t rest = free_now & (free_now - 1);
+        if (hak_cas_weak(&free_supers, &free_now, rest, HAK_ACQ_REL, HAK_ACQUIRE)) {
+            *fresh = false;
+            return hak_ctz32(free_now);
+        }
+    }
+    return HAK_NO_SUPER;
+}
+
+void hak__supers_give(size_t first, size_t count)
+{
+    (void)count;
+    uint32_t before = hak_fetch_or(&free_supers, 1u << first, HAK_ACQ_REL);
+    EXPLORE_EXPECT((before >> first & 1) == 0, "a SuperSlab is given back twice");
+}
+
+size_t hak__arena_top(void) { return WORLD_SUPERS; }
+size_t hak__page_size(void) { return 4096; }
+uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }
+void *hak__heap_address(uint32_t id)
+{
+    EXPLORE_EXPECT(id >= 1 && id <= WORLD_HEAPS, "an id that no heap has");
+    return &heaps[id];
+}
+
+/* --- reports ------------------------------------------------------------------------------------------------------------- */
+
+void hak__misuse_double_free(const char *function, const void *p, size_t size)
+{
+    (void)function, (void)p, (void)size;
+    explore_violation("a report of a double free that did not happen");
+}
+
+void hak__misuse_invalid(const char *function, const void *p, const char *why)
+{
+    (void)function, (void)p, (void)why;
+    explore_violation("a report of an invalid pointer that was not there");
+}
+
+void hak__assert_failed(const char *condition, const char *what, const char *file, int line)
+{
+    (void)condition, (void)file, (void)line;
+    explore_violation(what);
+}

@@ -1,0 +1,20 @@
+/* The world in which the race cases run: a few SuperSlabs and heaps in ordinary memory, instead of arena/ and what lies
+ * below it. Each race program links the real sources of the layers it looks at, and this. */
+#ifndef HAK_TESTS_RACE_WORLD_H
+#define HAK_TESTS_RACE_WORLD_H
+
+#include "heap/heap.h"
+#include "support/explore.h"
+
+enum { WORLD_SUPERS = 2, WORLD_HEAPS = 3 };
+
+/* Everything as at the library's start: no spans, no SuperSlab in use, heaps 1 to WORLD_HEAPS active. */
+void world_reset(void);
+
+/* SuperSlabs that the pool has given back to the arena minus those it has taken. */
+bool world_super_is_free(size_t super);
+
+/* Takes the SuperSlab away from the arena, as hak__supers_take would. */
+void world_take_super(size_t super);
+
+#endif
