@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The instructions that a warm malloc and a warm free execute: how many, and none that is slow by nature.
+
+No call (nothing is looked up, counted or checked elsewhere), no atomic read-modify-write. The program fast_path.c steps
+through the two functions and gives the bytes of each instruction that it met.
+"""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SKIPPED = 77
+SIZES = (16, 64, 1000, 1025, 30000)
+MOST = {"malloc": 18, "free": 21}
+ABOVE_TINY = 10  # more instructions that the class of a size above 1024 bytes may take
+
+PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3}
+LOCK = 0xf0
+
+
+def kind(code):
+    """'call', 'locked' or None of the instruction that begins with these bytes."""
+    at = 0
+    while code[at] in PREFIXES:
+        at += 1
+    if code[at] == LOCK:
+        return "locked"
+    if code[at] & 0xf0 == 0x40:  # REX
+        at += 1
+    opcode, modrm = code[at], code[at + 1]
+    if opcode == 0xe8 or (opcode == 0xff and modrm >> 3 & 7 in (2, 3)):
+        return "call"
+    if opcode in (0x86, 0x87) and modrm >> 6 != 3:  # exchange with memory locks by itself
+        return "locked"
+    return None
+
+
+class FastPath(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.program = pathlib.Path(cls.folder.name) / "fast_path"
+        library = pathlib.Path(os.environ["HAKMEM_LIB"])
+        subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fno-builtin", HERE / "fast_path.c", library,
+                        f"-Wl,-rpath,{library.parent}", "-o", cls.program], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def executed(self, size):
+        """{function: [the bytes of each instruction]}"""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+        done = subprocess.run([self.program, str(size)], check=False, stdout=subprocess.PIPE, text=True, env=env)
+        if done.returncode == SKIPPED:
+            self.skipTest("programs cannot be traced here")
+        self.assertEqual(done.returncode, 0)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        return {name: [bytes.fromhex(code) for code in codes] for name, _, *codes in lines}
+
+    def test_decoder_knows_what_it_looks_for(self):
+        for text, wanted in (("e800000000", "call"), ("ff1500000000", "call"), ("41ffd4", "call"),
+                             ("f0480fc102", "locked"), ("488702", "locked"), ("4887c2", None), ("64488b0425", None),
+                             ("ff2500000000", None), ("c3", None)):
+            self.assertEqual(kind(bytes.fromhex(text.ljust(16, "0"))), wanted, text)
+
+    def test_instructions(self):
+        for size in SIZES:
+            executed = self.executed(size)
+            self.assertEqual(set(executed), set(MOST))
+            for function, codes in executed.items():
+                with self.subTest(function=function, size=size):
+                    most = MOST[function] + (ABOVE_TINY if function == "malloc" and size > 1024 else 0)
+                    print(f"{function}({size}): {len(codes)} instructions")
+                    self.assertGreater(len(codes), 5)
+                    self.assertLessEqual(len(codes), most)
+                    self.assertEqual(codes[-1][0], 0xc3)  # ret
+                    self.assertEqual([kind(code) for code in codes if kind(code)], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
