@@ -31,7 +31,7 @@ FRESH_TEST(counts_every_call)
         }
         expect_op(hak_counted(&class->misses), >, 0);
         expect(hak_counted(&class->misses) < count || hak__classes[c].size > HAK_TINY_MAX);
-        expect_op(hak__cache_count(heap, c), >, 0);
+        expect(hak__cache_count(heap, c) > 0 || class->capacity == 0);
         expect_heap_valid(heap);
         expect_eq(heap_live(heap, c), 0);
     }

@@ -187,6 +187,15 @@ static void expect_warning(const char *name, const char *value, const char *text
     expect_said(read_with, pair, text);
 }
 
+/* The line about a bad value of an option, whose default it names. */
+static void expect_kept(const char *variable, const char *value, enum hak_option option, const char *what)
+{
+    char line[300];
+    snprintf(line, sizeof line, "hakmem: option %s: '%s' is not %s; %llu is kept\n", hak__option_rows[option].name, value,
+             what, (unsigned long long)hak__option_rows[option].value);
+    expect_warning(variable, value, line);
+}
+
 static void warnings(void **state)
 {
     (void)state;
@@ -194,14 +203,11 @@ static void warnings(void **state)
                    "hakmem: option refill_count: '0' is not a number from 1 to 256; 32 is kept\n");
     expect_warning("HAKMEM_REFILL_COUNT", "many",
                    "hakmem: option refill_count: 'many' is not a number from 1 to 256; 32 is kept\n");
-    expect_warning("HAKMEM_THREAD_BUDGET", "2T",
-                   "hakmem: option thread_budget: '2T' is not a size in bytes (or with K, M, G) from 0 to 1073741824; "
-                   "1048576 is kept\n");
-    expect_warning("HAKMEM_PURGE_DELAY", "1h",
-                   "hakmem: option purge_delay: '1h' is not a time in ms (or with s) from 0 to 3600000; 1000 is kept\n");
-    expect_warning("HAKMEM_TINY_UNIFIED_CACHE", "",
-                   "hakmem: option tiny_unified_cache: '' is not 0 or 1, from 0 to 1; 1 is kept\n");
-    expect_warning("HAKMEM_STATS", "full", "hakmem: option stats: 'full' is not 0, 1 or exact, from 0 to 2; 0 is kept\n");
+    expect_kept("HAKMEM_THREAD_BUDGET", "2T", HAK_OPTION_thread_budget,
+                "a size in bytes (or with K, M, G) from 0 to 1073741824");
+    expect_kept("HAKMEM_PURGE_DELAY", "1h", HAK_OPTION_purge_delay, "a time in ms (or with s) from 0 to 3600000");
+    expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
+    expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "0, 1 or exact, from 0 to 2");
     expect_warning("HAKMEM_REFIL_COUNT", "5",
                    "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
 }
