@@ -34,7 +34,7 @@ void world_reset(void)
     hak__window.base = (uintptr_t)1 << 40;   /* no block is ever touched */
     hak__window.map = map;
     hak__spans = spans;
-    atomic_store(&hak__window.slabs, WORLD_SUPERS * HAK_SUPER_SLABS);
+    hak_owner_store(&hak__window.slabs, (size_t)WORLD_SUPERS * HAK_SUPER_SLABS);
     atomic_store(&free_supers, (1u << WORLD_SUPERS) - 1);
 }
 

@@ -41,19 +41,24 @@ static unsigned trace[POINTS_MAX], trace_length;
 void *__tsan_create_fiber(unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
 
 static void tsan_create(struct fiber *fiber) { fiber->tsan = __tsan_create_fiber(0); }
 static void tsan_current(struct fiber *fiber) { fiber->tsan = __tsan_get_current_fiber(); }
 
-/* Only the start and the end of a schedule order anything; between the threads of a case (flag 1) a switch does not. */
-static void tsan_switch(unsigned from, unsigned to)
-{
-    __tsan_switch_to_fiber(fibers[to].tsan, from != MAIN && to != MAIN);
-}
+static void tsan_switch(unsigned to) { __tsan_switch_to_fiber(fibers[to].tsan, 1); }   /* 1: orders nothing */
+
+/* Only the start and the end of a schedule order anything: setup, then the threads, then the check. */
+static char start_edge, end_edge;
+static void edge_out(bool start) { __tsan_release(start ? &start_edge : &end_edge); }
+static void edge_in(bool start) { __tsan_acquire(start ? &start_edge : &end_edge); }
 #else
 static void tsan_create(struct fiber *fiber) { (void)fiber; }
 static void tsan_current(struct fiber *fiber) { (void)fiber; }
-static void tsan_switch(unsigned from, unsigned to) { (void)from, (void)to; }
+static void tsan_switch(unsigned to) { (void)to; }
+static void edge_out(bool start) { (void)start; }
+static void edge_in(bool start) { (void)start; }
 #endif
 
 #if EXPLORE_ASAN
@@ -87,7 +92,7 @@ static void switch_to(unsigned to)
     unsigned from = current;
     current = to;
     asan_leave(from, to);
-    tsan_switch(from, to);
+    tsan_switch(to);
     swapcontext(&fibers[from].context, &fibers[to].context);
     asan_arrive(from, false);
 }
@@ -158,7 +163,9 @@ static void fiber_main(void)
     asan_arrive(current, true);
     for (;;) {
         unsigned me = current;
+        edge_in(true);
         now->body[me]();
+        edge_out(false);
         fibers[me].ended = true;
         unsigned count = others(me), to = count == 0 ? MAIN : other(me, choose(count));
         trace[trace_length++ % POINTS_MAX] = to;
@@ -185,9 +192,11 @@ static void run_schedule(void)
     for (unsigned i = 0; i < now->threads; i++)
         fibers[i].ended = false;
     now->setup();
+    edge_out(true);
     unsigned first = choose(now->threads);
     trace[trace_length++] = first;
     switch_to(first);
+    edge_in(false);
     now->check();
     schedules++;
 }
