@@ -13,6 +13,7 @@
 #include "slab/span.c"
 #include "slab/superslab.c"
 #include "shared/pool.c"
+#include "heap/adopt.c"
 #include "heap/heap.c"
 #include "heap/park.c"
 #include "heap/remote.c"

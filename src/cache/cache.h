@@ -69,8 +69,7 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
 /* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
- * another heap for its own next request; false otherwise. Only sizes of which no two blocks share a cache line, or
- * just their edges do: a block that stays a neighbour of another thread's must not be handed out here
+ * another heap for its own next request; false otherwise. Only sizes of a cache line or more
  * (docs/decisions/0003). */
 hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t class_index, void *p)
 {

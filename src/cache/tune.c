@@ -101,11 +101,11 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }
 
-/* Sizes of which two blocks never share a cache line, or only the edges of large blocks do. */
+/* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
+ * the threads share lines for good. From a line's size on only edges are shared. */
 static bool may_absorb(uint32_t class)
 {
-    uint32_t size = hak__classes[class].size;
-    return class <= HAK_CLASS_MID_LAST && (size % 64 == 0 || size >= 256);
+    return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64;
 }
 
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)

@@ -29,7 +29,8 @@ struct hak_heap *hak__heap_new(void)
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-static void list_span(struct hak_heap *heap, struct hak_span *span)
+/* The head is stored so that another thread may look whether there are any (adopt.c). */
+void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_span **head = &heap->classes[span->class].spans;
     span->listed = true;
@@ -37,15 +38,15 @@ static void list_span(struct hak_heap *heap, struct hak_span *span)
     span->next = *head;
     if (*head != NULL)
         (*head)->prev = span;
-    *head = span;
+    hak_owner_store(head, span);
 }
 
-static void unlist_span(struct hak_heap *heap, struct hak_span *span)
+void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 {
     if (span->prev != NULL)
         span->prev->next = span->next;
     else
-        heap->classes[span->class].spans = span->next;
+        hak_owner_store(&heap->classes[span->class].spans, span->next);
     if (span->next != NULL)
         span->next->prev = span->prev;
     span->listed = false;
@@ -99,7 +100,7 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bo
         return NULL;
     }
     struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
-    list_span(heap, span);
+    hak__heap_list(heap, span);
     hak_count(&heap->classes[class_index].span_count, 1);
     return span;
 }
@@ -108,7 +109,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
-        unlist_span(heap, span);
+        hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
     unsigned slabs = span->slabs;
     void *bitmaps = hak__span_destroy(span);
@@ -130,10 +131,18 @@ static void after_give(struct hak_heap *heap, struct hak_span *span)
         }
     }
     if (!span->listed)
-        list_span(heap, span);
+        hak__heap_list(heap, span);
 }
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
+
+/* When no span of the heap has blocks to give: those of ended threads first, then a new one. */
+static struct hak_span *further_span(struct hak_heap *heap, uint32_t class_index)
+{
+    if (hak__heap_adopt(heap, class_index))
+        return heap->classes[class_index].spans;
+    return new_span(heap, class_index, false);
+}
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
@@ -142,13 +151,13 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     hak__heap_collect(heap);
     while (got < want) {
         struct hak_span *span = class->spans;
-        if (span == NULL && (got != 0 || (span = new_span(heap, class_index, false)) == NULL))
+        if (span == NULL && (got != 0 || (span = further_span(heap, class_index)) == NULL))
             break;
         got += hak__span_take(span, out, want - got);
         if (span->free_count == 0 && span->frontier != span->blocks)
             break;   /* the frontier moves one page per miss */
         if (!hak__span_has_blocks(span))
-            unlist_span(heap, span);
+            hak__heap_unlist(heap, span);
     }
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
@@ -167,7 +176,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
         return NULL;
     void *block = hak__span_take_fresh(span);
     if (block != NULL && !hak__span_has_blocks(span))
-        unlist_span(heap, span);
+        hak__heap_unlist(heap, span);
     hak_count(&class->refilled, block != NULL);
     return block;
 }

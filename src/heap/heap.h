@@ -85,7 +85,7 @@ struct hak_heap {
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
-    hak_counter remote_frees, remote_published, forwarded;
+    hak_counter remote_frees, remote_published, forwarded, adopted;
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
 };
@@ -150,6 +150,13 @@ void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap 
 
 void hak__heap_park(struct hak_heap *heap);
 struct hak_heap *hak__heap_unpark(void);      /* NULL if none is parked */
+
+/* Takes over the spans of a class that have free blocks from parked heaps; whether there were any (adopt.c). */
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
+
+/* A span enters or leaves the list of those with blocks to give. */
+void hak__heap_list(struct hak_heap *heap, struct hak_span *span);
+void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
 
 /* In a forked child: the heaps of the threads that do not exist there are parked, or lost if they were busy; `mine` and
  * `shared` (either may be NULL) stay in use. */

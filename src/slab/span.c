@@ -7,6 +7,21 @@
 
 struct hak_span *hak__spans;
 
+/* Writes the owner words of a span's slabs. */
+static void set_words(struct hak_span *span, uint32_t owner)
+{
+    size_t slab = hak__span_slab(span);
+    uint32_t code = span->class * HAK_RECORD_SIZE, inner = span->blocks == 1 ? HAK_CODE_INNER : code;
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
+}
+
+void hak__span_change_owner(struct hak_span *span, uint32_t owner)
+{
+    hak_store(&span->owner, owner, HAK_RELAXED);
+    set_words(span, owner);
+}
+
 struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
@@ -29,11 +44,9 @@ struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t ow
     span->listed = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     hak_store(&span->owner, owner, HAK_RELAXED);
-    uint32_t code = class_index * HAK_RECORD_SIZE, inner = class->blocks == 1 ? HAK_CODE_INNER : code;
-    for (uint32_t i = 0; i < class->slabs; i++) {
+    for (uint32_t i = 0; i < class->slabs; i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
-        hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
-    }
+    set_words(span, owner);
     return span;
 }
 

@@ -78,6 +78,9 @@ struct hak_span *hak__span_create(size_t slab, uint32_t class, uint32_t owner, v
 /* Ends a span of which no block is outside. Gives its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
 
+/* Gives the span to another heap; no thread may be working on it as the former owner. */
+void hak__span_change_owner(struct hak_span *span, uint32_t owner);
+
 /* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. They
  * are stored downwards from out[want - 1], so that popping a stack filled this way gives ascending addresses. */
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);

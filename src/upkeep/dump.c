@@ -39,6 +39,7 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->remote_frees += hak_counted(&heap->remote_frees);
     out->remote_published += hak_counted(&heap->remote_published);
     out->forwarded += hak_counted(&heap->forwarded);
+    out->adopted += hak_counted(&heap->adopted);
     out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
     out->heaps++;
 }
@@ -123,8 +124,8 @@ void hak__dump_text(int fd)
     hak__totals(&t);
     hak__print(fd, "hakmem: statistics");
     print_classes(fd, &t, exact);
-    hak__print(fd, "hakmem: remote frees=%u published=%u forwarded=%u heaps=%u parked=%u lock_waits=%u",
-               t.remote_frees, t.remote_published, t.forwarded, t.heaps, t.parked,
+    hak__print(fd, "hakmem: remote frees=%u published=%u forwarded=%u adopted_spans=%u heaps=%u parked=%u lock_waits=%u",
+               t.remote_frees, t.remote_published, t.forwarded, t.adopted, t.heaps, t.parked,
                hak__lock_waits());
     hak__print(fd, "hakmem: system calls mmap=%u munmap=%u madvise=%u mremap=%u probe=%u failed=%u",
                hak_load(&hak__os_calls[HAK_OS_MAP], HAK_RELAXED), hak_load(&hak__os_calls[HAK_OS_UNMAP], HAK_RELAXED),

@@ -1,0 +1,50 @@
+/* Adoption: before a heap asks for new slabs it takes over spans with free blocks from heaps whose threads have ended.
+ * Called by heap.c, with the adopter's heap entered.
+ *
+ * A parked heap is taken off the parked list first, so nobody else works in it; it is entered like any other because a
+ * sweeper may be inside, and parked again afterwards. Rewriting the owner words is then safe: no thread matches the old
+ * tag any more, and only the adopter matches the new one. A thread that has read the old word frees as a stranger,
+ * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
+#include "heap/heap.h"
+
+enum { HEAPS_PER_CALL = 4 };
+
+/* Whether a look inside may be worth it, judged without entering. */
+static bool promising(struct hak_heap *heap, uint32_t class)
+{
+    return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
+}
+
+static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
+{
+    struct hak_span *span;
+    while ((span = former->classes[class].spans) != NULL) {
+        hak__heap_unlist(former, span);
+        hak__span_change_owner(span, heap->id);
+        hak__heap_list(heap, span);
+        hak_count(&former->classes[class].span_count, (uint64_t)-1);
+        hak_count(&heap->classes[class].span_count, 1);
+        hak_count(&heap->adopted, 1);
+    }
+}
+
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
+{
+    struct hak_heap *seen[HEAPS_PER_CALL];
+    uint32_t count = 0;
+    while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
+        struct hak_heap *former = hak__heap_unpark();
+        if (former == NULL)
+            break;
+        seen[count++] = former;
+        if (!promising(former, class))
+            continue;
+        hak__enter(former);
+        hak__heap_collect(former);
+        take_over(heap, former, class);
+        hak__leave(former);
+    }
+    while (count > 0)
+        hak__heap_park(seen[--count]);
+    return heap->classes[class].spans != NULL;
+}
