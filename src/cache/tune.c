@@ -70,8 +70,10 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
     bool closed = class->capacity == 0 || (heap->mode & HAK_MODE_EXACT) != 0;
     if (closed == (bool)class->closed)
         return;
-    if (closed)
+    if (closed) {
         class->hidden = heap->records[index];
+        class->absorb = NULL;   /* a limit says nothing about where the closed record's top lies */
+    }
     heap->records[index] = closed ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
     class->closed = closed;
 }
