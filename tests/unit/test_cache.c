@@ -330,6 +330,25 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     expect_heap_valid(other);
 }
 
+/* Capacity may be reclaimed to nothing. A closed record then takes nothing in, wherever its top happens to lie: the
+ * comparison with the limit alone would write over the closed record in programs whose constants lie below the heap. */
+FRESH_TEST(closed_classes_absorb_nothing)
+{
+    enum { CLASS_40K = 40 };
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "200K");
+    struct hak_heap *heap = heap_open(0), *other = heap_open(0);
+    churn(heap, CLASS_40K, 20, 4);
+    expect(!heap->classes[CLASS_40K].closed);
+    for (unsigned round = 0; round < 40 && !heap->classes[CLASS_40K].closed; round++)
+        churn(heap, CLASS_64 + round % 8, 3000, 4);
+    expect(heap->classes[CLASS_40K].closed);
+    expect(heap->classes[CLASS_40K].absorb == NULL);
+    expect(!hak__cache_absorb(heap, CLASS_40K, heap_malloc(other, CLASS_40K)));
+    expect_heap_valid(heap);
+}
+
 /* Blocks that lie several to a cache line stay with the thread that has the line's others. */
 FRESH_TEST(parts_of_a_line_are_not_absorbed)
 {
@@ -405,6 +424,7 @@ int main(void)
         cmocka_unit_test(drain_counts),
         cmocka_unit_test(flush_leaves_nothing),
         cmocka_unit_test(absorbed_blocks_return_to_their_heap),
+        cmocka_unit_test(closed_classes_absorb_nothing),
         cmocka_unit_test(parts_of_a_line_are_not_absorbed),
         cmocka_unit_test(random_operations),
     };
