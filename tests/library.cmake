@@ -84,6 +84,7 @@ set(bench_smoke
   "bench_remote oneway 1 200000"
   "bench_remote exchange 1 200000"
   "bench_thread_churn 500"
+  "bench_calloc 4096 16 20"
   "bench_realloc all 2"
   "bench_floor random_mixed 200000")
 foreach(line IN LISTS bench_smoke)

@@ -171,7 +171,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     hak__heap_collect(heap);
     struct hak_span *span = class->spans;
     if (span == NULL)
-        span = new_span(heap, class_index, true);
+        span = further_span(heap, class_index);
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
     void *block = hak__span_take_fresh(span);
