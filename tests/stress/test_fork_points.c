@@ -5,7 +5,7 @@
  * Expects of each child: frees of inherited blocks, allocation in all pools, threads, hak_collect, no block twice.
  *
  * Knobs (environment)      default    meaning
- *   HAK_FORK_STRIDE        1          try every so many-th call only (sanitizers: 5) */
+ *   HAK_FORK_STRIDE        15         try every so many-th point only (sanitizers: 31); the long run is 1 */
 // test: timeout=300
 #include <semaphore.h>
 #include <sys/mman.h>
@@ -136,7 +136,7 @@ static void count_calls(const void *argument)
 int main(void)
 {
     char what[80];
-    uint64_t points = 0, failures = 0, stride = (uint64_t)stress_knob("HAK_FORK_STRIDE", STRESS_SANITIZED ? 5 : 1);
+    uint64_t points = 0, failures = 0, stride = (uint64_t)stress_knob("HAK_FORK_STRIDE", STRESS_SANITIZED ? 31 : 15);
     calls = mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     stress_in_child(count_calls, NULL, 60, "the count");
     STRESS_EXPECT(*calls > 20, "%u calls", (unsigned)*calls);

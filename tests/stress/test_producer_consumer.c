@@ -10,7 +10,7 @@
 // test: timeout=300
 #include "support/stress.h"
 
-enum { BATCH = 32, THREADS_MAX = 32 };
+enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096 };
 
 struct setup { const char *name; int producers, consumers; bool both_ways; size_t size, depth; };
 
@@ -55,8 +55,10 @@ static void put(const struct stress_block *blocks, size_t count)
 {
     pthread_mutex_lock(&queue.lock);
     for (size_t i = 0; i < count; i++) {
-        while (queue.count == queue.depth)
+        while (queue.count == queue.depth) {
+            pthread_cond_broadcast(&queue.moved);
             pthread_cond_wait(&queue.moved, &queue.lock);
+        }
         queue.blocks[(queue.head + queue.count++) % queue.depth] = blocks[i];
     }
     pthread_cond_broadcast(&queue.moved);
@@ -79,6 +81,13 @@ static size_t get(struct stress_block *blocks)
     return count;
 }
 
+/* Uses every page of a block, so that memory in flight is memory in use. */
+static void touch_pages(struct stress_block block)
+{
+    for (size_t i = PAGE; i + PAGE < block.size; i += PAGE)
+        block.p[i + 1] = 1;
+}
+
 static void produce(struct stress_random *random, size_t count)
 {
     struct stress_block blocks[BATCH];
@@ -86,6 +95,7 @@ static void produce(struct stress_random *random, size_t count)
         size_t size = now->size != 0 ? now->size : stress_size(random);
         blocks[i] = (struct stress_block){ hak_malloc(size), size };
         STRESS_EXPECT(blocks[i].p != NULL, "%zu bytes", size);
+        touch_pages(blocks[i]);
         stress_fill(blocks[i]);
         count_in(size);
     }
@@ -129,13 +139,23 @@ static void *consumer(void *argument)
     return NULL;
 }
 
-/* Produces and consumes in turn, about as much of one as of the other. The queue is deep enough never to be full. */
+static bool queue_is_half_full(void)
+{
+    pthread_mutex_lock(&queue.lock);
+    bool half = queue.count > queue.depth / 2;
+    pthread_mutex_unlock(&queue.lock);
+    return half;
+}
+
+/* Produces or consumes, whatever the queue needs: it is never full, so nobody waits for a consumer that is not there. */
 static void *both(void *argument)
 {
     struct stress_random random = { (uint64_t)(uintptr_t)argument };
     while (stress_now() < deadline) {
-        produce(&random, 1 + stress_below(&random, BATCH));
-        consume();
+        if (queue_is_half_full())
+            consume();
+        else
+            produce(&random, 1 + stress_below(&random, BATCH));
     }
     one_producer_less();
     return consumer(NULL);

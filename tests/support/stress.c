@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 
-enum { WHOLE = 512, HEAD = 256, TAIL = 64, STEP = 4096 };
+enum { WHOLE = 512, HEAD = 256, TAIL = 64, STEP = 4096, HUGE_STEP = 64 << 10 };
 
 void stress_failed(const char *file, int line, const char *condition, const char *format, ...)
 {
@@ -77,8 +77,8 @@ static size_t next_offset(size_t size, size_t i)
 {
     if (size <= WHOLE || i + 1 < HEAD || i + 1 >= size - TAIL)
         return i + 1;
-    size_t step = (i / STEP + 1) * STEP;
-    return step < size - TAIL ? step : size - TAIL;
+    size_t step = size > HAK_LARGE_MAX ? HUGE_STEP : STEP, next = (i / step + 1) * step;
+    return next < size - TAIL ? next : size - TAIL;
 }
 
 void stress_fill(struct stress_block block)

@@ -55,7 +55,8 @@ size_t stress_size(struct stress_random *random);
 
 struct stress_block { unsigned char *p; size_t size; };
 
-/* Content derived from address and size: the whole of small blocks; head, tail and a byte of each page of others. */
+/* Content derived from address and size: the whole of small blocks; head, tail and a byte of each page of others (of
+ * every 16th page of huge ones). */
 void stress_fill(struct stress_block block);
 
 /* Stops unless the first `length` bytes at `where` are what stress_fill wrote into `block`; `where` differs from block.p

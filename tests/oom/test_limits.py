@@ -1,0 +1,93 @@
+"""Limits on the address space, with the release library preloaded.
+
+Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
+pool, and can be had again after freeing; a limit that a program sets on itself later leaves threads and allocation
+working; virtual size stays near what is in use.
+
+usage: test_limits.py LIBRARY LIMITED
+"""
+# test: timeout=300
+
+import resource
+import subprocess
+import sys
+
+MIB = 1 << 20
+SIZES = [100, 10 << 10, 100 << 10, 1536 << 10, 10 << 20, 0]
+LIMITS = [128, 256, 512, 1024]
+
+
+class Failures:
+    """Counts what went wrong and says it at once."""
+
+    def __init__(self):
+        self.count = 0
+
+    def expect(self, condition, message):
+        if not condition:
+            self.count += 1
+            print("FAILED: " + message)
+
+
+def run(library, command, limit_mib=None):
+    """The finished process of a command on the library, under a limit on its address space."""
+    def lower():
+        if limit_mib is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit_mib * MIB, limit_mib * MIB))
+    return subprocess.run(command, env={"LD_PRELOAD": library, "PATH": "/usr/bin:/bin"}, preexec_fn=lower,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+
+
+def starts(library, failures):
+    for command in (["/bin/true"], ["/bin/sh", "-c", "echo $((1 + 1)) | cat"], [sys.executable, "-c", "pass"],
+                    [sys.executable, "-c", "import json, threading; json.dumps(list(range(10000)))"]):
+        done = run(library, command, 64)
+        print("ulimit -v 65536: %-60s %d" % (" ".join(command), done.returncode))
+        failures.expect(done.returncode == 0, "%s: %s" % (command, done.stderr[-300:]))
+
+
+def usable(library, program, failures):
+    print("usable share of a limit, first and second time")
+    for limit in LIMITS:
+        for size in SIZES:
+            done = run(library, [program, "fill", str(size)], limit)
+            name = "%d MiB in blocks of %s" % (limit, size or "many sizes")
+            if done.returncode != 0:
+                failures.expect(False, "%s: %d %s" % (name, done.returncode, done.stderr[-300:]))
+                continue
+            first, second = (int(word) / (limit * MIB) for word in done.stdout.split())
+            print("  %-34s %5.1f %% %5.1f %%" % (name, 100 * first, 100 * second))
+            failures.expect(first >= 0.8, "%s: %.1f %% usable" % (name, 100 * first))
+            failures.expect(second >= 0.95 * first, "%s: %.1f %% the second time" % (name, 100 * second))
+
+
+def later(library, program, failures):
+    done = run(library, [program, "later"])
+    print("a limit set later: %d" % done.returncode)
+    failures.expect(done.returncode == 0, "a limit set later: " + done.stderr[-300:])
+
+
+def sizes(library, program, failures):
+    done = run(library, [program, "sizes"])
+    failures.expect(done.returncode == 0, "sizes: " + done.stderr[-300:])
+    if done.returncode != 0:
+        return
+    live, virtual, resident, virtual_left, resident_left = (int(word) for word in done.stdout.split())
+    print("live %d MiB: virtual %d MiB, resident %d MiB; after freeing: virtual %d MiB, resident %d MiB" % tuple(
+        n // MIB for n in (live, virtual, resident, virtual_left, resident_left)))
+    failures.expect(virtual <= 1.35 * live + 32 * MIB, "virtual size is far above what is in use")
+    failures.expect(resident_left <= 16 * MIB, "memory stays resident after malloc_trim")
+
+
+def main():
+    library, program = sys.argv[1:3]
+    failures = Failures()
+    starts(library, failures)
+    usable(library, program, failures)
+    later(library, program, failures)
+    sizes(library, program, failures)
+    return 1 if failures.count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
