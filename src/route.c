@@ -115,42 +115,52 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
     hak__leave(heap);
 }
 
-static hak_noinline void free_remote(struct hak_heap *heap, void *p, uint32_t word, const char *function)
-{
-    hak__enter(heap);
-    hak__outbox_add_slow(heap, p, word, function);
-    hak__leave(heap);
-}
-
-static hak_noinline void free_rest(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
     int saved = errno;
-    if (p == NULL)
-        return;
-    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
-        hak__huge_free(p, function);
-    else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
-        hak__misuse_invalid(function, p, why(p, word));
-    else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
-        free_unattached(p, word, function);
-    else
-        free_own(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p, function);
+    free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
     errno = saved;
 }
 
-/* The frequent cases are a block of another heap that this thread can use itself, and one that joins its neighbours in
- * the outbox; all others are calls. */
-void hak__free_slow(void *p, const char *function)
+static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
 {
-    uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-    struct hak_heap *heap = hak__heap_current();
-    bool remote = id != heap->id && id - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
-    if (hak_unlikely(!remote || (heap->mode & HAK_MODE_SENTINEL) != 0))
-        free_rest(heap, p, word, function);
-    else if (hak__cache_absorb(heap, hak__owner_code(word) / HAK_RECORD_SIZE, p))
+    hak__enter(heap);
+    hak__outbox_add_slow(heap, p, word, "free");
+    hak__leave(heap);
+}
+
+/* What neither this thread's record nor its outbox took. */
+static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p)
+{
+    int saved = errno;
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        hak__huge_free(p, "free");
+    else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
+        hak__misuse_invalid("free", p, why(p, word));
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        free_unattached(p, word, "free");
+    else
+        free_remote(heap, word, p);
+    errno = saved;
+}
+
+/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox; a
+ * sentinel absorbs nothing and its mode is looked at before its outbox, which does not exist. */
+void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
+{
+    uint32_t word = (uint32_t)x ^ heap->tag, code = hak__owner_code(word);
+    if (hak_likely(code < HAK_CODE_LIMIT) && hak__cache_absorb(heap, code, p))
         return;
-    else if (hak_unlikely(!hak__outbox_add(heap, p)))
-        free_remote(heap, p, word, function);
+    bool block = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && code < HAK_CODE_LIMIT;
+    if (hak_likely(block && (heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add(heap, p))
+        return;
+    free_rest(heap, word, p);
+}
+
+void hak__free_outside(void *p)
+{
+    if (p != NULL)
+        hak__misuse_invalid("free", p, why(p, 0));
 }
 
 size_t hak__usable(const void *p, const char *function)

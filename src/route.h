@@ -14,8 +14,11 @@ void *hak__alloc_class(uint32_t class);
 /* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
 
-/* Any free that is not one push. `function` names the public call in reports. */
-hak_noinline void hak__free_slow(void *p, const char *function);
+/* The three frees that are not one push: into a full or closed record of the thread's own heap; of a block that is not
+ * the thread's, or of what is no block (x is its slab's owner word ^ the heap's tag); outside of the window, or NULL. */
+hak_noinline void hak__free_full(void *p, size_t code, struct hak_heap *heap);
+hak_noinline void hak__free_foreign(void *p, size_t x, struct hak_heap *heap);
+hak_noinline void hak__free_outside(void *p);
 
 /* Usable bytes of the block that begins at p; aborts with a report when none does. */
 size_t hak__usable(const void *p, const char *function);

@@ -71,16 +71,16 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 /* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
  * another heap for its own next request; false otherwise. Only sizes of a cache line or more
  * (docs/decisions/0003). */
-hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t class_index, void *p)
+hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
 {
-    struct hak_heap_class *class = &heap->classes[class_index];
-    struct hak_record *record = &heap->records[class_index];
+    struct hak_record *record = hak__record_at(heap, code);
     void **top = record->top;
-    if (top >= class->absorb)
+    uint32_t class = code / HAK_RECORD_SIZE;
+    if (top >= heap->absorb[class])
         return false;
     *top = p;
     hak_owner_store(&record->top, top + 1);
-    class->foreign = true;
+    heap->foreign[class] = true;
     return true;
 }
 

@@ -32,11 +32,11 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
-    if (class->foreign)
+    if (heap->foreign[class_index])
         give_mixed(heap, class->bottom, count, function);
     else
         hak__heap_give(heap, class->bottom, count, function);
-    class->foreign &= count != held;
+    heap->foreign[class_index] &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
     hak_owner_store(&record->top, class->bottom + (held - count));
 }

@@ -42,7 +42,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;
-    if (class->absorb == NULL)
+    if (heap->absorb[class_index] == NULL)
         hak__cache_absorb_begin(heap, class_index);
     hak_owner_store(&hak__cache_real(heap, class_index)->top, class->bottom + (count - 1));
     return class->bottom[count - 1];

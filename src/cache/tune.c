@@ -14,20 +14,25 @@ void *const hak__closed_slots[2] = { NULL, NULL };
 
 /* --- slot areas ------------------------------------------------------------------------------------------------- */
 
-/* Areas of 16, 32, 64, ... slots and the guard word below them; kept apart by size when given back. */
-static unsigned order_of(uint32_t slots) { return slots <= FIRST_SLOTS ? 0 : hak_msb64(slots / FIRST_SLOTS); }
+/* Areas of 16, 32, 64, ... slots and the guard word below them; kept apart by size when given back. A capacity between
+ * two of them has the larger area, of which it never touches the rest. */
+static unsigned order_of(uint32_t slots)
+{
+    return slots <= FIRST_SLOTS ? 0 : hak_msb64((slots - 1) / FIRST_SLOTS) + 1;
+}
 
 static void **slots_take(struct hak_heap *heap, uint32_t slots)
 {
-    slots = (uint32_t)hak_max(slots, FIRST_SLOTS);
-    void **area = heap->slots_free[order_of(slots)];
-    if (area != NULL && hak_is_power_of_two(slots)) {
-        heap->slots_free[order_of(slots)] = *area;
+    unsigned order = order_of(slots);
+    size_t words = ((size_t)FIRST_SLOTS << order) + 1;
+    void **area = heap->slots_free[order];
+    if (area != NULL) {
+        heap->slots_free[order] = *area;
     } else {
         area = heap->slots_next;
-        if ((size_t)(heap->slots_end - area) < slots + 1)
+        if ((size_t)(heap->slots_end - area) < words)
             return NULL;
-        heap->slots_next = area + slots + 1;
+        heap->slots_next = area + words;
     }
     if (*area != NULL)   /* fresh memory is zero and need not be touched */
         *area = NULL;
@@ -72,7 +77,7 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
         return;
     if (closed) {
         class->hidden = heap->records[index];
-        class->absorb = NULL;   /* a limit says nothing about where the closed record's top lies */
+        heap->absorb[index] = NULL;   /* a limit says nothing about where the closed record's top lies */
     }
     heap->records[index] = closed ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
     class->closed = closed;
@@ -114,7 +119,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     if (!class->closed && may_absorb(index))
-        class->absorb = class->bottom + class->capacity / 2;
+        heap->absorb[index] = class->bottom + class->capacity / 2;
 }
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */
@@ -139,7 +144,7 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     record->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
     open_or_close(heap, index);
-    if (class->absorb != NULL)
+    if (heap->absorb[index] != NULL)
         hak__cache_absorb_begin(heap, index);
     heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
     heap->cache_bytes -= (size_t)old * hak__classes[index].size;
@@ -202,7 +207,7 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         valid &= record->top >= class->bottom && record->top <= record->end && class->capacity <= class->ceiling;
         for (void **slot = class->bottom; slot < record->top; slot++)
             valid &= hak__owner_code(hak__owner_of(*slot)) == index * HAK_RECORD_SIZE
-                     && (class->foreign || hak__owner_id(hak__owner_of(*slot)) == heap->id);
+                     && (heap->foreign[index] || hak__owner_id(hak__owner_of(*slot)) == heap->id);
     }
     return valid;
 }

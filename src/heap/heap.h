@@ -29,14 +29,12 @@ _Static_assert(sizeof(struct hak_record) == HAK_RECORD_SIZE, "codes are record o
 struct hak_heap_class {
     struct hak_record hidden;   /* the real record while the visible one is closed */
     void **bottom;
-    void **absorb;              /* while top is below this, blocks of other heaps are taken in; NULL: never */
     struct hak_span *spans;     /* those with blocks to give */
     uint16_t capacity;          /* 0: nothing is cached, the record is closed */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
-    uint8_t foreign;            /* the record may hold blocks of other heaps */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
 };
@@ -63,7 +61,9 @@ enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
     uint32_t id; \
     uint32_t mode; /* HAK_MODE_... */ \
     _Atomic uint32_t busy; /* who is inside a slow path: enum hak_heap_user */ \
-    hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT];
+    hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT]; \
+    void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
+    uint8_t foreign[HAK_CLASS_LIMIT]; /* the record may hold blocks of other heaps */
 
 struct hak_heap_front {
     HAK_HEAP_FRONT

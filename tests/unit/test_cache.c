@@ -315,7 +315,7 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
     unsigned count = 0;
     malloc_many(other, CLASS_64, 64);
-    while (count < 64 && hak__cache_absorb(heap, CLASS_64, blocks[count]))
+    while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_RECORD_SIZE, blocks[count]))
         count++;
     expect_op(count, >, 0);
     expect_op(count, <=, capacity_of(heap, CLASS_64) / 2);
@@ -344,8 +344,8 @@ FRESH_TEST(closed_classes_absorb_nothing)
     for (unsigned round = 0; round < 40 && !heap->classes[CLASS_40K].closed; round++)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
     expect(heap->classes[CLASS_40K].closed);
-    expect(heap->classes[CLASS_40K].absorb == NULL);
-    expect(!hak__cache_absorb(heap, CLASS_40K, heap_malloc(other, CLASS_40K)));
+    expect(heap->absorb[CLASS_40K] == NULL);
+    expect(!hak__cache_absorb(heap, CLASS_40K * HAK_RECORD_SIZE, heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);
 }
 
@@ -361,7 +361,7 @@ FRESH_TEST(parts_of_a_line_are_not_absorbed)
             continue;
         void *block = heap_malloc(other, c);
         if (size < 64)
-            expect(!hak__cache_absorb(heap, c, block));
+            expect(!hak__cache_absorb(heap, c * HAK_RECORD_SIZE, block));
     }
 }
 
