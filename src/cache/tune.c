@@ -24,15 +24,15 @@ static unsigned order_of(uint32_t slots)
 static void **slots_take(struct hak_heap *heap, uint32_t slots)
 {
     unsigned order = order_of(slots);
-    size_t words = ((size_t)FIRST_SLOTS << order) + 1;
+    size_t need = ((size_t)FIRST_SLOTS << order) + 1;
     void **area = heap->slots_free[order];
     if (area != NULL) {
         heap->slots_free[order] = *area;
     } else {
         area = heap->slots_next;
-        if ((size_t)(heap->slots_end - area) < words)
+        if ((size_t)(heap->slots_end - area) < need)
             return NULL;
-        heap->slots_next = area + words;
+        heap->slots_next = area + need;
     }
     if (*area != NULL)   /* fresh memory is zero and need not be touched */
         *area = NULL;
