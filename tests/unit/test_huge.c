@@ -135,6 +135,7 @@ FRESH_TEST(shrinks_in_place)
         expect_eq(hak__huge_usable(p), n * mib);
         expect(memory_holds(p, n * mib, 20 * mib, 2));
         expect_op(fake.mapped, <=, before);
+        expect(n * mib % HAK_SUPER_SIZE == 0 || !is_mapped(p + n * mib));   /* the rest of its last SuperSlab goes */
     }
     expect_eq(supers_taken(), 3);
     char *between = alloc(2 * mib);
