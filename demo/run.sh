@@ -5,7 +5,7 @@
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-library=${HAKMEM_LIB:-$root/out/release/libhakmem.so}
+library=${HAK_TEST_LIB:-$root/out/release/libhakmem.so}
 
 fail() {
   printf 'demo: %s\n' "$*" >&2

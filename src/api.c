@@ -6,6 +6,7 @@
 #include "os/os.h"
 #include "route.h"
 #include "upkeep/dump.h"
+#include "upkeep/step.h"
 
 #if !defined(HAK_VERSION_STRING)
 #define HAK_VERSION_STRING "0.0.0-dev"
@@ -41,7 +42,7 @@ hak_export size_t hak_collect(void)
         hak__cache_flush(heap);
         hak__leave(heap);
     }
-    return hak__start() ? hak__arena_purge(hak__os->now_ms(), true) : 0;
+    return hak__start() ? hak__upkeep_step(heap, hak__os->now_ms(), true) : 0;
 }
 
 hak_export void hak_stats_print(int fd)

@@ -5,11 +5,13 @@
 
 #include "init.h"
 #include "thread.h"
+#include "upkeep/step.h"
 
 void hak__fork_child(void)
 {
     hak__init_fork_child();
     hak__arena_fork_child();
+    hak__upkeep_fork_child();
     hak__thread_fork_child();
 }
 

@@ -113,66 +113,45 @@ typedef void (*new_handler)(void);
 extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
-/* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. A false
- * result is for nothrow callers only. */
-static hak_cold bool try_again(bool nothrow)
-{
-    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
-    if (handler != NULL) {
-        handler();
-        return true;
-    }
-    if (nothrow)
-        return false;
-    if (throw_bad_alloc != NULL)
-        throw_bad_alloc();
-    hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
-}
-
-static hak_cold void *new_slow(size_t align, size_t n, bool nothrow)
+/* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. */
+static hak_cold void *new_slow(size_t align, size_t n)
 {
     void *p;
     do {
-        if (!try_again(nothrow))
-            return NULL;
-        p = align == 0 ? hak_malloc(n) : hak_memalign(align, n);
+        new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+        if (handler != NULL)
+            handler();
+        else if (throw_bad_alloc != NULL)
+            throw_bad_alloc();
+        else
+            hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+        p = hak_memalign(align, n);
     } while (p == NULL);
     return p;
 }
 
-hak_inline void *new_block(size_t n, bool nothrow)
+hak_inline void *new_block(size_t n)
 {
     void *p = hak_malloc(n);
-    return hak_likely(p != NULL) ? p : new_slow(0, n, nothrow);
+    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n);
 }
 
-hak_inline void *new_aligned(size_t n, size_t align, bool nothrow)
+hak_inline void *new_aligned(size_t n, size_t align)
 {
     void *p = hak_memalign(align, n);
-    return hak_likely(p != NULL) ? p : new_slow(align, n, nothrow);
+    return hak_likely(p != NULL) ? p : new_slow(align, n);
 }
 
 /* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,
- * St11align_val_t an alignment. size_t is "m" on every 64-bit Linux. */
+ * St11align_val_t an alignment. size_t is "m" on every 64-bit Linux.
+ * The nothrow variants of new are the C++ runtime's: by the standard they call the plain ones, which are these, and turn
+ * what those or a new-handler throw into a null pointer, which C cannot do. */
 #define NAMED(ret, name, params) hak_export ret name params; hak_export ret name params
-#define TAG const void *tag
 
-NAMED(void *, _Znwm, (size_t n)) { return new_block(n, false); }
-NAMED(void *, _Znam, (size_t n)) { return new_block(n, false); }
-NAMED(void *, _ZnwmRKSt9nothrow_t, (size_t n, TAG)) { (void)tag; return new_block(n, true); }
-NAMED(void *, _ZnamRKSt9nothrow_t, (size_t n, TAG)) { (void)tag; return new_block(n, true); }
-NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align, false); }
-NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align, false); }
-NAMED(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, TAG))
-{
-    (void)tag;
-    return new_aligned(n, align, true);
-}
-NAMED(void *, _ZnamSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, TAG))
-{
-    (void)tag;
-    return new_aligned(n, align, true);
-}
+NAMED(void *, _Znwm, (size_t n)) { return new_block(n); }
+NAMED(void *, _Znam, (size_t n)) { return new_block(n); }
+NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
+NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
 
 #if HAK_UNITY
 /* An alias has its target's parameters; the further ones (size, alignment, tag) are in registers nobody reads. */

@@ -7,6 +7,7 @@
 #include "diag/report.h"
 #include "guard/exact.h"
 #include "huge/huge.h"
+#include "upkeep/step.h"
 
 void *hak__no_memory(void)
 {
@@ -28,6 +29,7 @@ static void *alloc_from(struct hak_heap *heap, uint32_t class)
             block = hak__cache_refill(heap, class);
     }
     hak__leave(heap);
+    hak__upkeep_tick(heap);
     return block;
 }
 
@@ -96,6 +98,7 @@ static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     else
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
+    hak__upkeep_tick(heap);
 }
 
 /* A block of another heap, for a thread that had no heap until now or has ended its own. */

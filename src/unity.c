@@ -25,6 +25,7 @@
 #include "cache/tune.c"
 #include "guard/exact.c"
 #include "upkeep/dump.c"
+#include "upkeep/step.c"
 #include "thread.c"
 #include "route.c"
 #include "malloc.c"

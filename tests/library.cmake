@@ -57,8 +57,8 @@ endforeach()
 
 # Scripts find what they look at in their environment.
 set(script_environment
-  "HAKMEM_LIB=$<TARGET_FILE:hakmem>" "HAKMEM_ARCHIVE=$<TARGET_FILE:hakmem_static>"
-  "HAKMEM_OUT=${CMAKE_BINARY_DIR}" "HAKMEM_VERSION=${PROJECT_VERSION}"
+  "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"
+  "HAK_TEST_OUT=${CMAKE_BINARY_DIR}" "HAK_TEST_VERSION=${PROJECT_VERSION}"
   "CMAKE=${CMAKE_COMMAND}" "CMAKE_GENERATOR=${CMAKE_GENERATOR}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
 foreach(folder IN ITEMS golden package)
   hakmem_glob(scripts "${folder}/test_*.sh" "${folder}/test_*.py")

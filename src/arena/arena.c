@@ -182,13 +182,14 @@ static size_t purge_older(uint64_t before_ms, size_t keep)
         while (bits != 0 && dirty_bytes > keep) {
             size_t last = word * 64 + hak_msb64(bits), first = last;
             bits &= ~(1ull << last % 64);
-            if (hak__supers[last].freed_ms > before_ms)
+            if (hak_load(&hak__supers[last].freed_ms, HAK_RELAXED) > before_ms)
                 continue;
             bool moved = hak__supers[last].moved;
             size_t group = hak__supers[last].dirty;
             while (!moved && first % 64 != 0 && bits >> (first - 1) % 64 & 1 && dirty_bytes - group > keep) {
                 struct hak_super *below = &hak__supers[first - 1];
-                if (below->mapped != HAK_SUPER_SIZE || below->moved || below->freed_ms > before_ms)
+                if (below->mapped != HAK_SUPER_SIZE || below->moved
+                    || hak_load(&below->freed_ms, HAK_RELAXED) > before_ms)
                     break;
                 first--;
                 group += HAK_SUPER_SIZE;
@@ -369,7 +370,7 @@ void hak__supers_give(size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) {
         struct hak_super *super = &hak__supers[i];
         super->dirty = super->mapped;
-        super->freed_ms = now;
+        hak_store(&super->freed_ms, now, HAK_RELAXED);
         dirty_bytes += super->dirty;
         hak_store(&super->kind, HAK_SUPER_FREE, HAK_RELAXED);
         mark_dirty(i, super->dirty != 0);
@@ -443,6 +444,8 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     hak__lock_release(&lock);
     return freed;
 }
+
+bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }
 
 void *hak__meta_alloc(size_t bytes)
 {

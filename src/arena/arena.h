@@ -23,7 +23,7 @@ struct hak_super {
     _Atomic uint64_t slabs;      /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
-    uint64_t freed_ms;           /* of a free SuperSlab: when it was given back */
+    _Atomic uint64_t freed_ms;   /* when it was given back, or in slabs: when a slab last was */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
@@ -67,6 +67,9 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
 /* Returns what has been free for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = everything. Gives the bytes returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
+
+/* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
+bool hak__arena_purge_range(void *start, size_t bytes);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);

@@ -62,6 +62,8 @@ size_t hak__format_list(char *buffer, size_t size, const char *format, va_list a
         unsigned width = 0;
         for (; *format >= '0' && *format <= '9'; format++)
             width = width * 10 + (unsigned)(*format - '0');
+        if (*format == 0)
+            break;
         if (*format == 's') {
             const char *text = va_arg(arguments, const char *);
             put_text(&out, text, strlen(text), width, left);

@@ -75,17 +75,17 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 
 /* A run of slabs, in this order: unused ones of SuperSlabs at hand; those that other heaps let go when they are swept; a
  * further SuperSlab. */
-static size_t find_slabs(struct hak_heap *heap, unsigned count, bool want_fresh, bool *fresh)
+static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    size_t slab = hak__pool_take(count, want_fresh, fresh);
+    size_t slab = hak__pool_take(count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
-    slab = hak__pool_take(count, want_fresh, fresh);
+    slab = hak__pool_take(count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, fresh);
 }
 
-static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bool want_fresh)
+static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_class *class = &hak__classes[class_index];
     size_t bytes = hak__span_bitmap_bytes(class);
@@ -93,7 +93,7 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index, bo
     if (bytes != 0 && bitmaps == NULL)
         return NULL;
     bool fresh;
-    size_t slab = find_slabs(heap, class->slabs, want_fresh, &fresh);
+    size_t slab = find_slabs(heap, class->slabs, &fresh);
     if (slab == HAK_NO_RUN) {
         if (bitmaps != NULL)
             bitmaps_give(heap, bitmaps, bytes);
@@ -141,7 +141,7 @@ static struct hak_span *further_span(struct hak_heap *heap, uint32_t class_index
 {
     if (hak__heap_adopt(heap, class_index))
         return heap->classes[class_index].spans;
-    return new_span(heap, class_index, false);
+    return new_span(heap, class_index);
 }
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)

@@ -76,10 +76,11 @@ struct hak_heap {
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
     uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
-    size_t cache_bytes;                             /* capacity * size, summed over the classes */
+    size_t cache_bytes;                             /* capacity * size beyond the first capacities, over all classes */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
+    uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t ending;                                /* the thread has begun to run its destructors */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */

@@ -3,6 +3,8 @@
  * one of the two sees the other and no free run is left without its hint. */
 #include "shared/pool.h"
 
+#include "os/os.h"
+
 static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
 
 /* Makes the hints of a SuperSlab say what its word says. */
@@ -31,16 +33,16 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-static size_t claim_in(size_t super, unsigned count, bool want_fresh, bool *fresh)
+static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
-    uint32_t at = hak__slabs_claim(&hak__supers[super], count, want_fresh, fresh, &left);
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     clear_hints(super, left);
     return at == HAK_NO_SLAB ? HAK_NO_RUN : super * HAK_SUPER_SLABS + at;
 }
 
 /* The lowest SuperSlab that has the run, among those whose longest known run is of one level. */
-static size_t search_level(unsigned level, unsigned count, bool want_fresh, bool *fresh)
+static size_t search_level(unsigned level, unsigned count, bool *fresh)
 {
     for (size_t word = 0; word * 64 < hak__arena_top(); word++) {
         const struct hak_super_word *hints = &hak__super_words[word];
@@ -48,7 +50,7 @@ static size_t search_level(unsigned level, unsigned count, bool want_fresh, bool
         if (bits != 0 && level + 1 < HAK_LEVELS)
             bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
         for (; bits != 0; bits &= bits - 1) {
-            size_t found = claim_in(word * 64 + hak_ctz64(bits), count, want_fresh, fresh);
+            size_t found = claim_in(word * 64 + hak_ctz64(bits), count, fresh);
             if (found != HAK_NO_RUN)
                 return found;
         }
@@ -57,11 +59,11 @@ static size_t search_level(unsigned level, unsigned count, bool want_fresh, bool
 }
 
 /* Best fit by levels: short runs first, so that long ones stay whole for those who need them. */
-static size_t search(unsigned level, unsigned count, bool want_fresh, bool *fresh)
+static size_t search(unsigned level, unsigned count, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
     for (; level < HAK_LEVELS && found == HAK_NO_RUN; level++)
-        found = search_level(level, count, want_fresh, fresh);
+        found = search_level(level, count, fresh);
     return found;
 }
 
@@ -76,13 +78,13 @@ size_t hak__pool_open(unsigned count, bool *fresh)
     return super * HAK_SUPER_SLABS;
 }
 
-size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh)
+size_t hak__pool_take(unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
-    size_t found = search(level, count, want_fresh, fresh);
+    size_t found = search(level, count, fresh);
     /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(level - 1, count, want_fresh, fresh);
+        found = search_level(level - 1, count, fresh);
     if (found != HAK_NO_RUN)
         hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
     return found;
@@ -99,10 +101,9 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     return true;
 }
 
-void hak__pool_give(size_t slab, unsigned count)
+/* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
+static void released(size_t super, uint64_t word)
 {
-    size_t super = slab / HAK_SUPER_SLABS;
-    uint64_t word = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
         hak_fetch_add(&supers_closed, 1, HAK_RELAXED);
@@ -110,6 +111,42 @@ void hak__pool_give(size_t slab, unsigned count)
         return;
     }
     set_hints(super, word);
+}
+
+void hak__pool_give(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
+    released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
+}
+
+static size_t purge_super(size_t super)
+{
+    unsigned first, count;
+    uint64_t left;
+    size_t bytes = 0;
+    while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
+        size_t length = (size_t)count << HAK_SLAB_SHIFT;
+        clear_hints(super, left);
+        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
+            released(super, hak__slabs_release(&hak__supers[super], first, count));
+            break;
+        }
+        bytes += length;
+        released(super, hak__slabs_release_clean(&hak__supers[super], first, count));
+    }
+    return bytes;
+}
+
+size_t hak__pool_purge(uint64_t before_ms)
+{
+    size_t bytes = 0;
+    for (size_t super = 0; super < hak__arena_top(); super++) {
+        bool in_slabs = hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS;
+        if (in_slabs && hak_load(&hak__supers[super].freed_ms, HAK_RELAXED) <= before_ms)
+            bytes += purge_super(super);
+    }
+    return bytes;
 }
 
 void hak__pool_figures(struct hak_pool_figures *out)

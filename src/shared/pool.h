@@ -17,8 +17,8 @@ struct hak_pool_figures {
 #define HAK_NO_RUN ((size_t)-1)
 
 /* A run of `count` adjacent slabs (1..16) of the SuperSlabs that are in slabs already: its first slab's number, or
- * HAK_NO_RUN. Runs that were used before are preferred unless `want_fresh`; *fresh says what it is. */
-size_t hak__pool_take(unsigned count, bool want_fresh, bool *fresh);
+ * HAK_NO_RUN. Rather one that was used before; *fresh says whether it holds no old data. */
+size_t hak__pool_take(unsigned count, bool *fresh);
 
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool *fresh);
@@ -28,6 +28,10 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
+
+/* Returns the pages of unused slabs of SuperSlabs that nobody has given slabs back to since `before_ms`. Gives the bytes
+ * returned. Any thread, at any time: each run of slabs is claimed while its pages go. */
+size_t hak__pool_purge(uint64_t before_ms);
 
 void hak__pool_figures(struct hak_pool_figures *out);
 

@@ -22,21 +22,21 @@ void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
     hak_store(&super->slabs, pack(~mine, fresh ? mine : ~0u), HAK_RELEASE);
 }
 
-/* Where a run begins: among used-before slabs first, or among never-used ones first; else anywhere. */
-static uint32_t choose(uint64_t word, unsigned count, bool want_fresh)
+/* Where a run begins: among used-before slabs first, whose pages are there already; else anywhere. */
+static uint32_t choose(uint64_t word, unsigned count)
 {
-    uint32_t unused = hak__slabs_unused(word), dirty = hak__slabs_dirty(word);
-    uint32_t starts = hak_run_starts(unused & (want_fresh ? ~dirty : dirty), count);
+    uint32_t unused = hak__slabs_unused(word);
+    uint32_t starts = hak_run_starts(unused & hak__slabs_dirty(word), count);
     if (starts == 0)
         starts = hak_run_starts(unused, count);
     return starts == 0 ? HAK_NO_SLAB : hak_ctz32(starts);
 }
 
-uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool want_fresh, bool *fresh, uint64_t *left)
+uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
 {
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
     for (;;) {
-        uint32_t at = choose(word, count, want_fresh);
+        uint32_t at = choose(word, count);
         *left = word;
         if (at == HAK_NO_SLAB)
             return HAK_NO_SLAB;
@@ -67,6 +67,24 @@ bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count
     return false;
 }
 
+bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *count, uint64_t *left)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    uint32_t idle;
+    while ((idle = hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0) {
+        *first = hak_ctz32(idle);
+        idle = ~(idle >> *first);
+        *count = idle == 0 ? HAK_SUPER_SLABS : hak_ctz32(idle);
+        uint32_t run = hak_ones32(*count) << *first;
+        uint64_t next = pack(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word));
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *left = next;
+            return true;
+        }
+    }
+    return false;
+}
+
 uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned count)
 {
     uint64_t run = (uint64_t)hak_ones32(count) << first;
@@ -75,6 +93,16 @@ uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned co
     uint64_t before = hak_fetch_or(&super->slabs, run, HAK_SEQ_CST);
     hak_assert((before & run) == 0, "a slab is released twice");
     return before | run;
+}
+
+uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsigned count)
+{
+    uint32_t run = hak_ones32(count) << first;
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED), next;
+    do
+        next = pack(hak__slabs_unused(word) | run, hak__slabs_dirty(word) & ~run);
+    while (!hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED));
+    return next;
 }
 
 bool hak__slabs_close(struct hak_super *super)

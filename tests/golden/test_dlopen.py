@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIBRARY = os.environ["HAKMEM_LIB"]
+LIBRARY = os.environ["HAK_TEST_LIB"]
 
 
 class Dlopen(unittest.TestCase):

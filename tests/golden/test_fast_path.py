@@ -42,7 +42,7 @@ class FastPath(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.program = pathlib.Path(cls.folder.name) / "fast_path"
-        library = pathlib.Path(os.environ["HAKMEM_LIB"])
+        library = pathlib.Path(os.environ["HAK_TEST_LIB"])
         subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fno-builtin", HERE / "fast_path.c", library,
                         f"-Wl,-rpath,{library.parent}", "-o", cls.program], check=True)
 

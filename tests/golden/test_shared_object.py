@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-LIBRARY = os.environ["HAKMEM_LIB"]
+LIBRARY = os.environ["HAK_TEST_LIB"]
 TLS_BYTES = 16
 
 LIBC_NAMES = """
@@ -17,7 +17,7 @@ LIBC_NAMES = """
 # operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.
 OPERATORS = [new + variant
              for new in ("_Znwm", "_Znam")
-             for variant in ("", "RKSt9nothrow_t", "St11align_val_t", "St11align_val_tRKSt9nothrow_t")]
+             for variant in ("", "St11align_val_t")]  # the nothrow ones are the C++ runtime's and call these
 OPERATORS += [delete + "Pv" + variant
               for delete in ("_Zdl", "_Zda")
               for variant in ("", "m", "RKSt9nothrow_t", "St11align_val_t", "mSt11align_val_t",

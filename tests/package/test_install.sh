@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/moved
 
-"$CMAKE" --install "$HAKMEM_OUT" --prefix "$work/installed" >"$work/log"
+"$CMAKE" --install "$HAK_TEST_OUT" --prefix "$work/installed" >"$work/log"
 mv "$work/installed" "$prefix"
 libdir=$(dirname "$(find "$prefix" -name libhakmem.so)")
 PKG_CONFIG_PATH=$libdir/pkgconfig
@@ -19,13 +19,13 @@ check() {
   name=$1
   shift
   output=$("$@") || { echo "$name: exit status $?"; exit 1; }
-  [ "$output" = "hakmem $HAKMEM_VERSION" ] || { echo "$name: printed '$output'"; exit 1; }
+  [ "$output" = "hakmem $HAK_TEST_VERSION" ] || { echo "$name: printed '$output'"; exit 1; }
   echo "$name: ok"
 }
 
 build_with_cmake() {
   "$CMAKE" -S "$here/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
-    -DWANTED_VERSION="$HAKMEM_VERSION" -DCMAKE_C_COMPILER="$CC" && "$CMAKE" --build "$work/build"
+    -DWANTED_VERSION="$HAK_TEST_VERSION" -DCMAKE_C_COMPILER="$CC" && "$CMAKE" --build "$work/build"
 }
 build_with_cmake >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 check "CMake, shared" "$work/build/consumer_shared"
@@ -35,7 +35,7 @@ if ! command -v pkg-config >/dev/null; then
   echo "pkg-config is not installed"
   exit 77
 fi
-[ "$(pkg-config --modversion hakmem)" = "$HAKMEM_VERSION" ]
+[ "$(pkg-config --modversion hakmem)" = "$HAK_TEST_VERSION" ]
 # Flags are meant to be split into words.
 # shellcheck disable=SC2046
 "$CC" "$here/consumer/main.c" -o "$work/pc_shared" $(pkg-config --cflags --libs hakmem)

@@ -20,7 +20,7 @@ static void note_taken(size_t slab, unsigned count)
 static size_t take(unsigned count)
 {
     bool fresh;
-    size_t slab = hak__pool_take(count, false, &fresh);
+    size_t slab = hak__pool_take(count, &fresh);
     if (slab != HAK_NO_RUN)
         note_taken(slab, count);
     return slab;
@@ -44,6 +44,7 @@ static void begin(uint32_t unused, bool spare)
     atomic_store(&in_hands[1], 0);
     atomic_store(&in_hands[0], ~0u);
     hak__slabs_open(&hak__supers[0], ALL, false);
+    atomic_store(&hak__supers[0].kind, HAK_SUPER_IN_SLABS);
     for (unsigned i = 0; i < ALL; i++)
         if (unused >> i & 1)
             give(i, 1);
@@ -97,6 +98,10 @@ static void all_but_two(void) { begin(~3u, false); }
 static void give_0(void) { give(0, 1); }
 static void give_1(void) { give(1, 1); }
 
+/* --- pages of unused slabs go back ----------------------------------------------------------------------------------------------- */
+
+static void purge(void) { hak__pool_purge(0); }
+
 static const struct explore_case cases[] = {
     { "a claim empties, a release fills", EXPLORE_ALL, 2, one_unused, { take_1, give_5 }, check },
     { "two claims, one release", 3, 3, one_unused, { take_1, take_1, give_5 }, check },
@@ -104,6 +109,8 @@ static const struct explore_case cases[] = {
     { "a run grows into a slab that is claimed", 5, 2, unused_21, { extend_20, take_1 }, check },
     { "the last slab comes back, one is claimed", 4, 2, all_but_one, { give_0, take_1 }, check },
     { "the last two come back, one is claimed", 3, 3, all_but_two, { give_0, give_1, take_1 }, check },
+    { "purging while slabs are claimed and released", 3, 3, four_unused, { purge, take_2, give_5 }, check },
+    { "two purge at once, and the last slab comes back", 3, 3, all_but_one, { purge, purge, give_0 }, check },
     { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check },
 };
 

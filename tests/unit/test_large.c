@@ -95,7 +95,7 @@ FRESH_TEST(not_over_the_end_of_a_superslab)
     expect(hak__large_resize_owner(heap, second, LAST));
     expect_class(second, LAST, heap);
     bool fresh;
-    expect(hak__pool_take(1, false, &fresh) == HAK_NO_RUN);   /* the two blocks fill their SuperSlab */
+    expect(hak__pool_take(1, &fresh) == HAK_NO_RUN);   /* the two blocks fill their SuperSlab */
     expect(holds(first, size_of(LAST), LAST) && holds(second, size_of(FIRST), LAST));
 }
 

@@ -20,16 +20,16 @@ static struct hak_pool_figures figures(void)
     return out;
 }
 
-static size_t take_or_open(unsigned count, bool want_fresh, bool *fresh)
+static size_t take_or_open(unsigned count, bool *fresh)
 {
-    size_t slab = hak__pool_take(count, want_fresh, fresh);
+    size_t slab = hak__pool_take(count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, fresh);
 }
 
 static size_t take(unsigned count)
 {
     bool fresh;
-    return take_or_open(count, false, &fresh);
+    return take_or_open(count, &fresh);
 }
 
 FRESH_TEST(lowest_first)
@@ -88,21 +88,47 @@ FRESH_TEST(fresh_is_honest)
     bool fresh;
     (void)argument;
     start();
-    size_t a = take_or_open(4, false, &fresh);
+    size_t a = take_or_open(4, &fresh);
     expect(fresh && is_zero(hak__slab_start(a), 4 * HAK_SLAB_SIZE));
     memset(hak__slab_start(a), 1, 4 * HAK_SLAB_SIZE);
-    size_t b = take_or_open(1, false, &fresh);
+    size_t b = take_or_open(1, &fresh);
     expect(fresh);
     hak__pool_give(a, 4);
-    expect_eq(take_or_open(2, true, &fresh), b + 1);
-    expect(fresh);
-    expect_eq(take_or_open(2, false, &fresh), a);
+    expect_eq(take_or_open(2, &fresh), a);
     expect(!fresh);
     hak__pool_give(a, 2);
-    hak__pool_give(b, 3);   /* empty: the SuperSlab goes back dirty and comes again so */
-    expect_eq(take_or_open(8, true, &fresh), 0);
+    hak__pool_give(b, 1);   /* empty: the SuperSlab goes back dirty and comes again so */
+    expect_eq(take_or_open(8, &fresh), 0);
     expect(!fresh);
     expect_eq(figures().opened, 2);
+}
+
+/* Unused slabs of a SuperSlab that is otherwise in use give their pages back when nothing was given back for a while. */
+FRESH_TEST(idle_slabs_are_purged)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    size_t a = take(4), b = take(4), c = take(1);
+    memset(hak__slab_start(a), 1, 8 * HAK_SLAB_SIZE);
+    fake.now += 1000;
+    uint64_t given = fake.now;
+    hak__pool_give(a, 4);
+    expect_eq(hak__pool_purge(given - 1), 0);
+    expect_eq(hak__pool_purge(given), 4 * HAK_SLAB_SIZE);
+    expect_eq(hak__pool_purge(given), 0);   /* they hold nothing any more */
+    expect_eq(take_or_open(4, &fresh), a);
+    expect(fresh && is_zero(hak__slab_start(a), 4 * HAK_SLAB_SIZE));
+    hak__pool_give(a, 4);
+    fake.refuse_purge = true;
+    expect_eq(hak__pool_purge(given), 0);   /* refused: they stay dirty, and there */
+    fake.refuse_purge = false;
+    expect_eq(take_or_open(4, &fresh), a);
+    expect(!fresh);
+    hak__pool_give(a, 4);
+    hak__pool_give(b, 4);
+    hak__pool_give(c, 1);
+    expect_eq(figures().closed, 1);
 }
 
 FRESH_TEST(extend_in_place)
@@ -134,7 +160,7 @@ FRESH_TEST(refused)
     expect_eq(b, a + 16);
     while (take(1) != HAK_NO_RUN)
         continue;   /* what has been mapped ahead */
-    expect(take_or_open(16, true, &fresh) == HAK_NO_RUN);
+    expect(take_or_open(16, &fresh) == HAK_NO_RUN);
     hak__pool_give(a, 16);
     expect_eq(take(9), a);
     fake.limit = SIZE_MAX;
@@ -176,7 +202,7 @@ static void model_give(size_t slab, unsigned count)
 static size_t fuzz_take(unsigned count)
 {
     bool fresh;
-    size_t had_room = model_lowest(count), slab = hak__pool_take(count, false, &fresh);
+    size_t had_room = model_lowest(count), slab = hak__pool_take(count, &fresh);
     expect_eq(slab == HAK_NO_RUN, had_room == HAK_NO_SUPER);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_open(count, &fresh);
@@ -272,7 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_first),      cmocka_unit_test(odd_runs_are_found_too),
         cmocka_unit_test(empty_supers_close), cmocka_unit_test(fresh_is_honest),
-        cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
+        cmocka_unit_test(idle_slabs_are_purged), cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
         cmocka_unit_test(random_operations), cmocka_unit_test(threads_share_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* slab/superslab.h: a claim gets the lowest run that is long enough, used-before slabs first unless fresh ones are
- * wanted, and says truthfully whether they are fresh; levels name the run lengths that there are; only an empty
+/* slab/superslab.h: a claim gets the lowest run that is long enough, used-before slabs first, and says truthfully whether they are fresh; levels name the run lengths that there are; only an empty
  * SuperSlab closes; threads that claim at once never get the same slab; and finding a run takes the same few
  * instructions wherever it lies. */
 #include "slab/superslab.h"
@@ -13,10 +12,10 @@ static void set(uint32_t unused, uint32_t dirty) { atomic_store(&super.slabs, (u
 static uint32_t unused_now(void) { return hak__slabs_unused(atomic_load(&super.slabs)); }
 static uint32_t dirty_now(void) { return hak__slabs_dirty(atomic_load(&super.slabs)); }
 
-static uint32_t claim(unsigned count, bool want_fresh, bool *fresh)
+static uint32_t claim(unsigned count, bool *fresh)
 {
     uint64_t left = 0;
-    uint32_t at = hak__slabs_claim(&super, count, want_fresh, fresh, &left);
+    uint32_t at = hak__slabs_claim(&super, count, fresh, &left);
     expect_eq(left, atomic_load(&super.slabs));
     return at;
 }
@@ -39,29 +38,48 @@ static void used_before_is_preferred(void **state)
     bool fresh;
     (void)state;
     set(0xff, 0xf0);
-    expect_eq(claim(1, false, &fresh), 4);
+    expect_eq(claim(1, &fresh), 4);
     expect(!fresh);
-    expect_eq(claim(2, false, &fresh), 5);
+    expect_eq(claim(2, &fresh), 5);
     expect(!fresh);
-    expect_eq(claim(2, false, &fresh), 0);   /* one dirty slab is left: too short */
+    expect_eq(claim(2, &fresh), 0);   /* one dirty slab is left: too short */
     expect(fresh);
-    expect_eq(claim(3, false, &fresh), HAK_NO_SLAB);
+    expect_eq(claim(3, &fresh), HAK_NO_SLAB);
     expect_eq(unused_now(), 0x8c);
     expect_eq(dirty_now(), 0xf3);
 }
 
-static void fresh_on_request(void **state)
+static void fresh_is_honest(void **state)
 {
     bool fresh;
     (void)state;
-    set(0xff, 0x0f);
-    expect_eq(claim(1, true, &fresh), 4);
+    set(0xf0, 0x0f);
+    expect_eq(claim(4, &fresh), 4);
     expect(fresh);
-    expect_eq(claim(4, true, &fresh), 0);
-    expect(!fresh);
     set(0x3c, 0x0c);
-    expect_eq(claim(3, true, &fresh), 2);   /* a mixed run is not fresh */
+    expect_eq(claim(3, &fresh), 2);   /* a mixed run is not fresh */
     expect(!fresh);
+}
+
+/* Purging: runs of unused slabs with old data are claimed whole, and come back as holding nothing. */
+static void dirty_runs(void **state)
+{
+    unsigned first = 99, count = 99;
+    uint64_t left;
+    (void)state;
+    set(0x0ff0, 0xc3c3);
+    expect(hak__slabs_claim_dirty(&super, &first, &count, &left));
+    expect_eq(first, 6);
+    expect_eq(count, 4);
+    expect_eq(unused_now(), 0x0c30);
+    hak__slabs_release_clean(&super, first, count);
+    expect_eq(unused_now(), 0x0ff0);
+    expect_eq(dirty_now(), 0xc003);
+    expect(!hak__slabs_claim_dirty(&super, &first, &count, &left));   /* what is dirty is used */
+    set(~0u, ~0u);
+    expect(hak__slabs_claim_dirty(&super, &first, &count, &left));
+    expect_eq(first, 0);
+    expect_eq(count, 32);
 }
 
 /* Against the plainest search, over random words. */
@@ -80,12 +98,12 @@ static void claims_of_random_words(void **state)
     for (unsigned round = 0; round < 20000; round++) {
         uint32_t unused = (uint32_t)(rng_next(&rng) | rng_next(&rng)), dirty = (uint32_t)rng_next(&rng);
         unsigned count = 1 + (unsigned)rng_below(&rng, 16);
-        bool want_fresh = round % 2, fresh;
-        uint32_t wanted = lowest_run(unused & (want_fresh ? ~dirty : dirty), count);
+        bool fresh;
+        uint32_t wanted = lowest_run(unused & dirty, count);
         if (wanted == HAK_NO_SLAB)
             wanted = lowest_run(unused, count);
         set(unused, dirty);
-        expect_eq(claim(count, want_fresh, &fresh), wanted);
+        expect_eq(claim(count, &fresh), wanted);
         uint32_t run = wanted == HAK_NO_SLAB ? 0 : hak_ones32(count) << wanted;
         expect_eq(unused_now(), unused & ~run);
         expect_eq(dirty_now(), dirty | run);
@@ -140,7 +158,7 @@ static void released_and_closed(void **state)
     expect(hak__slabs_close(&super));
     expect_eq(unused_now(), 0);
     expect(!hak__slabs_close(&super));
-    expect_eq(claim(1, false, &fresh), HAK_NO_SLAB);   /* whoever comes too late gets nothing */
+    expect_eq(claim(1, &fresh), HAK_NO_SLAB);   /* whoever comes too late gets nothing */
 }
 
 static void release_twice(void *argument)
@@ -179,7 +197,7 @@ static void *claim_and_release(void *argument)
         unsigned count = 1 + (unsigned)rng_below(&rng, 6);
         uint64_t left;
         bool fresh;
-        uint32_t at = hak__slabs_claim(&super, count, false, &fresh, &left);
+        uint32_t at = hak__slabs_claim(&super, count, &fresh, &left);
         if (at == HAK_NO_SLAB)
             continue;
         use(at, count, 0, me);
@@ -208,7 +226,7 @@ static void claim_the_only_one(void *argument)
     uint64_t left;
     bool fresh;
     set(*(uint32_t *)argument, ~0u);
-    hak__slabs_claim(&super, 1, false, &fresh, &left);
+    hak__slabs_claim(&super, 1, &fresh, &left);
 }
 
 static void same_steps_wherever_it_lies(void **state)
@@ -227,7 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opened),
         cmocka_unit_test(used_before_is_preferred),
-        cmocka_unit_test(fresh_on_request),
+        cmocka_unit_test(fresh_is_honest), cmocka_unit_test(dirty_runs),
         cmocka_unit_test(claims_of_random_words),
         cmocka_unit_test(claim_at),
         cmocka_unit_test(levels),
