@@ -1,7 +1,6 @@
 /* realloc and reallocarray. A block keeps its place while its class fits and less than half of it is wasted; large
  * blocks grow into free neighbours and shrink by letting slabs go; huge ones grow by mapping what follows or by moving
  * their pages. Only then is anything copied. */
-#include <errno.h>
 #include <string.h>
 
 #include "hakmem.h"
@@ -26,9 +25,19 @@ static void *resize_in_place(void *p, size_t have, size_t n)
     return done ? p : NULL;
 }
 
-static void *realloc_slow(void *p, size_t have, size_t n)
+/* Whether a block of `have` bytes stays what it is for n bytes. */
+hak_inline bool keeps(size_t have, size_t n) { return n <= have && n >= have / 2; }
+
+static hak_noinline void *realloc_slow(void *p, size_t n)
 {
-    void *q = resize_in_place(p, have, n);
+    if (p == NULL)
+        return hak_malloc(n);
+    size_t have = hak__usable(p, "realloc");
+    if (n == 0) {
+        hak_free(p);
+        return NULL;
+    }
+    void *q = keeps(have, n) ? p : resize_in_place(p, have, n);
     if (q != NULL)
         return q;
     q = hak_malloc(n);
@@ -39,18 +48,11 @@ static void *realloc_slow(void *p, size_t have, size_t n)
     return q;
 }
 
+/* The frequent case: a block of a size class that is still right. NULL has no size, and n = 0 is never kept. */
 hak_export void *hak_realloc(void *p, size_t n)
 {
-    if (hak_unlikely(p == NULL))
-        return hak_malloc(n);
-    size_t have = hak__usable(p, "realloc");
-    if (hak_unlikely(n == 0)) {
-        hak_free(p);
-        return NULL;
-    }
-    if (n <= have && n >= have / 2)
-        return p;
-    return realloc_slow(p, have, n);
+    size_t have = hak__usable_class(p);
+    return hak_likely(have != 0 && keeps(have, n) && n != 0) ? p : realloc_slow(p, n);
 }
 
 hak_export void *hak_reallocarray(void *p, size_t count, size_t size)

@@ -168,16 +168,9 @@ void hak__free_outside(void *p)
 
 size_t hak__usable(const void *p, const char *function)
 {
-    uint32_t word = hak__owner_of(p), code = hak__owner_code(word);
-    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
-        size_t usable = hak__huge_usable(p);
-        if (usable != 0)
-            return usable;
-    } else if (word != 0 && code < HAK_CODE_LIMIT) {
-        const struct hak_class *class = &hak__classes[code / HAK_RECORD_SIZE];
-        size_t offset = (size_t)((const char *)p - hak__span_start(hak__span_at(hak__slab_of(p))));
-        if (hak__place_is_block(hak__place_of(class->reciprocal, offset), class->reciprocal, class->blocks))
-            return class->size;
-    }
-    hak__misuse_invalid(function, p, why(p, word));
+    uint32_t word = hak__owner_of(p);
+    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : hak__usable_class(p);
+    if (usable == 0)
+        hak__misuse_invalid(function, p, why(p, word));
+    return usable;
 }

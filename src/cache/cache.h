@@ -111,7 +111,8 @@ void hak__outbox_flush(struct hak_heap *heap, const char *function);
 /* A class that is refilled begins to absorb, if its size allows. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 
-/* Capacities (tune.c). Growth doubles within the ceiling and the thread's budget; false when it may not. */
+/* Capacities (tune.c). A class that has run both empty and over since it last grew doubles, within its ceiling and the
+ * thread's budget; false when it did not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
 bool hak__cache_is_valid(struct hak_heap *heap);

@@ -30,15 +30,14 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         hak__outbox_flush(heap, "free");
     }
     class->moves++;
+    class->missed_lately = true;
     class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
     if (class->capacity == 0) {
         void *block = NULL;
         hak__heap_take(heap, class_index, &block, 1);
         return block;
     }
-    /* Only a class whose frees overflow as well is too small; one that only allocates would learn nothing by growing. */
-    if (class->returned_lately)
-        hak__cache_grow(heap, class_index);
+    hak__cache_grow(heap, class_index);
     uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;

@@ -175,11 +175,13 @@ static bool refuse_for_a_while(struct hak_heap *heap)
     return false;
 }
 
+/* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
+ * nothing by growing, and keep for good what it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t capacity = (uint32_t)hak_min(class->ceiling, hak_max(1, 2u * class->capacity));
-    if (capacity == class->capacity)
+    if (capacity == class->capacity || !class->returned_lately || !class->missed_lately)
         return false;
     if (heap->grow_pause != 0) {
         heap->grow_pause--;
@@ -193,7 +195,7 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
         reclaim(heap, budget - extra);
     if (heap->cache_bytes + extra > budget || !resize(heap, index, capacity))
         return refuse_for_a_while(heap);
-    class->returned_lately = false;
+    class->returned_lately = class->missed_lately = false;
     return true;
 }
 

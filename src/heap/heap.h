@@ -34,6 +34,7 @@ struct hak_heap_class {
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
+    uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
