@@ -191,6 +191,7 @@ static void run(const void *argument)
     size_t limit = live + live / 2 + ((size_t)8 << 20);
     printf("%-32s blocks=%-9zu live=%-10zu memory=%-10zu limit=%zu\n", now->name, hak_load(&passed, HAK_RELAXED), live,
            memory, limit);
+    fflush(stdout);
     STRESS_EXPECT(memory <= limit, "%s: %zu bytes for %zu live", now->name, memory, live);
     stress_expect_empty();
     free(queue.blocks);
@@ -199,7 +200,8 @@ static void run(const void *argument)
 int main(void)
 {
     double seconds = stress_knob("HAK_STRESS_SECONDS", 2);
+    int failures = 0;
     for (int i = 0; i < SETUPS; i++)
-        stress_in_child(run, &setups[i], 60 + seconds, setups[i].name);
-    return 0;
+        failures += !stress_passes_in_child(run, &setups[i], 60 + seconds, setups[i].name);
+    return failures != 0;
 }
