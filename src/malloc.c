@@ -8,7 +8,7 @@ hak_export void *hak_malloc(size_t n)
     if (hak_likely(n <= HAK_TINY_MAX))
         code = hak__tiny_code[(n + HAK_ALIGN - 1) / HAK_ALIGN];
     else if (hak_likely(n <= HAK_LARGE_MAX))
-        code = hak__class_above_tiny(n) * HAK_RECORD_SIZE;
+        code = hak__code_above_tiny(n);
     else
         return hak__malloc_slow(n);
     void *block = hak__cache_pop(hak__record_at(hak__heap_current(), code));

@@ -15,6 +15,9 @@ SLAB = 64 << 10
 MAX_SLABS = 16
 MID_MAX = 56 << 10
 LARGE_MAX = 1 << 20
+TINY_MAX = 1024
+TABLE_MAX = 64 << 10
+RECORD_SIZE = 16
 MIN_BLOCKS = 4
 MAX_WASTE = 0.02
 BATCH = 32
@@ -63,6 +66,14 @@ def check_reciprocal(size, slabs, reciprocal):
             raise SystemExit(f"reciprocal of {size} is wrong at offset {offset}")
 
 
+def code_table(table, name, largest, step):
+    """A macro with the record offset of the class for each multiple of `step` bytes; requests round up to one."""
+    codes = [RECORD_SIZE * next(i for i, size in enumerate(table) if size >= n) for n in range(0, largest + 1, step)]
+    rows = [", ".join(map(str, codes[at:at + 18])) for at in range(0, len(codes), 18)]
+    body = ", \\\n    ".join(rows)
+    return f"/* Record offsets for requests of up to 0, {step}, {2 * step}, ... {largest} bytes. */\n#define {name} \\\n    {body}\n"
+
+
 def render():
     """The text of classes.def."""
     lines = [HEADER]
@@ -79,7 +90,10 @@ def render():
         lines.append(f"X({index:2}, {size:7}, {slabs:2}, {blocks:4}, {reciprocal:19}ull, {batch:2})"
                      f" /* tail {tail:4.1f} %, inner {inner:4.1f} % */\n")
         previous = size
-    return "".join(lines) + f"#define HAK_CLASSES {len(table)}u\n"
+    lines.append(f"#define HAK_CLASSES {len(table)}u\n")
+    lines.append(code_table(table, "HAK_TINY_CODES", TINY_MAX, 16))
+    lines.append(code_table(table, "HAK_MID_CODES", TABLE_MAX, 256))
+    return "".join(lines)
 
 
 def main():

@@ -23,7 +23,13 @@ struct hak_class {
 };
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
-extern const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1];   /* request in 16-byte units -> record offset */
+
+/* From a request to the offset of its class's record: in units of 16 bytes for tiny requests, of 256 for those up to
+ * 64 KiB, of which every class is a multiple. */
+#define HAK_TABLE_MAX (64u << 10)
+#define HAK_TABLE_STEP 256u
+extern const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1];
+extern const uint16_t hak__mid_code[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
 
 _Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a record");
 _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
@@ -40,6 +46,14 @@ hak_inline uint32_t hak__class_above_tiny(size_t n)
     size_t last = n - 1;
     unsigned msb = hak_msb64(last);
     return (uint32_t)((msb - 10) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_TINY_LAST + 1);
+}
+
+/* The record offset of the same. */
+hak_inline uint32_t hak__code_above_tiny(size_t n)
+{
+    if (hak_likely(n <= HAK_TABLE_MAX))
+        return hak__mid_code[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
+    return hak__class_above_tiny(n) * HAK_RECORD_SIZE;
 }
 
 /* The class of a request, n <= HAK_LARGE_MAX. */
