@@ -7,7 +7,7 @@
  * limit; those before main (the library's own start) in programs of their own.
  *
  * Knobs (environment)      default    meaning
- *   HAK_OOM_STRIDE         23         try every so many-th N only (sanitizers: 59); the long run is 1
+ *   HAK_OOM_STRIDE         23         try every so many-th N only (sanitizers: 101); the long run is 1
  *   HAK_OOM_FIRST          1          the first N
  *   HAK_OOM_VERBOSE        0          print each case before it runs */
 // test: timeout=300
@@ -233,7 +233,7 @@ static const char *name_of(struct fault_plan plan)
 static unsigned every_call(enum fault_mode mode, int code, uint64_t calls)
 {
     unsigned cases = 0;
-    uint64_t stride = (uint64_t)stress_knob("HAK_OOM_STRIDE", STRESS_SANITIZED ? 59 : 23);
+    uint64_t stride = (uint64_t)stress_knob("HAK_OOM_STRIDE", STRESS_SANITIZED ? 101 : 23);
     uint64_t first = (uint64_t)stress_knob("HAK_OOM_FIRST", 1) + (uint64_t)mode % stride;
     for (uint64_t n = first; n <= calls; n += stride, cases++) {
         struct fault_plan plan = { mode, n, code };
