@@ -445,6 +445,14 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     return freed;
 }
 
+size_t hak__arena_dirty_room(void)
+{
+    hak__lock_acquire(&lock);
+    size_t limit = dirty_limit(), room = limit > dirty_bytes ? limit - dirty_bytes : 0;
+    hak__lock_release(&lock);
+    return room;
+}
+
 bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }
 
 void *hak__meta_alloc(size_t bytes)

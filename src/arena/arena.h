@@ -68,6 +68,9 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 /* Returns what has been free for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = everything. Gives the bytes returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
+/* How many bytes outside of the arena's free SuperSlabs may hold old data without use (HAKMEM_DIRTY_LIMIT). */
+size_t hak__arena_dirty_room(void);
+
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 

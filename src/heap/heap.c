@@ -82,7 +82,10 @@ static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
         return slab;
     hak__heaps_sweep(heap);
     slab = hak__pool_take(count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, fresh);
+    if (slab != HAK_NO_RUN)
+        return slab;
+    hak__pool_trim();
+    return hak__pool_open(count, fresh);
 }
 
 static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)

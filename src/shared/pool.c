@@ -149,6 +149,23 @@ size_t hak__pool_purge(uint64_t before_ms)
     return bytes;
 }
 
+static size_t idle_bytes(size_t super)
+{
+    uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
+    return (size_t)hak_popcount32(hak__slabs_unused(word) & hak__slabs_dirty(word)) << HAK_SLAB_SHIFT;
+}
+
+size_t hak__pool_trim(void)
+{
+    size_t top = hak__arena_top(), room = hak__arena_dirty_room(), idle = 0, bytes = 0;
+    for (size_t super = 0; super < top; super++)
+        idle += idle_bytes(super);
+    for (size_t super = top; super-- > 0 && idle > room + bytes;)
+        if (idle_bytes(super) != 0)
+            bytes += purge_super(super);
+    return bytes;
+}
+
 void hak__pool_figures(struct hak_pool_figures *out)
 {
     out->claimed = hak_load(&runs_claimed, HAK_RELAXED);

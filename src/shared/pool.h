@@ -33,6 +33,10 @@ void hak__pool_give(size_t slab, unsigned count);
  * returned. Any thread, at any time: each run of slabs is claimed while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms);
 
+/* Returns pages of unused slabs, from the top of the heap down, until what is dirty without use is within the dirty
+ * limit. For whoever is about to open a SuperSlab although there are unused slabs: none of them was long enough. */
+size_t hak__pool_trim(void);
+
 void hak__pool_figures(struct hak_pool_figures *out);
 
 #endif

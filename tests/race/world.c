@@ -72,6 +72,8 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
+size_t hak__arena_dirty_room(void) { return 0; }
+
 static uint64_t no_time(void) { return 0; }
 static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
