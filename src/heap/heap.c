@@ -73,11 +73,13 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
-/* A run of slabs, in this order: unused ones of SuperSlabs at hand; those that other heaps let go when they are swept; a
+/* A run of slabs, in this order: unused ones of the SuperSlab used last, of any SuperSlab at hand; those that other heaps let go when they are swept; a
  * further SuperSlab. */
 static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    size_t slab = hak__pool_take(count, fresh);
+    size_t slab = hak__pool_take_near(heap->home, count, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_take(count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
@@ -102,6 +104,7 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
             bitmaps_give(heap, bitmaps, bytes);
         return NULL;
     }
+    heap->home = slab;
     struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
     hak_count(&heap->classes[class_index].span_count, 1);

@@ -33,12 +33,16 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
+/* A claim leaves the hints as they are: they are read by all threads all the time, and written as seldom as possible. Who
+ * is misled by one clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
+    if (at != HAK_NO_SLAB)
+        return super * HAK_SUPER_SLABS + at;
     clear_hints(super, left);
-    return at == HAK_NO_SLAB ? HAK_NO_RUN : super * HAK_SUPER_SLABS + at;
+    return HAK_NO_RUN;
 }
 
 /* The lowest SuperSlab that has the run, among those whose longest known run is of one level. */
@@ -78,6 +82,17 @@ size_t hak__pool_open(unsigned count, bool *fresh)
     return super * HAK_SUPER_SLABS;
 }
 
+size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t left;
+    uint32_t at = super < hak__arena_top() ? hak__slabs_claim(&hak__supers[super], count, fresh, &left) : HAK_NO_SLAB;
+    if (at == HAK_NO_SLAB)
+        return HAK_NO_RUN;
+    hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
+    return super * HAK_SUPER_SLABS + at;
+}
+
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
@@ -95,10 +110,7 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     size_t super = slab / HAK_SUPER_SLABS;
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
     uint64_t left;
-    if (!hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
-        return false;
-    clear_hints(super, left);
-    return true;
+    return hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left);
 }
 
 /* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
@@ -127,7 +139,6 @@ static size_t purge_super(size_t super)
     size_t bytes = 0;
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
-        clear_hints(super, left);
         if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
             released(super, hak__slabs_release(&hak__supers[super], first, count));
             break;

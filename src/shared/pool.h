@@ -20,6 +20,9 @@ struct hak_pool_figures {
  * HAK_NO_RUN. Rather one that was used before; *fresh says whether it holds no old data. */
 size_t hak__pool_take(unsigned count, bool *fresh);
 
+/* The same, but only from the SuperSlab in which `slab` lies: threads that each stay in one do not meet. */
+size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
+
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool *fresh);
 
