@@ -272,7 +272,7 @@ static void make_hole(size_t super)
 }
 
 /* Finds a run and maps it; the run is not yet marked. Holes met on the way are marked and passed over. */
-static int find_and_map(size_t count, size_t align, size_t bytes, size_t *first)
+static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, size_t *first)
 {
     for (unsigned holes = 0; holes < HOLES_PER_CALL;) {
         size_t at;
@@ -291,7 +291,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, size_t *first)
         if (code == EEXIST)
             code = ensure_mapped(*first, count, bytes, true, &at);
         if (code != EEXIST) {
-            if (code == 0 && grown && count == 1)
+            if (code == 0 && grown && ahead)
                 map_ahead();
             return code;
         }
@@ -337,9 +337,11 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     hak__lock_acquire(&lock);
     if (dirty_bytes > 0)
         purge_due();
-    int code = find_and_map(count, align, bytes, &first);
+    /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
+    bool ahead = kind == HAK_SUPER_IN_SLABS;
+    int code = find_and_map(count, align, bytes, ahead, &first);
     if (code != 0 && unmap_free())
-        code = find_and_map(count, align, bytes, &first);
+        code = find_and_map(count, align, bytes, ahead, &first);
     if (code == 0) {
         purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);

@@ -2,15 +2,15 @@
  *
  * Exercises: outboxes, publication, collection; one and many pairs, few to many and many to few, both ways at once, and
  * "one thread allocates, 16 free". Each case runs in a child of its own, so that its peak is its own.
- * Expects: peak resident memory above the start <= 1.5 x the most bytes in flight at once + 8 MiB (where every thread
- * allocates every size, + 3 MiB a thread besides), and nothing live at the end. (Under sanitizers memory mapped by the arena is measured instead, less what it mapped ahead.)
+ * Expects: peak resident memory above the start <= 1.5 x the most bytes in flight at once + 8 MiB (where the
+ * threads deal in every size, + 3 MiB a thread besides), and nothing live at the end. (Under sanitizers memory mapped by the arena is measured instead, less what it mapped ahead.)
  *
  * Knobs (environment)      default    long run
  *   HAK_STRESS_SECONDS     2          60         shared by the cases */
 // test: timeout=300
 #include "support/stress.h"
 
-/* A thread that allocates all sizes has partly used spans of all classes, whatever is in flight. */
+/* A thread that deals in all sizes has partly used spans of all classes, whatever is in flight. */
 enum { THREAD_SLACK = 3 << 20 };
 
 enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096 };
@@ -192,7 +192,7 @@ static void run(const void *argument)
         pthread_join(threads[--count], NULL);
     size_t memory = own_memory(base), live = hak_load(&in_flight_peak, HAK_RELAXED);
     size_t limit = live + live / 2 + ((size_t)8 << 20);
-    if (now->both_ways)
+    if (now->size == 0)
         limit += (size_t)(now->producers + now->consumers) * THREAD_SLACK;
     printf("%-32s blocks=%-9zu live=%-10zu memory=%-10zu limit=%zu\n", now->name, hak_load(&passed, HAK_RELAXED), live,
            memory, limit);
