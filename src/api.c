@@ -1,8 +1,10 @@
 /* The rest of the public interface: sizes, sized frees, collection, statistics, options. */
 #include <errno.h>
+#include <string.h>
 
 #include "diag/options.h"
 #include "hakmem.h"
+#include "hakmem_stats.h"
 #include "os/os.h"
 #include "route.h"
 #include "upkeep/dump.h"
@@ -49,6 +51,20 @@ hak_export void hak_stats_print(int fd)
 {
     if (hak__start())
         hak__dump_text(fd);
+}
+
+hak_export int hak_stats_snapshot(struct hak_stats *out, size_t size)
+{
+    struct hak_stats stats;
+    if (out == NULL || size < offsetof(struct hak_stats, remote_frees))
+        return EINVAL;
+    if (!hak__start())
+        return ENOMEM;
+    hak__snapshot(&stats);
+    memset(out, 0, size);
+    stats.size = hak_min(size, sizeof stats);
+    memcpy(out, &stats, stats.size);
+    return 0;
 }
 
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }

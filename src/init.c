@@ -2,12 +2,10 @@
  * constructor, a thread); the constructor below does what needs a working C library. */
 #include "init.h"
 
-#include <unistd.h>
-
 #include "base/lock.h"
 #include "diag/options.h"
 #include "thread.h"
-#include "upkeep/dump.h"
+#include "upkeep/output.h"
 
 static struct hak_lock init_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
@@ -47,12 +45,13 @@ __attribute__((constructor(101))) static void library_loaded(void)
     }
     hak__thread_init();
     hak__fork_init();
+    hak__output_signal_init();
 }
 
 __attribute__((destructor)) static void library_ends(void)
 {
     if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF && hak_load(&started, HAK_ACQUIRE))
-        hak__dump_text(STDERR_FILENO);
+        hak__output();
 }
 
 void hak__init_fork_child(void) { hak__lock_reset(&init_lock); }
