@@ -1,6 +1,7 @@
 /* Where the statistics go. The signal's handler prints by itself: gathering takes no lock and waits for nobody, printing
  * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
- * is being answered is dropped. Its ledger is that of hak__ledger, which looks only at heaps that nobody is inside. */
+ * is being answered is dropped. A ledger looks
+ * only at heaps that nobody is inside, which excludes the one whose slow path the signal has interrupted. */
 #include "upkeep/output.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "upkeep/dump.h"
+#include "upkeep/ledger.h"
 
 static _Atomic bool answering;
 
@@ -47,6 +49,8 @@ static void put_out(struct hak_stats *stats)
     uint64_t mode = hak__option(HAK_OPTION_stats);
     int saved = errno;
     hak__snapshot(stats);
+    if (hak__option(HAK_OPTION_stats_ledger) != 0 && !hak__ledger(stats))
+        hak__warn("option stats_ledger: the system does not say what is resident");
     if (mode == HAK_STATS_JSON || mode == HAK_STATS_PROM)
         write_file(stats, mode);
     else
