@@ -4,6 +4,7 @@
 
 #include "base/lock.h"
 #include "diag/options.h"
+#include "guard/crash.h"
 #include "thread.h"
 #include "upkeep/output.h"
 
@@ -35,6 +36,8 @@ bool hak__start(void)
     return hak_likely(hak_load(&started, HAK_ACQUIRE)) || start_slow();
 }
 
+static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
+
 __attribute__((constructor(101))) static void library_loaded(void)
 {
     if (!hak__start())
@@ -46,6 +49,7 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__thread_init();
     hak__fork_init();
     hak__output_signal_init();
+    hak__crash_init(my_heap_now);
 }
 
 __attribute__((destructor)) static void library_ends(void)

@@ -26,6 +26,7 @@
 #include "cache/outbox.c"
 #include "cache/refill.c"
 #include "cache/tune.c"
+#include "guard/crash.c"
 #include "guard/exact.c"
 #include "upkeep/dump.c"
 #include "upkeep/ledger.c"

@@ -15,7 +15,7 @@ except ImportError:
     text_string_to_metric_families = None
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIBRARY = os.environ["HAKMEM_LIB"]
+LIBRARY = os.environ["HAK_TEST_LIB"]
 HELD, CLASS = 600, "4096"
 
 NAME = r"[a-z_]+"
