@@ -1,11 +1,14 @@
 /* The rest of the public interface: sizes, sized frees, collection, statistics, options. */
 #include <errno.h>
+#include <string.h>
 
 #include "diag/options.h"
 #include "hakmem.h"
+#include "hakmem_stats.h"
 #include "os/os.h"
 #include "route.h"
 #include "upkeep/dump.h"
+#include "upkeep/ledger.h"
 #include "upkeep/step.h"
 
 #if !defined(HAK_VERSION_STRING)
@@ -50,6 +53,24 @@ hak_export void hak_stats_print(int fd)
     if (hak__start())
         hak__dump_text(fd);
 }
+
+static int give_stats(struct hak_stats *out, size_t size, bool with_ledger)
+{
+    struct hak_stats stats;
+    if (out == NULL || size < offsetof(struct hak_stats, remote_frees))
+        return EINVAL;
+    if (!hak__start())
+        return ENOMEM;
+    hak__snapshot(&stats);
+    int code = with_ledger && !hak__ledger(&stats) ? ENOSYS : 0;
+    memset(out, 0, size);
+    stats.size = hak_min(size, sizeof stats);
+    memcpy(out, &stats, stats.size);
+    return code;
+}
+
+hak_export int hak_stats_snapshot(struct hak_stats *out, size_t size) { return give_stats(out, size, false); }
+hak_export int hak_stats_ledger(struct hak_stats *out, size_t size) { return give_stats(out, size, true); }
 
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
 hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }

@@ -2,12 +2,11 @@
  * constructor, a thread); the constructor below does what needs a working C library. */
 #include "init.h"
 
-#include <unistd.h>
-
 #include "base/lock.h"
 #include "diag/options.h"
+#include "guard/crash.h"
 #include "thread.h"
-#include "upkeep/dump.h"
+#include "upkeep/output.h"
 
 static struct hak_lock init_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
@@ -37,6 +36,8 @@ bool hak__start(void)
     return hak_likely(hak_load(&started, HAK_ACQUIRE)) || start_slow();
 }
 
+static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
+
 __attribute__((constructor(101))) static void library_loaded(void)
 {
     if (!hak__start())
@@ -47,12 +48,14 @@ __attribute__((constructor(101))) static void library_loaded(void)
     }
     hak__thread_init();
     hak__fork_init();
+    hak__output_signal_init();
+    hak__crash_init(my_heap_now);
 }
 
 __attribute__((destructor)) static void library_ends(void)
 {
     if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF && hak_load(&started, HAK_ACQUIRE))
-        hak__dump_text(STDERR_FILENO);
+        hak__output();
 }
 
 void hak__init_fork_child(void) { hak__lock_reset(&init_lock); }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "diag/latency.h"
 #include "diag/report.h"
 #include "guard/exact.h"
 #include "huge/huge.h"
@@ -55,10 +56,12 @@ void *hak__malloc_slow(size_t n)
 {
     void *block = NULL;
     bool zero;
+    uint64_t started = hak__latency_begin();
     if (hak_likely(n <= HAK_LARGE_MAX))
         block = hak__alloc_class(hak__class_of(n));
     else if (n <= PTRDIFF_MAX && hak__start())
         block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    hak__latency_end(HAK_LATENCY_MALLOC, started);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
@@ -121,7 +124,9 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
     int saved = errno;
+    uint64_t started = hak__latency_begin();
     free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
+    hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
 
@@ -136,6 +141,7 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p)
 {
     int saved = errno;
+    uint64_t started = hak__latency_begin();
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         hak__huge_free(p, "free");
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
@@ -144,6 +150,7 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
         free_unattached(p, word, "free");
     else
         free_remote(heap, word, p);
+    hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
 

@@ -26,7 +26,7 @@ PROGRAM = """\
 #include "diag/options.def"
 """
 
-KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1", "STATS": "0, 1 or `exact`"}
+KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1", "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`"}
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
 
 

@@ -23,6 +23,21 @@ static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool
 
 enum { HOLES_PER_CALL = 4096 };
 
+/* The figures as they were when the lock was last released, for readers that must not wait for it. */
+static struct {
+    hak_counter mapped, taken, dirty, holes, peak;
+} published;
+
+static void arena_unlock(void)
+{
+    hak_store(&published.mapped, mapped_bytes, HAK_RELAXED);
+    hak_store(&published.taken, taken_count, HAK_RELAXED);
+    hak_store(&published.dirty, dirty_bytes, HAK_RELAXED);
+    hak_store(&published.holes, hole_count, HAK_RELAXED);
+    hak_store(&published.peak, mapped_peak, HAK_RELAXED);
+    hak__lock_release(&lock);
+}
+
 /* --- bits of SuperSlabs -------------------------------------------------------------------------------------- */
 
 enum which { WHICH_FREE, WHICH_DIRTY };
@@ -346,7 +361,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     }
-    hak__lock_release(&lock);
+    arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
 }
 
@@ -361,7 +376,7 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
     done = done && ensure_mapped(first, new_count, bytes, false, &at) == 0;
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
-    hak__lock_release(&lock);
+    arena_unlock();
     return done;
 }
 
@@ -380,7 +395,7 @@ void hak__supers_give(size_t first, size_t count)
     }
     taken_count -= count;
     purge_due();
-    hak__lock_release(&lock);
+    arena_unlock();
 }
 
 /* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
@@ -405,7 +420,7 @@ void hak__supers_trim(size_t first, size_t count, size_t bytes)
 {
     hak__lock_acquire(&lock);
     trim(first, count, bytes);
-    hak__lock_release(&lock);
+    arena_unlock();
 }
 
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
@@ -422,7 +437,7 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
         for (size_t i = 0; need_of(i, new_size) != 0; i++)
             hak__supers[to + i].moved = 1;
     }
-    hak__lock_release(&lock);
+    arena_unlock();
     return done;
 }
 
@@ -434,7 +449,7 @@ int hak__arena_init(void)
     int code = hak__window.base != 0 ? 0 : hak__window_choose();
     hak__supers = (struct hak_super *)hak__meta_start(HAK_META_SUPERS);
     hak__super_words = (struct hak_super_word *)hak__meta_start(HAK_META_WORDS);
-    hak__lock_release(&lock);
+    arena_unlock();
     return code;
 }
 
@@ -443,7 +458,7 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     hak__lock_acquire(&lock);
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     size_t freed = now_ms >= delay ? purge_older(now_ms - delay, 0) : 0;
-    hak__lock_release(&lock);
+    arena_unlock();
     return freed;
 }
 
@@ -464,7 +479,7 @@ void *hak__meta_alloc(size_t bytes)
     if (offset + bytes > hak__meta_mapped(HAK_META_POOL)) {
         hak__lock_acquire(&lock);
         int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
-        hak__lock_release(&lock);
+        arena_unlock();
         if (code != 0) {
             /* Give the room back unless somebody has taken more in the meantime; then it is lost address space. */
             size_t expected = offset + bytes;
@@ -484,7 +499,7 @@ void *hak__heap_memory(uint32_t id)
 {
     hak__lock_acquire(&lock);
     int code = hak__meta_ensure(HAK_META_HEAPS, (id + 1) * HAK_HEAP_STRIDE);
-    hak__lock_release(&lock);
+    arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
 }
 
@@ -505,13 +520,13 @@ size_t hak__page_size(void)
 
 void hak__arena_figures(struct hak_arena_figures *out)
 {
-    hak__lock_acquire(&lock);
-    *out = (struct hak_arena_figures){ .mapped = mapped_bytes, .taken = taken_count, .dirty = dirty_bytes,
-                                       .top = hak__arena_top(), .holes = hole_count,
-                                       .peak = mapped_peak };
+    *out = (struct hak_arena_figures){
+        .mapped = hak_counted(&published.mapped), .taken = hak_counted(&published.taken),
+        .dirty = hak_counted(&published.dirty), .holes = hak_counted(&published.holes),
+        .peak = hak_counted(&published.peak), .top = hak__arena_top(),
+    };
     for (int w = 0; w < HAK_META_WINDOWS; w++)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);
-    hak__lock_release(&lock);
 }
 
 void hak__arena_fork_child(void)
@@ -535,6 +550,6 @@ bool hak__arena_is_valid(void)
         dirty += is_dirty ? super->dirty : 0;
     }
     valid &= mapped == mapped_bytes && dirty == dirty_bytes;
-    hak__lock_release(&lock);
+    arena_unlock();
     return valid;
 }

@@ -92,6 +92,8 @@ extern struct hak_super_word *hak__super_words;
 
 size_t hak__arena_top(void);                 /* SuperSlabs below the frontier */
 size_t hak__page_size(void);
+
+/* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */
 void hak__arena_figures(struct hak_arena_figures *out);
 void hak__arena_fork_child(void);
 bool hak__arena_is_valid(void);

@@ -24,6 +24,7 @@ _Atomic uint64_t hak__option_values[HAK_OPTIONS] = {
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7 };
 static const char prefix[] = "HAKMEM_";
 static unsigned char origins[HAK_OPTIONS];
+char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 /* A piece of text that need not end with a 0. */
 struct text {
@@ -113,8 +114,23 @@ static bool look_up(const struct word *table, size_t rows, struct text key, uint
     return false;
 }
 
+/* "json:FILE" or "prom:FILE" with a name that has room; *file is the name. */
+static bool parse_file(struct text text, uint64_t *value, struct text *file)
+{
+    enum { FORMAT_LENGTH = 5 };
+    *file = (struct text){ text.start + FORMAT_LENGTH, text.length - FORMAT_LENGTH };
+    if (text.length <= FORMAT_LENGTH || file->length >= HAK_STATS_FILE_SIZE)
+        return false;
+    text.length = FORMAT_LENGTH;
+    *value = same(text, "json:") ? HAK_STATS_JSON : HAK_STATS_PROM;
+    return *value == HAK_STATS_JSON || same(text, "prom:");
+}
+
 static bool parse(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
+    struct text file;
+    if (row->kind == HAK_STATS && parse_file(text, value, &file))
+        return true;
     uint64_t number = 0, unit = 1;
     size_t digits = 0;
     for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
@@ -138,7 +154,7 @@ static bool parse(const struct hak_option_row *row, struct text text, uint64_t *
 
 static const char *const kind_names[] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
-    [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "0, 1 or exact,",
+    [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "json:FILE, prom:FILE, exact or a number",
 };
 
 static void copy_text(char *to, size_t size, struct text text)
@@ -171,6 +187,10 @@ static void assign(struct text key, struct text text, enum hak_option_origin ori
         return;
     origins[option] = (unsigned char)origin;
     hak_store(&hak__option_values[option], value, HAK_RELAXED);
+    if (row->kind == HAK_STATS && parse_file(text, &value, &text)) {
+        memcpy(hak__stats_file, text.start, text.length);
+        hak__stats_file[text.length] = 0;
+    }
 }
 
 /* --- sources --------------------------------------------------------------------------------------------------- */

@@ -17,7 +17,8 @@
 enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS };
 enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
 enum hak_option_origin { HAK_FROM_DEFAULT, HAK_FROM_CONF, HAK_FROM_VARIABLE, HAK_FROM_API };
-enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT };
+enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
+enum { HAK_STATS_FILE_SIZE = 256 };
 
 enum hak_option {
 #define X(name, kind, value, least, most, when, help) HAK_OPTION_##name,
@@ -35,6 +36,9 @@ struct hak_option_row {
 
 extern const struct hak_option_row hak__option_rows[HAK_OPTIONS];
 extern _Atomic uint64_t hak__option_values[HAK_OPTIONS];
+
+/* The file of HAKMEM_STATS=json:FILE and prom:FILE. */
+extern char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {

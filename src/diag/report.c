@@ -88,29 +88,32 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
     return length;
 }
 
-static void write_all(int fd, const char *text, size_t length)
+int hak__write_all(int fd, const char *text, size_t length)
 {
-    while (length > 0) {
+    int saved = errno, error = 0;
+    while (length > 0 && error == 0) {
         ssize_t n = write(fd, text, length);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
-            return;
-        text += n;
-        length -= (size_t)n;
+        if (n <= 0) {
+            error = n < 0 ? errno : EIO;
+        } else {
+            text += n;
+            length -= (size_t)n;
+        }
     }
+    errno = saved;
+    return error;
 }
 
 static void write_line(int fd, const char *before, const char *format, va_list arguments)
 {
     char line[LINE];
-    int saved = errno;
     size_t length = strlen(before);
     memcpy(line, before, length);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
     line[length++] = '\n';
-    write_all(fd, line, length);
-    errno = saved;
+    hak__write_all(fd, line, length);
 }
 
 void hak__print(int fd, const char *format, ...)

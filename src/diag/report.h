@@ -14,6 +14,9 @@
 size_t hak__format(char *buffer, size_t size, const char *format, ...);
 size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
+/* The whole text to a file descriptor; 0 or an errno code. */
+int hak__write_all(int fd, const char *text, size_t length);
+
 /* One line to a file descriptor; the newline is added. */
 void hak__print(int fd, const char *format, ...);
 

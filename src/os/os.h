@@ -48,4 +48,15 @@ int hak__os_purge(uintptr_t address, size_t size);
 int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
 uintptr_t hak__os_probe(size_t size);
 
+/* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
+ * not part of the table. Both may be used in signal handlers.
+ *
+ * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
+ * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
+ * a part of the range is not mapped; `pages` is undefined then.
+ * hak__os_mappings: calls `each` with the start and the resident bytes of every mapping of the process; false when the
+ * kernel does not tell. */
+int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
+bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident), void *argument);
+
 #endif

@@ -1,137 +1,315 @@
-/* Gathering and printing the statistics. One walk over the heaps; the table below it. Nothing here allocates. */
+/* The three printers, driven by tables made from diag/stats.def: a figure that is added there appears in all of them.
+ *
+ *   text          one line per group, one table row per class that has been used
+ *   JSON          one object per group, an array of classes, an object per histogram
+ *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
 #include "upkeep/dump.h"
 
-#include <sys/resource.h>
+#include <string.h>
+#include <unistd.h>
 
-#include "cache/cache.h"
-#include "diag/options.h"
+#include "diag/emitter.h"
 #include "diag/report.h"
-#include "huge/huge.h"
-#include "os/os.h"
-#include "shared/pool.h"
 
-static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
+enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
+enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
+
+struct figure {
+    const char *name, *help;
+    uint8_t group, type, unit;
+    uint16_t at;             /* offset in struct hak_stats */
+};
+struct figure_group {
+    const char *name, *label, *metric;
+    uint64_t flag;
+};
+struct column {
+    const char *name, *title, *help;
+    uint64_t flag;
+    uint8_t type, unit, width;
+    uint16_t at;             /* offset in struct hak_stats_class */
+};
+
+enum {
+#define HAK_STATS_GROUP(group, label, metric, flag) GROUP_##group,
+#include "diag/stats.def"
+    GROUPS
+};
+static const struct figure_group groups[GROUPS] = {
+#define HAK_STATS_GROUP(group, label, metric, flag) { #group, label, metric, flag },
+#include "diag/stats.def"
+};
+static const struct figure figures[] = {
+#define HAK_STATS_FIGURE(group, name, type, unit, help) \
+    { #name, help, GROUP_##group, FIGURE_##type, FIGURE_##unit, offsetof(struct hak_stats, group##_##name) },
+#include "diag/stats.def"
+};
+static const struct column columns[] = {
+#define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) \
+    { #name, title, help, flag, FIGURE_##type, FIGURE_##unit, width, offsetof(struct hak_stats_class, name) },
+#include "diag/stats.def"
+};
+
+enum { FIGURES = sizeof figures / sizeof *figures, COLUMNS = sizeof columns / sizeof *columns };
+_Static_assert(offsetof(struct hak_stats, reserved) - offsetof(struct hak_stats, remote_frees)
+               == FIGURES * sizeof(uint64_t), "every field of the header stands in stats.def");
+_Static_assert(offsetof(struct hak_stats_class, reserved) == COLUMNS * sizeof(uint64_t),
+               "every field of a class stands in stats.def");
+
+static uint64_t figure_of(const struct hak_stats *stats, const struct figure *figure)
 {
-    for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
-        uint32_t slab = hak_peek(&heap->outbox[i].slab);
-        uint16_t count = hak_peek(&heap->outbox[i].count);
-        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_code(hak__owner_at(slab - 1)) / HAK_RECORD_SIZE;
-        if (class < HAK_CLASSES)
-            out->classes[class].outbox += count;
-    }
+    return *(const uint64_t *)((const char *)stats + figure->at);
 }
 
-static void add_heap(struct hak_totals *out, struct hak_heap *heap)
+static uint64_t column_of(const struct hak_stats_class *class, const struct column *column)
 {
-    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-        const struct hak_heap_class *from = &heap->classes[c];
-        struct hak_class_totals *to = &out->classes[c];
-        to->refilled += hak_counted(&from->refilled);
-        to->drained += hak_counted(&from->drained);
-        to->collected += hak_counted(&from->collected);
-        to->misses += hak_counted(&from->misses);
-        to->spans += hak_counted(&from->span_count);
-        to->mallocs += hak_counted(&from->mallocs);
-        to->frees += hak_counted(&from->frees);
-        to->cached += hak__cache_count(heap, c);
-    }
-    add_outbox(out, heap);
-    out->remote_frees += hak_counted(&heap->remote_frees);
-    out->remote_published += hak_counted(&heap->remote_published);
-    out->forwarded += hak_counted(&heap->forwarded);
-    out->adopted += hak_counted(&heap->adopted);
-    out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
-    out->heaps++;
+    return *(const uint64_t *)((const char *)class + column->at);
 }
 
-static void sum_class(struct hak_totals *out, uint32_t c)
-{
-    struct hak_class_totals *class = &out->classes[c], *all = &out->all;
-    uint64_t gone = class->drained + class->collected + class->cached + class->outbox;
-    class->live = class->refilled > gone ? class->refilled - gone : 0;
-    out->live_bytes += class->live * hak__classes[c].size;
-    out->cached_bytes += (class->cached + class->outbox) * hak__classes[c].size;
-    out->span_bytes += class->spans * hak__classes[c].slabs * HAK_SLAB_SIZE;
-    all->refilled += class->refilled;
-    all->drained += class->drained + class->collected;
-    all->misses += class->misses;
-    all->mallocs += class->mallocs;
-    all->frees += class->frees;
-    all->cached += class->cached;
-    all->spans += class->spans;
-    all->live += class->live;
-}
-
-void hak__totals(struct hak_totals *out)
-{
-    *out = (struct hak_totals){ 0 };
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
-        if (hak_load(&hak__heap_by_id(id)->state, HAK_ACQUIRE) != HAK_HEAP_NEW)
-            add_heap(out, hak__heap_by_id(id));
-    for (uint32_t c = 0; c < HAK_CLASSES; c++)
-        sum_class(out, c);
-}
+static bool has(const struct hak_stats *stats, uint64_t flag) { return (stats->flags & flag) == flag; }
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
-static void print_classes(int fd, const struct hak_totals *t, bool exact)
+static bool in_text(const struct hak_stats *stats, const struct column *column)
 {
-    hak__print(fd, "hakmem: %8s %6s %12s %10s %12s %12s %12s %10s%s", "size", "spans", "live", "cached", "refilled",
-               "drained", "collected", "misses", exact ? "      mallocs        frees   hit %" : "");
-    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-        const struct hak_class_totals *k = &t->classes[c];
-        char calls[64] = "";
-        if (k->refilled == 0)
-            continue;
-        if (exact) {
-            uint64_t hits = k->mallocs > k->misses ? k->mallocs - k->misses : 0;
-            hak__format(calls, sizeof calls, " %12u %12u %7f", k->mallocs, k->frees,
-                        k->mallocs == 0 ? 0 : hits * 10000 / k->mallocs);
-        }
-        hak__print(fd, "hakmem: %8u %6u %12u %10u %12u %12u %12u %10u%s", (uint64_t)hak__classes[c].size, k->spans,
-                   k->live, k->cached, k->refilled, k->drained, k->collected, k->misses, calls);
-    }
+    return column->width != 0 && has(stats, column->flag);
 }
 
-static void print_memory(int fd, const struct hak_totals *t)
+static void text_titles(struct hak_emitter *out, const struct hak_stats *stats)
 {
-    struct hak_arena_figures arena;
-    struct hak_huge_figures huge;
-    struct hak_pool_figures pool;
-    struct rusage usage = { 0 };
-    hak__arena_figures(&arena);
-    hak__huge_figures(&huge);
-    hak__pool_figures(&pool);
-    getrusage(RUSAGE_SELF, &usage);
-    hak__print(fd, "hakmem: bytes live=%u cached=%u spans=%u huge=%u free_dirty=%u mapped=%u metadata=%u", t->live_bytes,
-               t->cached_bytes, t->span_bytes, huge.live_bytes, (uint64_t)arena.dirty, (uint64_t)arena.mapped,
-               (uint64_t)arena.meta);
-    hak__print(fd, "hakmem: superslabs taken=%u below_top=%u opened=%u closed=%u holes=%u slab_runs_claimed=%u",
-               (uint64_t)arena.taken, (uint64_t)arena.top, pool.opened, pool.closed, (uint64_t)arena.holes,
-               pool.claimed);
-    hak__print(fd, "hakmem: huge live=%u allocated=%u freed=%u grown_in_place=%u moved=%u", huge.live, huge.allocated,
-               huge.freed, huge.grown_in_place, huge.moved);
-    hak__print(fd, "hakmem: process peak_rss_bytes=%u minor_faults=%u", (uint64_t)usage.ru_maxrss * 1024,
-               (uint64_t)usage.ru_minflt);
-    hak__print(fd, "total refilled=%u drained=%u misses=%u live=%u peak_bytes=%u", t->all.refilled, t->all.drained,
-               t->all.misses, t->all.live, (uint64_t)arena.peak);
+    hak__emit(out, "hakmem:");
+    for (const struct column *c = columns; c < columns + COLUMNS; c++) {
+        if (!in_text(stats, c))
+            continue;
+        for (size_t length = strlen(c->title); length <= c->width; length++)
+            hak__emit(out, " ");
+        hak__emit(out, "%s", c->title);
+    }
+    hak__emit(out, has(stats, HAK_STATS_HAS_CALLS) ? "   hit %%\n" : "\n");
+}
+
+static void text_class(struct hak_emitter *out, const struct hak_stats *stats, const struct hak_stats_class *class)
+{
+    hak__emit(out, "hakmem:");
+    for (const struct column *c = columns; c < columns + COLUMNS; c++)
+        if (in_text(stats, c))
+            hak__emit_padded(out, column_of(class, c), c->width + 1u);
+    if (has(stats, HAK_STATS_HAS_CALLS))
+        hak__emit(out, " %7f", class->mallocs == 0 ? (uint64_t)0 : class->hits * 10000 / class->mallocs);
+    hak__emit(out, "\n");
+}
+
+static void text_group(struct hak_emitter *out, const struct hak_stats *stats, unsigned group)
+{
+    hak__emit(out, "%s", groups[group].label);
+    for (const struct figure *f = figures; f < figures + FIGURES; f++)
+        if (f->group == group)
+            hak__emit(out, " %s=%u", f->name, figure_of(stats, f));
+    hak__emit(out, "\n");
+}
+
+/* The buckets that are not empty. */
+static void text_latency(struct hak_emitter *out, const char *name, const struct hak_stats_latency *latency)
+{
+    hak__emit(out, "hakmem: slow %s of less than ns:", name);
+    for (unsigned i = 0; i < HAK_STATS_BUCKETS; i++)
+        if (latency->buckets[i] != 0)
+            hak__emit(out, " %u=%u", (uint64_t)1 << i, latency->buckets[i]);
+    hak__emit(out, " sum=%u\n", latency->sum);
+}
+
+/* The class whose free blocks hold the most resident memory that cannot go back. */
+static const struct hak_stats_class *pinning_class(const struct hak_stats *stats)
+{
+    const struct hak_stats_class *most = NULL;
+    for (const struct hak_stats_class *class = stats->classes; class < stats->classes + stats->class_count; class++)
+        if (class->pinned != 0 && (most == NULL || class->pinned > most->pinned))
+            most = class;
+    return most;
+}
+
+static void emit_pins(struct hak_emitter *out, const struct hak_stats *stats)
+{
+    const struct hak_stats_class *class = pinning_class(stats);
+    if (class == NULL)
+        hak__emit(out, "no resident memory is pinned by partly used slabs");
+    else
+        hak__emit(out, "%f MiB are free blocks in partly used slabs, %f MiB of them of class %u B",
+                  (stats->ledger_free_in_slabs * 100) >> 20, (class->pinned * 100) >> 20, class->size);
+}
+
+int hak__print_text(int fd, const struct hak_stats *stats)
+{
+    struct hak_emitter out;
+    hak__emit_open(&out, fd);
+    hak__emit(&out, "hakmem: statistics\n");
+    text_titles(&out, stats);
+    for (unsigned c = 0; c < stats->class_count; c++)
+        if (stats->classes[c].refilled != 0)
+            text_class(&out, stats, &stats->classes[c]);
+    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+        text_latency(&out, "malloc", &stats->latency_malloc);
+        text_latency(&out, "free", &stats->latency_free);
+    }
+    for (unsigned group = 0; group < GROUPS; group++) {
+        if (has(stats, groups[group].flag))
+            text_group(&out, stats, group);
+        if (group == GROUP_ledger && has(stats, HAK_STATS_HAS_LEDGER)) {
+            hak__emit(&out, "hakmem: ");
+            emit_pins(&out, stats);
+            hak__emit(&out, "\n");
+        }
+    }
+    return hak__emit_close(&out);
 }
 
 void hak__dump_text(int fd)
 {
-    struct hak_totals t;
-    bool exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT;
-    hak__totals(&t);
-    hak__print(fd, "hakmem: statistics");
-    print_classes(fd, &t, exact);
-    hak__print(fd, "hakmem: remote frees=%u published=%u forwarded=%u adopted_spans=%u heaps=%u parked=%u lock_waits=%u",
-               t.remote_frees, t.remote_published, t.forwarded, t.adopted, t.heaps, t.parked,
-               hak__lock_waits());
-    hak__print(fd, "hakmem: system calls mmap=%u munmap=%u madvise=%u mremap=%u probe=%u failed=%u",
-               hak_load(&hak__os_calls[HAK_OS_MAP], HAK_RELAXED), hak_load(&hak__os_calls[HAK_OS_UNMAP], HAK_RELAXED),
-               hak_load(&hak__os_calls[HAK_OS_PURGE], HAK_RELAXED), hak_load(&hak__os_calls[HAK_OS_MOVE], HAK_RELAXED),
-               hak_load(&hak__os_calls[HAK_OS_PROBE], HAK_RELAXED), hak_load(&hak__os_failures, HAK_RELAXED));
-    if (exact)
-        hak__print(fd, "calls malloc=%u free=%u", t.all.mallocs, t.all.frees);
-    print_memory(fd, &t);
+    struct hak_stats stats;
+    hak__snapshot(&stats);
+    hak__print_text(fd, &stats);
+}
+
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
+
+static void json_classes(struct hak_emitter *out, const struct hak_stats *stats)
+{
+    const char *before = "\n  ";
+    hak__emit(out, ",\n \"classes\": [");
+    for (unsigned i = 0; i < stats->class_count; i++) {
+        const char *comma = "";
+        if (stats->classes[i].refilled == 0)
+            continue;
+        hak__emit(out, "%s{", before);
+        for (const struct column *c = columns; c < columns + COLUMNS; c++) {
+            if (!has(stats, c->flag))
+                continue;
+            hak__emit(out, "%s\"%s\": %u", comma, c->name, column_of(&stats->classes[i], c));
+            comma = ", ";
+        }
+        hak__emit(out, "}");
+        before = ",\n  ";
+    }
+    hak__emit(out, "]");
+}
+
+static void json_group(struct hak_emitter *out, const struct hak_stats *stats, unsigned group)
+{
+    const char *comma = "";
+    hak__emit(out, ",\n \"%s\": {", groups[group].name);
+    for (const struct figure *f = figures; f < figures + FIGURES; f++) {
+        if (f->group != group)
+            continue;
+        hak__emit(out, "%s\"%s\": %u", comma, f->name, figure_of(stats, f));
+        comma = ", ";
+    }
+    hak__emit(out, "}");
+}
+
+static void json_latency(struct hak_emitter *out, const char *name, const struct hak_stats_latency *latency)
+{
+    hak__emit(out, ",\n \"latency_%s\": {\"sum\": %u, \"buckets\": [", name, latency->sum);
+    for (unsigned i = 0; i < HAK_STATS_BUCKETS; i++)
+        hak__emit(out, "%s%u", i == 0 ? "" : ", ", latency->buckets[i]);
+    hak__emit(out, "]}");
+}
+
+int hak__print_json(int fd, const struct hak_stats *stats)
+{
+    struct hak_emitter out;
+    hak__emit_open(&out, fd);
+    hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)getpid());
+    for (unsigned group = 0; group < GROUPS; group++)
+        if (has(stats, groups[group].flag))
+            json_group(&out, stats, group);
+    if (has(stats, HAK_STATS_HAS_LEDGER)) {
+        hak__emit(&out, ",\n \"pins\": \"");
+        emit_pins(&out, stats);
+        hak__emit(&out, "\"");
+    }
+    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+        json_latency(&out, "malloc", &stats->latency_malloc);
+        json_latency(&out, "free", &stats->latency_free);
+    }
+    json_classes(&out, stats);
+    hak__emit(&out, "}\n");
+    return hak__emit_close(&out);
+}
+
+/* --- OpenMetrics -------------------------------------------------------------------------------------------------- */
+
+/* A metric's name; one in bytes ends with its unit, as the format wants it. */
+struct metric {
+    char name[64];
+};
+
+static struct metric metric_of(const char *group, const char *name, unsigned unit)
+{
+    static const char suffix[] = "_bytes";
+    struct metric metric;
+    size_t length = strlen(name), end = sizeof suffix - 1;
+    bool named = length >= end && strcmp(name + length - end, suffix) == 0;
+    hak__format(metric.name, sizeof metric.name, "hakmem_%s_%s%s", group, name,
+                unit == FIGURE_BYTES && !named ? suffix : "");
+    return metric;
+}
+
+static void metric_family(struct hak_emitter *out, const struct metric *metric, unsigned type, unsigned unit,
+                          const char *help)
+{
+    hak__emit(out, "# TYPE %s %s\n", metric->name, type == FIGURE_COUNTER ? "counter" : "gauge");
+    if (unit == FIGURE_BYTES)
+        hak__emit(out, "# UNIT %s bytes\n", metric->name);
+    hak__emit(out, "# HELP %s %s\n", metric->name, help);
+}
+
+static void metric_figure(struct hak_emitter *out, const struct hak_stats *stats, const struct figure *f)
+{
+    struct metric metric = metric_of(groups[f->group].metric, f->name, f->unit);
+    metric_family(out, &metric, f->type, f->unit, f->help);
+    hak__emit(out, "%s%s %u\n", metric.name, f->type == FIGURE_COUNTER ? "_total" : "", figure_of(stats, f));
+}
+
+static void metric_column(struct hak_emitter *out, const struct hak_stats *stats, const struct column *c)
+{
+    struct metric metric = metric_of("class", c->name, c->unit);
+    metric_family(out, &metric, c->type, c->unit, c->help);
+    for (unsigned i = 0; i < stats->class_count; i++)
+        if (stats->classes[i].refilled != 0)
+            hak__emit(out, "%s%s{size=\"%u\"} %u\n", metric.name, c->type == FIGURE_COUNTER ? "_total" : "",
+                      stats->classes[i].size, column_of(&stats->classes[i], c));
+}
+
+static void metric_latency(struct hak_emitter *out, const char *name, const struct hak_stats_latency *latency)
+{
+    uint64_t count = 0;
+    hak__emit(out, "# TYPE hakmem_slow_%s_nanoseconds histogram\n", name);
+    hak__emit(out, "# UNIT hakmem_slow_%s_nanoseconds nanoseconds\n", name);
+    hak__emit(out, "# HELP hakmem_slow_%s_nanoseconds How long slow paths of %s took.\n", name, name);
+    for (unsigned i = 0; i + 1 < HAK_STATS_BUCKETS; i++) {
+        count += latency->buckets[i];
+        hak__emit(out, "hakmem_slow_%s_nanoseconds_bucket{le=\"%u.0\"} %u\n", name, ((uint64_t)1 << i), count);
+    }
+    count += latency->buckets[HAK_STATS_BUCKETS - 1];
+    hak__emit(out, "hakmem_slow_%s_nanoseconds_bucket{le=\"+Inf\"} %u\n", name, count);
+    hak__emit(out, "hakmem_slow_%s_nanoseconds_count %u\n", name, count);
+    hak__emit(out, "hakmem_slow_%s_nanoseconds_sum %u\n", name, latency->sum);
+}
+
+int hak__print_openmetrics(int fd, const struct hak_stats *stats)
+{
+    struct hak_emitter out;
+    hak__emit_open(&out, fd);
+    for (const struct figure *f = figures; f < figures + FIGURES; f++)
+        if (has(stats, groups[f->group].flag))
+            metric_figure(&out, stats, f);
+    for (const struct column *c = columns + 1; c < columns + COLUMNS; c++)   /* the first one is the label */
+        if (has(stats, c->flag))
+            metric_column(&out, stats, c);
+    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+        metric_latency(&out, "malloc", &stats->latency_malloc);
+        metric_latency(&out, "free", &stats->latency_free);
+    }
+    hak__emit(&out, "# EOF\n");
+    return hak__emit_close(&out);
 }

@@ -8,6 +8,7 @@ The source's leading comment lines say what must happen:
     // expect: <regular expression of the one line on stderr>
     // env: NAME=value          (any number; set for the program)
     // survives                 (the program must end with 0 instead of SIGABRT)
+    // signal: SIGSEGV          (the program must end by that signal instead)
 
 Everything the program writes to stderr must be that one line; the whole line must match.
 """
@@ -20,8 +21,8 @@ import sys
 
 
 def directives(source):
-    """The expectation, the environment and whether the program survives, from the leading comment."""
-    expect, env, survives = None, {}, False
+    """The expectation, the environment and how the program must end, from the leading comment."""
+    expect, env, wanted = None, {}, -signal.SIGABRT
     with open(source, encoding="utf-8") as lines:
         for line in lines:
             if not line.startswith("//"):
@@ -32,11 +33,13 @@ def directives(source):
             elif text.startswith("env:"):
                 name, _, value = text[len("env:"):].strip().partition("=")
                 env[name] = value
+            elif text.startswith("signal:"):
+                wanted = -signal.Signals[text[len("signal:"):].strip()]
             elif text == "survives":
-                survives = True
+                wanted = 0
     if not expect:
         sys.exit(f"{source}: no '// expect:' line in its leading comment")
-    return expect, env, survives
+    return expect, env, wanted
 
 
 def without_cores():
@@ -49,7 +52,7 @@ def describe(status):
 
 def main():
     library, program, source = sys.argv[1:]
-    expect, extra, survives = directives(source)
+    expect, extra, wanted = directives(source)
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
     env.update(extra, LD_PRELOAD=library)
     done = subprocess.run([program], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -57,7 +60,6 @@ def main():
     said = done.stderr.decode(errors="replace")
 
     problems = []
-    wanted = 0 if survives else -signal.SIGABRT
     if done.returncode != wanted:
         problems.append(f"ended with {describe(done.returncode)}, expected {describe(wanted)}")
     if not re.fullmatch(expect, said.removesuffix("\n")):

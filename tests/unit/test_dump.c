@@ -127,12 +127,109 @@ static void text_contains_the_totals(void **state)
         expect(strncmp(line, "hakmem: ", 8) == 0 || strncmp(line, "total ", 6) == 0);
 }
 
+/* --- the public structure and the other formats ------------------------------------------------------------------------ */
+
+FRESH_TEST(the_snapshot_is_the_totals)
+{
+    static struct hak_stats stats;
+    bool zero;
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    for (unsigned i = 0; i < 100; i++)
+        blocks[i] = heap_malloc(heap, CLASS_4096);
+    hak__huge_alloc(3 << 20, HAK_SUPER_SIZE, &zero);
+    hak__snapshot(&stats);
+    struct hak_totals t = totals();
+    expect_eq(stats.magic, HAK_STATS_MAGIC);
+    expect_eq(stats.size, sizeof stats);
+    expect_eq(stats.flags, 0);
+    expect_eq(stats.class_count, HAK_CLASSES);
+    expect_eq(stats.classes[CLASS_4096].size, 4096);
+    expect_eq(stats.classes[CLASS_4096].live, 100);
+    expect_eq(stats.classes[CLASS_4096].refilled, t.classes[CLASS_4096].refilled);
+    expect_eq(stats.total_live, 100);
+    expect_eq(stats.bytes_live, 100 * 4096);
+    expect_eq(stats.bytes_huge, 3 << 20);
+    expect_eq(stats.huge_live, 1);
+    expect_eq(stats.superslabs_opened, 1);
+    expect_eq(stats.superslabs_taken, 3);
+    expect_op(stats.bytes_mapped, >=, (HAK_SUPER_SIZE + (3 << 20)));
+    expect_op(stats.system_mmap, >, 0);
+}
+
+/* Every figure that is printed is the field's: each is set to its own number, and each number is looked for once. */
+static void print_numbered(void *argument)
+{
+    static struct hak_stats stats;
+    int (*print)(int, const struct hak_stats *) = *(int (**)(int, const struct hak_stats *))argument;
+    uint64_t *field = &stats.remote_frees;
+    stats.flags = HAK_STATS_HAS_CALLS | HAK_STATS_HAS_LEDGER | HAK_STATS_HAS_LATENCY;
+    for (unsigned i = 0; field + i < stats.reserved; i++)
+        field[i] = 7000 + i;
+    stats.class_count = 1;
+    field = &stats.classes[0].size;
+    for (unsigned i = 0; field + i < stats.classes[0].reserved; i++)
+        field[i] = 8000 + i;
+    stats.latency_malloc.buckets[3] = 9000;
+    expect_eq(print(STDERR_FILENO, &stats), 0);
+}
+
+static unsigned times(const char *said, unsigned n)
+{
+    unsigned count = 0;
+    char number[32];
+    size_t length = (size_t)snprintf(number, sizeof number, "%u", n);
+    for (const char *at = said; (at = strstr(at, number)) != NULL; at += length)
+        count += (at[length] < '0' || at[length] > '9') && (at == said || at[-1] < '0' || at[-1] > '9');
+    return count;
+}
+
+static void expect_numbers(int (*print)(int, const struct hak_stats *), bool text)
+{
+    char said[SAID_SIZE];
+    unsigned figures_expected = (offsetof(struct hak_stats, reserved) - offsetof(struct hak_stats, remote_frees)) / 8;
+    unsigned columns_expected = offsetof(struct hak_stats_class, reserved) / 8;
+    expect_eq(run_child(print_numbered, &print, said), 0);
+    for (unsigned i = 0; i < figures_expected; i++)
+        expect_eq(times(said, 7000 + i), 1);
+    for (unsigned i = 1; i < columns_expected; i++) {
+        bool hidden = text && (8000 + i == 8008 || 8000 + i == 8011);   /* outbox and hits have no column in the text */
+        expect_eq(times(said, 8000 + i), !hidden);
+    }
+    expect_op(times(said, 9000), >=, 1);
+}
+
+static void every_format_has_every_figure(void **state)
+{
+    (void)state;
+    expect_numbers(hak__print_text, true);
+    expect_numbers(hak__print_json, false);
+    expect_numbers(hak__print_openmetrics, false);
+}
+
+static void a_refused_write_is_an_error(void **state)
+{
+    static struct hak_stats stats;
+    int pipe_ends[2];
+    (void)state;
+    expect_eq(hak__print_json(-1, &stats), EBADF);
+    signal(SIGPIPE, SIG_IGN);
+    expect_eq(pipe(pipe_ends), 0);
+    close(pipe_ends[0]);
+    expect_eq(hak__print_text(pipe_ends[1], &stats), EPIPE);
+    close(pipe_ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_is_what_the_program_holds),
         cmocka_unit_test(a_block_on_its_way),
         cmocka_unit_test(text_contains_the_totals),
+        cmocka_unit_test(the_snapshot_is_the_totals),
+        cmocka_unit_test(every_format_has_every_figure),
+        cmocka_unit_test(a_refused_write_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

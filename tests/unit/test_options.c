@@ -91,6 +91,7 @@ FRESH_TEST(bad_values)
         { "dirty_limit", "5.5k" },      { "purge_delay", "5k" },       { "purge_delay", "s" },
         { "purge_delay", "3601s" },     { "tiny_unified_cache", "2" }, { "tiny_unified_cache", "exact" },
         { "stats", "always" },          { "stats", "3" },
+        { "stats", "json:" },           { "stats", "xml:file" },       { "stats", "json" },
         { "dirty_limit", "18446744073709551616" },                     /* 2^64 */
         { "dirty_limit", "99999999999999999999999999" },
         { "dirty_limit", "18014398509481984k" },                       /* 2^54 * 2^10 */
@@ -112,6 +113,50 @@ FRESH_TEST(words)
     expect(hak__options_read());
     expect_eq(hak__option(HAK_OPTION_tiny_unified_cache), 0);
     expect_eq(hak__option(HAK_OPTION_stats), HAK_STATS_EXACT);
+}
+
+static void expect_stats(uint64_t mode, const char *file)
+{
+    expect(hak__options_read());
+    expect_eq(hak__option(HAK_OPTION_stats), mode);
+    expect_eq(strcmp(hak__stats_file, file), 0);
+}
+
+FRESH_TEST(stats_file)
+{
+    char value[HAK_STATS_FILE_SIZE + 8];
+    (void)argument;
+    setenv("HAKMEM_CONF", "stats:prom:conf:%p,refill_count:9", 1);   /* the value's own colons stay */
+    expect_stats(HAK_STATS_PROM, "conf:%p");
+    expect_eq(hak__option(HAK_OPTION_refill_count), 9);
+    setenv("HAKMEM_STATS", "JSON:variable", 1);
+    expect_stats(HAK_STATS_JSON, "variable");
+    memset(value, 'x', sizeof value);
+    memcpy(value, "json:", 5);
+    value[5 + HAK_STATS_FILE_SIZE - 1] = 0;
+    setenv("HAKMEM_STATS", value, 1);
+    expect_stats(HAK_STATS_JSON, value + 5);
+}
+
+static void read_long_name(void *argument)
+{
+    static char value[HAK_STATS_FILE_SIZE + 8];
+    (void)argument;
+    memset(value, 'x', sizeof value - 1);
+    memcpy(value, "json:", 5);
+    value[5 + HAK_STATS_FILE_SIZE] = 0;
+    setenv("HAKMEM_STATS", value, 1);
+    hak__options_read();
+    expect_eq(hak__option(HAK_OPTION_stats), HAK_STATS_OFF);
+    expect_eq(hak__stats_file[0], 0);
+}
+
+static void a_file_name_without_room(void **state)
+{
+    char said[SAID_SIZE];
+    (void)state;
+    expect_eq(run_child(read_long_name, NULL, said), 0);
+    expect(strstr(said, "hakmem: option stats: 'json:xxx") == said);
 }
 
 FRESH_TEST(codes)
@@ -207,7 +252,7 @@ static void warnings(void **state)
                 "a size in bytes (or with K, M, G) from 0 to 1073741824");
     expect_kept("HAKMEM_PURGE_DELAY", "1h", HAK_OPTION_purge_delay, "a time in ms (or with s) from 0 to 3600000");
     expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
-    expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "0, 1 or exact, from 0 to 2");
+    expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "json:FILE, prom:FILE, exact or a number from 0 to 2");
     expect_warning("HAKMEM_REFIL_COUNT", "5",
                    "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
 }
@@ -218,7 +263,7 @@ static void conf_warnings(void **state)
     expect_warning("HAKMEM_CONF", "refill_count:x,purge_dely:5,stats",
                    "hakmem: option refill_count: 'x' is not a number from 1 to 256; 32 is kept\n"
                    "hakmem: option purge_dely is not known; the nearest one is purge_delay\n"
-                   "hakmem: option stats: '' is not 0, 1 or exact, from 0 to 2; 0 is kept\n");
+                   "hakmem: option stats: '' is not json:FILE, prom:FILE, exact or a number from 0 to 2; 0 is kept\n");
     expect_warning("HAKMEM_CONF", "refill_count:1:2",   /* the first colon ends the key */
                    "hakmem: option refill_count: '1:2' is not a number from 1 to 256; 32 is kept\n");
     expect_warning("HAKMEM_CONF", ",,", "");
@@ -263,6 +308,7 @@ int main(void)
         cmocka_unit_test(defaults_lie_in_their_bounds), cmocka_unit_test(bounds),
         cmocka_unit_test(units),                        cmocka_unit_test(bad_values),
         cmocka_unit_test(words),                        cmocka_unit_test(codes),
+        cmocka_unit_test(stats_file),                   cmocka_unit_test(a_file_name_without_room),
         cmocka_unit_test(precedence),                   cmocka_unit_test(precedence_in_any_order),
         cmocka_unit_test(others_variables_are_left_alone),
         cmocka_unit_test(no_environment_yet),           cmocka_unit_test(warnings),

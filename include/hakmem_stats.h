@@ -1,0 +1,147 @@
+/* HAKMEM's statistics for programs: one structure, filled by one call. docs/statistics.md explains every figure.
+ *
+ * Compatible growth: fields are only ever appended to a group's reserved room or to the end, so a program built with an
+ * older header gets what it knows (it passes its own size), and one built with a newer header sees in `size` how much
+ * the library has filled; the rest is 0. `version` changes only when a field that exists changes its meaning. */
+#ifndef HAKMEM_STATS_H
+#define HAKMEM_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HAK_STATS_MAGIC 0x534b4148u      /* "HAKS" in memory order on little-endian machines */
+#define HAK_STATS_VERSION 1u
+#define HAK_STATS_CLASSES 64
+#define HAK_STATS_BUCKETS 32
+
+/* Bits of `flags`: which optional figures are meaningful. */
+#define HAK_STATS_HAS_CALLS 1u           /* HAKMEM_STATS=exact: calls_*, and mallocs, frees and hits of classes */
+#define HAK_STATS_HAS_LEDGER 2u          /* hak_stats_ledger(): ledger_*, and pinned of classes */
+#define HAK_STATS_HAS_LATENCY 4u         /* HAKMEM_LATENCY=1: latency */
+
+/* One size class; the first `class_count` elements of `classes`, by ascending size. Counts are blocks. */
+struct hak_stats_class {
+    uint64_t size;          /* bytes of a block */
+    uint64_t spans;         /* runs of slabs that hold such blocks now */
+    uint64_t live;          /* in the program's hands */
+    uint64_t cached;        /* ready in the stacks of all threads */
+    uint64_t refilled;      /* moved from spans into stacks so far */
+    uint64_t drained;       /* moved back from stacks into spans so far */
+    uint64_t collected;     /* freed by other threads and taken in by their owner so far */
+    uint64_t misses;        /* calls that found the stack empty so far */
+    uint64_t outbox;        /* freed by other threads, not yet published */
+    uint64_t mallocs;       /* calls so far, HAK_STATS_HAS_CALLS only */
+    uint64_t frees;         /* by the blocks' owner, HAK_STATS_HAS_CALLS only */
+    uint64_t hits;          /* mallocs that needed no refill, HAK_STATS_HAS_CALLS only */
+    uint64_t pinned;        /* resident bytes of free blocks in partly used spans, HAK_STATS_HAS_LEDGER only */
+    uint64_t reserved[3];
+};
+
+/* How long slow paths took. Bucket i counts those of less than 2^i ns that no smaller bucket has; the last one also
+ * those that took longer. */
+struct hak_stats_latency {
+    uint64_t sum;           /* ns, of all of them together */
+    uint64_t buckets[HAK_STATS_BUCKETS];
+    uint64_t reserved[3];
+};
+
+struct hak_stats {
+    uint32_t magic;                   /* HAK_STATS_MAGIC */
+    uint32_t version;                 /* HAK_STATS_VERSION of the library */
+    uint64_t size;                    /* bytes of this structure that the library has filled */
+    uint64_t flags;                   /* HAK_STATS_HAS_... */
+    uint64_t class_count;
+
+    /* frees of blocks that belong to another thread's heap, and the heaps */
+    uint64_t remote_frees;            /* such frees, as published */
+    uint64_t remote_published;        /* atomic operations that published them */
+    uint64_t remote_forwarded;        /* spans met on the wrong pending stack and sent on */
+    uint64_t remote_adopted_spans;    /* spans taken over from heaps whose thread has ended */
+    uint64_t remote_heaps;            /* heaps that exist */
+    uint64_t remote_parked;           /* heaps without a thread */
+    uint64_t remote_lock_waits;       /* how often a lock was found held */
+
+    /* calls of the system made by the library */
+    uint64_t system_mmap;
+    uint64_t system_munmap;
+    uint64_t system_madvise;
+    uint64_t system_mremap;
+    uint64_t system_probe;            /* searches for room after the random window was refused */
+    uint64_t system_failed;           /* those that the system refused */
+
+    /* calls of the library, HAK_STATS_HAS_CALLS only */
+    uint64_t calls_malloc;
+    uint64_t calls_free;
+
+    /* bytes by what the library's books say; touched or not */
+    uint64_t bytes_live;              /* in the program's hands, in whole blocks, without huge ones */
+    uint64_t bytes_cached;            /* in stacks and outboxes */
+    uint64_t bytes_spans;             /* all spans, whole */
+    uint64_t bytes_huge;              /* huge blocks, as mapped */
+    uint64_t bytes_free_dirty;        /* free SuperSlabs that may still be resident */
+    uint64_t bytes_mapped;            /* everything mapped for blocks */
+    uint64_t bytes_metadata;          /* mapped for the library's tables */
+
+    /* pieces of 2 MiB */
+    uint64_t superslabs_taken;        /* in use: in slabs, part of a huge block, or a hole */
+    uint64_t superslabs_below_top;    /* reached so far, in use or free */
+    uint64_t superslabs_opened;       /* put in slabs so far */
+    uint64_t superslabs_closed;       /* gone back whole so far */
+    uint64_t superslabs_holes;        /* where somebody else's mapping was found */
+    uint64_t superslabs_slab_runs_claimed;   /* runs found without a lock in one that was in slabs already */
+
+    /* blocks above 1 MiB */
+    uint64_t huge_live;
+    uint64_t huge_allocated;
+    uint64_t huge_freed;
+    uint64_t huge_grown_in_place;
+    uint64_t huge_moved;              /* by having the kernel move their pages */
+
+    /* the whole process, by the kernel's account */
+    uint64_t process_peak_rss_bytes;
+    uint64_t process_minor_faults;
+
+    /* resident bytes by state, HAK_STATS_HAS_LEDGER only; their sum is `ledger_sum` */
+    uint64_t ledger_live;             /* in the program's hands */
+    uint64_t ledger_cached;           /* in stacks and outboxes */
+    uint64_t ledger_free_in_slabs;    /* free blocks of spans */
+    uint64_t ledger_frontier_slack;   /* resident beyond a span's frontier, and the ends of slabs */
+    uint64_t ledger_empty;            /* unused slabs and free SuperSlabs that wait to be used or purged */
+    uint64_t ledger_huge;             /* huge blocks */
+    uint64_t ledger_metadata;         /* the library's tables */
+    uint64_t ledger_not_ours;         /* code, stacks and all other mappings, from /proc/self/smaps */
+    uint64_t ledger_sum;              /* the eight above */
+    uint64_t ledger_rss;              /* the kernel's figure: Rss of all mappings */
+    uint64_t ledger_unread_spans;     /* spans in use while they were looked at; counted as wholly live and cached */
+
+    /* sums over all classes */
+    uint64_t total_refilled;
+    uint64_t total_drained;           /* with collected */
+    uint64_t total_misses;
+    uint64_t total_live;
+    uint64_t total_peak_bytes;        /* the largest value of bytes_mapped */
+
+    uint64_t reserved[64];
+
+    struct hak_stats_class classes[HAK_STATS_CLASSES];
+    struct hak_stats_latency latency_malloc, latency_free;
+};
+
+/* Fills the first `size` bytes of *out, which the caller passes as sizeof(struct hak_stats). Nobody is stopped: when
+ * other threads allocate meanwhile, each figure is of its own moment. Does not allocate. 0; EINVAL when out is NULL or
+ * size has no room for the first four fields; ENOMEM when the library could not start. */
+int hak_stats_snapshot(struct hak_stats *out, size_t size);
+
+/* The same with the ledger of resident memory, which asks the kernel about every page of the heap and reads
+ * /proc/self/smaps: milliseconds rather than microseconds. ENOSYS when smaps cannot be read; *out then has the rest. */
+int hak_stats_ledger(struct hak_stats *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,35 @@
+/* The histograms of slow paths. See latency.h. All threads add to the same words: who asks for times does not mind. */
+#include "diag/latency.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/bits.h"
+
+static struct {
+    _Atomic uint64_t sum, buckets[HAK_LATENCY_BUCKETS];
+} histograms[HAK_LATENCY_KINDS];
+
+uint64_t hak__latency_now(void)
+{
+    struct timespec t = { 0, 0 };
+    int saved = errno;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    errno = saved;
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void hak__latency_add(enum hak_latency_kind kind, uint64_t started)
+{
+    uint64_t took = hak__latency_now() - started;
+    unsigned bucket = took == 0 ? 0 : (unsigned)hak_min(hak_msb64(took) + 1, HAK_LATENCY_BUCKETS - 1);
+    hak_fetch_add(&histograms[kind].sum, took, HAK_RELAXED);
+    hak_fetch_add(&histograms[kind].buckets[bucket], 1, HAK_RELAXED);
+}
+
+uint64_t hak__latency_sum(enum hak_latency_kind kind) { return hak_load(&histograms[kind].sum, HAK_RELAXED); }
+
+uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket)
+{
+    return hak_load(&histograms[kind].buckets[bucket], HAK_RELAXED);
+}

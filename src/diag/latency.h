@@ -1,0 +1,28 @@
+/* How long slow paths take (HAKMEM_LATENCY=1): two histograms of the process, in powers of two of a nanosecond. While
+ * the option is off, a slow path loads one word and takes a branch that is always the same. Called by route.c. */
+#ifndef HAK_DIAG_LATENCY_H
+#define HAK_DIAG_LATENCY_H
+
+#include "diag/options.h"
+
+enum hak_latency_kind { HAK_LATENCY_MALLOC, HAK_LATENCY_FREE, HAK_LATENCY_KINDS };
+enum { HAK_LATENCY_BUCKETS = 32 };   /* bucket i: less than 2^i ns; the last one: all that are longer as well */
+
+uint64_t hak__latency_now(void);
+void hak__latency_add(enum hak_latency_kind kind, uint64_t started);
+
+/* Around a slow path: the time at its start, 0 while the option is off; and its end. */
+hak_inline uint64_t hak__latency_begin(void)
+{
+    return hak_unlikely(hak__option(HAK_OPTION_latency) != 0) ? hak__latency_now() : 0;
+}
+hak_inline void hak__latency_end(enum hak_latency_kind kind, uint64_t started)
+{
+    if (hak_unlikely(started != 0))
+        hak__latency_add(kind, started);
+}
+
+uint64_t hak__latency_sum(enum hak_latency_kind kind);   /* ns */
+uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket);
+
+#endif

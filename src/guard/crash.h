@@ -1,0 +1,15 @@
+/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
+ * is to the allocator; then the signal takes the course it would have taken. Called by init.c. */
+#ifndef HAK_GUARD_CRASH_H
+#define HAK_GUARD_CRASH_H
+
+#include "heap/heap.h"
+
+/* Installs the handlers. `mine` gives the calling thread's heap, for the report. */
+void hak__crash_init(const struct hak_heap *(*mine)(void));
+
+/* What an address is to the allocator, as the report says it; NULL or an address from elsewhere too. Takes no lock and
+ * writes nothing but `text`. */
+void hak__crash_describe(uintptr_t address, char *text, size_t size);
+
+#endif

@@ -1,0 +1,69 @@
+/* Asks the kernel which pages are in memory: mincore(2) for ranges, /proc/self/smaps for all mappings. See os.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
+{
+    int saved = errno;
+    int code = mincore((void *)address, size, pages) == 0 ? 0 : errno;
+    size_t count = size / hak__os_linux.page_size();
+    errno = saved;
+    for (size_t i = 0; i < count && code == 0; i++)
+        pages[i] &= 1;
+    return code;
+}
+
+/* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */
+static bool mapping_start(const char *line, uintptr_t *start)
+{
+    uintptr_t n = 0;
+    for (; (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f'); line++)
+        n = n * 16 + (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
+    *start = *line == '-' ? n : *start;
+    return *line == '-';
+}
+
+/* The bytes of a line "Rss:    123 kB". */
+static size_t kilobytes(const char *line)
+{
+    size_t n = 0;
+    for (line += 4; *line == ' '; line++)
+        continue;
+    for (; *line >= '0' && *line <= '9'; line++)
+        n = n * 10 + (size_t)(*line - '0');
+    return n << 10;
+}
+
+bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident), void *argument)
+{
+    char chunk[1024], line[64];
+    size_t used = 0;
+    uintptr_t start = 0;
+    ssize_t got;
+    int saved = errno, file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    bool any = false;
+    while (file >= 0 && ((got = read(file, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))) {
+        for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
+            if (*at != '\n') {   /* long lines are those with a file's name; only their beginning counts */
+                if (used < sizeof line - 1)
+                    line[used++] = *at;
+                continue;
+            }
+            line[used] = 0;
+            used = 0;
+            if (!mapping_start(line, &start) && strncmp(line, "Rss:", 4) == 0) {
+                each(argument, start, kilobytes(line));
+                any = true;
+            }
+        }
+    }
+    if (file >= 0)
+        close(file);
+    errno = saved;
+    return any;
+}

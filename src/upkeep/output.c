@@ -1,0 +1,87 @@
+/* Where the statistics go. The signal's handler prints by itself: gathering takes no lock and waits for nobody, printing
+ * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
+ * is being answered is dropped. A ledger looks
+ * only at heaps that nobody is inside, which excludes the one whose slow path the signal has interrupted. */
+#include "upkeep/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "diag/options.h"
+#include "diag/report.h"
+#include "upkeep/dump.h"
+#include "upkeep/ledger.h"
+
+static _Atomic bool answering;
+
+/* The file's name with %p replaced by the process id. */
+static void expand_name(char *to, size_t size, const char *name)
+{
+    size_t used = 0;
+    for (; *name != 0 && used + 24 < size; name++) {
+        bool id = name[0] == '%' && name[1] == 'p';
+        if (id)
+            used += hak__format(to + used, size - used, "%u", (uint64_t)getpid());
+        else
+            to[used++] = *name;
+        name += id;
+    }
+    to[used] = 0;
+}
+
+static void write_file(const struct hak_stats *stats, uint64_t mode)
+{
+    char name[2 * HAK_STATS_FILE_SIZE];
+    expand_name(name, sizeof name, hak__stats_file);
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), error = errno;
+    if (fd >= 0) {
+        error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats) : hak__print_openmetrics(fd, stats);
+        close(fd);
+    }
+    if (fd < 0 || error != 0)
+        hak__warn("the statistics could not be written to %s (error %u)", name, (uint64_t)error);
+}
+
+static void put_out(struct hak_stats *stats)
+{
+    uint64_t mode = hak__option(HAK_OPTION_stats);
+    int saved = errno;
+    hak__snapshot(stats);
+    if (hak__option(HAK_OPTION_stats_ledger) != 0 && !hak__ledger(stats))
+        hak__warn("option stats_ledger: the system does not say what is resident");
+    if (mode == HAK_STATS_JSON || mode == HAK_STATS_PROM)
+        write_file(stats, mode);
+    else
+        hak__print_text(STDERR_FILENO, stats);
+    errno = saved;
+}
+
+void hak__output(void)
+{
+    struct hak_stats stats;
+    put_out(&stats);
+}
+
+static void on_signal(int number)
+{
+    static struct hak_stats stats;
+    (void)number;
+    if (hak_exchange(&answering, true, HAK_ACQUIRE))
+        return;
+    put_out(&stats);
+    hak_store(&answering, false, HAK_RELEASE);
+}
+
+void hak__output_signal_init(void)
+{
+    int number = (int)hak__option(HAK_OPTION_stats_signal);
+    struct sigaction former, ours = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    if (number == 0)
+        return;
+    sigemptyset(&ours.sa_mask);
+    bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
+    if (!free_to_take || sigaction(number, &ours, NULL) != 0)
+        hak__warn("option stats_signal: signal %u is in use or cannot be caught", (uint64_t)number);
+}

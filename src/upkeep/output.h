@@ -1,0 +1,13 @@
+/* When and where the statistics are printed: HAKMEM_STATS at exit, HAKMEM_STATS_SIGNAL on a signal. Called by init.c. */
+#ifndef HAK_UPKEEP_OUTPUT_H
+#define HAK_UPKEEP_OUTPUT_H
+
+#include "base/compiler.h"
+
+/* Prints what HAKMEM_STATS asks for, where it asks. A file that cannot be written costs one warning. */
+void hak__output(void);
+
+/* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program has one for that signal already. */
+void hak__output_signal_init(void);
+
+#endif
