@@ -14,7 +14,7 @@ set_target_properties(hakmem PROPERTIES
   SOVERSION ${PROJECT_VERSION_MAJOR}
   LINKER_LANGUAGE C)
 # nodelete: live blocks and thread destructors outlast any dlclose.
-target_link_options(hakmem PRIVATE
+target_link_options(hakmem PRIVATE "LINKER:-z,noseparate-code"
   "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.

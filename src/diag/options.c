@@ -34,19 +34,24 @@ struct text {
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
 
+static bool begins(const char *text, const char *start)
+{
+    while (*start != 0 && *text == *start)
+        text++, start++;
+    return *start == 0;
+}
+
 static bool same(struct text a, const char *name)
 {
-    if (strlen(name) != a.length)
-        return false;
-    for (size_t i = 0; i < a.length; i++)
-        if (lower(a.start[i]) != name[i])
-            return false;
-    return true;
+    size_t i = 0;
+    while (i < a.length && name[i] != 0 && lower(a.start[i]) == name[i])
+        i++;
+    return i == a.length && name[i] == 0;
 }
 
 static int find(struct text key)
 {
-    if (key.length > PREFIX_LENGTH && strncmp(key.start, prefix, PREFIX_LENGTH) == 0) {
+    if (key.length > PREFIX_LENGTH && begins(key.start, prefix)) {
         key.start += PREFIX_LENGTH;
         key.length -= PREFIX_LENGTH;
     }
@@ -195,20 +200,25 @@ static void assign(struct text key, struct text text, enum hak_option_origin ori
 
 /* --- sources --------------------------------------------------------------------------------------------------- */
 
-static struct text until(const char *start, const char *stops)
+/* Up to the first of two characters, or the end. This and begins() run in every process at start: the C library's
+ * functions of the kind would bring further pages of it into every process (tests/programs, footprint). */
+static struct text until(const char *start, char stop, char other)
 {
-    return (struct text){ start, strcspn(start, stops) };
+    const char *end = start;
+    while (*end != 0 && *end != stop && *end != other)
+        end++;
+    return (struct text){ start, (size_t)(end - start) };
 }
 
 /* "key:value,key:value": the first colon ends the key, a comma ends the value. */
 static void read_conf(const char *conf)
 {
     while (*conf != 0) {
-        struct text key = until(conf, ":,");
+        struct text key = until(conf, ':', ',');
         conf += key.length;
         struct text value = { conf, 0 };
         if (*conf == ':')
-            value = until(conf + 1, ",");
+            value = until(conf + 1, ',', ',');
         if (key.length != 0 || value.length != 0)
             assign(key, value, HAK_FROM_CONF);
         conf = value.start + value.length;
@@ -223,11 +233,11 @@ bool hak__options_read(void)
     if (getauxval(AT_SECURE) != 0)
         return true;
     for (char **entry = environ; *entry != NULL; entry++) {
-        struct text key = until(*entry, "=");
-        if (key.length <= PREFIX_LENGTH || strncmp(*entry, prefix, PREFIX_LENGTH) != 0)
+        struct text key = until(*entry, '=', '=');
+        if (key.length <= PREFIX_LENGTH || !begins(*entry, prefix))
             continue;
         const char *value = *entry + key.length + (*entry)[key.length] / '=';
-        if (key.length == 11 && strncmp(*entry, "HAKMEM_CONF", 11) == 0)
+        if (same(key, "hakmem_conf"))
             read_conf(value);
         else
             assign(key, (struct text){ value, strlen(value) }, HAK_FROM_VARIABLE);

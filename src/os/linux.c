@@ -82,7 +82,7 @@ static uint64_t linux_random(void)
     uint64_t given[2] = { 0, 0 };
     struct timespec t = { 0, 0 };
     clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t mix = (uint64_t)t.tv_nsec ^ ((uint64_t)getpid() << 32);
+    uint64_t mix = (uint64_t)t.tv_nsec;
     if (bytes != NULL)   /* not aligned */
         memcpy(given, bytes, sizeof given);
     mix ^= given[0] + 0x9e3779b97f4a7c15ull * given[1];
