@@ -5,7 +5,7 @@
  * Expects: peak resident memory above the start <= 1.5 x the most bytes in flight at once + 8 MiB, and nothing live at
  * the end. One pair of threads is held to that. More threads may have 1 MiB each besides, because what is freed waits for
  * its owner, who may not be running; and 4 MiB each where they deal in every size. (Under sanitizers memory mapped by the
- * arena is measured instead, less what it mapped ahead, with 8 MiB a thread.)
+ * arena is measured instead, less what it mapped ahead, with 16 MiB a thread.)
  *
  * Knobs (environment)      default    long run
  *   HAK_STRESS_SECONDS     2          60         shared by the cases */
@@ -14,7 +14,7 @@
 
 /* A thread that deals in all sizes has partly used spans of all classes, whatever is in flight. What is mapped, as it is
  * measured under sanitizers, is more than what is resident. */
-enum { THREAD_SLACK = (STRESS_SANITIZED ? 8 : 4) << 20 };
+enum { THREAD_SLACK = (STRESS_SANITIZED ? 16 : 4) << 20 };
 
 enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096 };
 
