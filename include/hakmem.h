@@ -69,12 +69,53 @@ size_t hak_collect(void);
 /* Prints the statistics on a file descriptor, as HAKMEM_STATS=1 does on stderr at exit. */
 void hak_stats_print(int fd);
 
+/* The soft limit's callback (option soft_limit; HAKMEM_SOFT_LIMIT): called when more than the limit is mapped for
+ * blocks, by the thread whose request crossed it or by the next one with a slow request, after that request and outside
+ * of all locks, so it may allocate and free. Once per crossing: again only after less than 7/8 of the limit was mapped
+ * in between; never inside itself. Freed memory counts until it is unmapped, for which hak_collect is good. NULL: no
+ * callback. A call that has begun in another thread may still run when this function returns. */
+void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument);
+
+/* What the system allows the process at the time of the call; UINT64_MAX where it sets no limit or does not say. The
+ * library asks once by itself, when 32 MiB are mapped for blocks, and then derives the defaults of dirty_limit and
+ * process_budget from the least of them. */
+struct hak_system {
+    uint64_t memory_max, memory_high;   /* of its control group (v2) and those above it */
+    uint64_t address_space;             /* RLIMIT_AS */
+    unsigned cpus;                      /* processors it may run on; 0: unknown */
+};
+void hak_system_seen(struct hak_system *out);
+
 /* --- options ----------------------------------------------------------------------------------------------------- */
 
 /* An option by name, e.g. "refill_count"; docs/options.md lists them. hak_option_set parses the value as the
  * environment's: 0, ENOENT (no such option), EINVAL (not a value of it), EPERM (it only takes effect at start). */
 int hak_option_set(const char *name, const char *value);
 int hak_option_get(const char *name, uint64_t *value);
+
+/* Where the value in force comes from, the strongest source first: "api" (hak_option_set), "variable", "conf"
+ * (HAKMEM_CONF), "symbol" (hak_conf), "preset" (HAKMEM_PRESET), "system" (what the system allows the process),
+ * "default". NULL: no such option. */
+const char *hak_option_origin(const char *name);
+
+struct hak_option_info {
+    const char *name, *help;
+    const char *kind;            /* "count", "bytes", "time" (in ms), "flag", "stats" or "preset" */
+    const char *takes_effect;    /* "at start", "new threads" or "at once" */
+    const char *origin;          /* as hak_option_origin says it */
+    const char *word;            /* the value as a word if it has one ("exact", "hot_512"), else NULL */
+    uint64_t value, standard;    /* in force; the default */
+    uint64_t least, most;        /* the bounds of a value */
+};
+
+/* One option after another: *cursor is 0 at first and moves on with each call. 1, or 0 when there are no more. */
+int hak_option_next(size_t *cursor, struct hak_option_info *info);
+
+/* A program may define this, with what HAKMEM_CONF would say: const char *hak_conf = "preset:hot_512,limit:2G"; The
+ * environment wins over it, except in privileged programs (AT_SECURE), where the environment is not looked at. The
+ * library does not define it. Only a definition that the library can see counts: a program that is not linked with the
+ * library but has it preloaded is to be linked with -rdynamic. */
+extern const char *hak_conf;
 
 /* The version, e.g. "0.1.0". */
 const char *hak_version(void);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "arena/limit.h"
 #include "diag/options.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
@@ -48,6 +49,18 @@ hak_export size_t hak_collect(void)
     return hak__start() ? hak__upkeep_step(heap, hak__os->now_ms(), true) : 0;
 }
 
+hak_export void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument)
+{
+    hak__limit_set_callback(callback, argument);
+}
+
+hak_export void hak_system_seen(struct hak_system *out)
+{
+    struct hak_os_seen seen;
+    hak__os->seen(&seen);
+    *out = (struct hak_system){ seen.memory_max, seen.memory_high, seen.address_space, seen.cpus };
+}
+
 hak_export void hak_stats_print(int fd)
 {
     if (hak__start())
@@ -74,4 +87,28 @@ hak_export int hak_stats_ledger(struct hak_stats *out, size_t size) { return giv
 
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
 hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }
+
+hak_export const char *hak_option_origin(const char *name)
+{
+    int option = hak__option_find(name);
+    return option < 0 ? NULL : hak__option_origin_name(hak__option_origin((enum hak_option)option));
+}
+
+hak_export int hak_option_next(size_t *cursor, struct hak_option_info *info)
+{
+    if (*cursor >= HAK_OPTIONS)
+        return 0;
+    enum hak_option option = (enum hak_option)(*cursor)++;
+    const struct hak_option_row *row = &hak__option_rows[option];
+    *info = (struct hak_option_info){
+        .name = hak__option_name((int)option), .help = hak__option_help((int)option),
+        .kind = hak__option_kind_name((enum hak_option_kind)row->kind),
+        .takes_effect = hak__option_when_name((enum hak_option_when)row->when),
+        .origin = hak__option_origin_name(hak__option_origin(option)),
+        .value = hak__option(option), .standard = row->value, .least = row->least, .most = row->most,
+    };
+    info->word = hak__option_word(option, info->value);
+    return 1;
+}
+
 hak_export const char *hak_version(void) { return HAK_VERSION_STRING; }

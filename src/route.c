@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "arena/limit.h"
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "guard/exact.h"
@@ -47,9 +48,13 @@ static hak_cold void *alloc_late(uint32_t class)
 void *hak__alloc_class(uint32_t class)
 {
     struct hak_heap *heap = hak__thread_attach();
+    void *block = NULL;
     if (hak_likely(heap != NULL))
-        return alloc_from(heap, class);
-    return hak__thread_is_late() ? alloc_late(class) : NULL;
+        block = alloc_from(heap, class);
+    else if (hak__thread_is_late())
+        block = alloc_late(class);
+    hak__limit_deliver();
+    return block;
 }
 
 void *hak__malloc_slow(size_t n)
@@ -77,6 +82,7 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
     hak__enter(heap);
     block = hak__heap_take_zeroed(heap, class);
     hak__leave(heap);
+    hak__limit_deliver();
     *zero = block != NULL;
     return *zero ? block : hak__alloc_class(class);
 }

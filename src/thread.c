@@ -18,7 +18,7 @@ __attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_
 };
 
 /* What a thread has after its heap was parked. */
-static struct hak_heap_front late_sentinel = {
+static const struct hak_heap_front late_sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
     .mode = HAK_MODE_SENTINEL | HAK_MODE_LATE,
     .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
@@ -36,7 +36,7 @@ static struct hak_heap *early_heap;
 static struct hak_lock late_lock = HAK_LOCK_INIT(HAK_RANK_LATE);
 static struct hak_heap *late_heap;
 
-static void set_current(void *heap) { hak__thread_word = (char *)heap - (char *)&hak__sentinel; }
+static void set_current(const void *heap) { hak__thread_word = (const char *)heap - (const char *)&hak__sentinel; }
 
 bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
 
@@ -47,6 +47,8 @@ static struct hak_heap *obtain(void)
         heap = hak__heap_new();
         if (heap != NULL)
             hak__cache_open(heap, hak__start_mode());
+    } else {
+        hak__cache_unpark(heap);
     }
     return heap;
 }
@@ -82,6 +84,7 @@ static void thread_ends(void *value)
     hak__enter(heap);
     hak__heap_collect(heap);
     hak__cache_flush(heap);
+    hak__cache_park(heap);
     hak__leave(heap);
     set_current(&late_sentinel);
     hak__heap_park(heap);

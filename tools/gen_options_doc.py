@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the tables of options into docs/options.md and README.md, from src/diag/options.def.
+"""Writes the tables of options into docs/options.md and README.md, from src/diag/options.def, and that of the presets
+into docs/options.md, from src/diag/presets.def.
 
-The C preprocessor reads the list, so that defaults given by a macro appear as the library has them. Each table
+The C preprocessor reads the lists, so that defaults given by a macro appear as the library has them. Each table
 stands between two marker comments; the text around them is written by hand.
 
   gen_options_doc.py            writes the tables
@@ -17,16 +18,21 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- options:begin -->\n", "<!-- options:end -->\n"
+BANDS = [f"tiny_unified_c{band}" for band in range(8)]
+ADAPTIVE = "adaptive"   # the preset that is the defaults themselves
 
 # One '@row' line per option. The help is last, because it may contain the separator.
 PROGRAM = """\
 #include "diag/options.h"
 #define X(name, kind, value, least, most, when, help) @row #name ; #kind ; value ; least ; most ; #when ; help @end
 #include "diag/options.def"
+#undef X
+#define X(name, ...) @preset #name ; __VA_ARGS__ @end
+#include "diag/presets.def"
 """
 
-KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1", "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`"}
+KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
+         "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name"}
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
 
 
@@ -84,16 +90,25 @@ def shown(kind, value):
     return str(value)
 
 
-def options():
+def presets(text):
+    """The presets of the list: pairs of a name and the bands' capacities as text."""
+    rows = re.findall(r"@preset(.*?);(.*?)@end", text, re.S)
+    return [(ast.literal_eval(name.strip()), [each.strip() for each in values.split(",")]) for name, values in rows]
+
+
+def options(text):
     """Every option of the list, in its order."""
     found = []
-    for row in re.findall(r"@row(.*?)@end", preprocessed(), re.S):
-        name, kind, value, least, most, when, text = (field.strip() for field in row.split(";", 6))
+    for row in re.findall(r"@row(.*?)@end", text, re.S):
+        name, kind, value, least, most, when, help_text = (field.strip() for field in row.split(";", 6))
         name, kind, when = (ast.literal_eval(word) for word in (name, kind, when))
-        default, low, high = (shown(kind, number(each)) for each in (value, least, most))
-        span = KINDS[kind] if kind in ("FLAG", "STATS") else f"{low} to {high}"
+        if kind == "PRESET":
+            default, span = f"`{ADAPTIVE}`", KINDS[kind]
+        else:
+            default, low, high = (shown(kind, number(each)) for each in (value, least, most))
+            span = KINDS[kind] if kind in ("FLAG", "STATS") else f"{low} to {high}"
         # Neighbouring string literals are one in Python as in C; the parentheses let them stand on several lines.
-        found.append(Option(name, kind, default, span, TAKES_EFFECT[when], ast.literal_eval(f"({text})")))
+        found.append(Option(name, kind, default, span, TAKES_EFFECT[when], ast.literal_eval(f"({help_text})")))
     if not found:
         sys.exit("no option was found in src/diag/options.def")
     return found
@@ -116,21 +131,34 @@ def short_table(found):
                  [[f"`{o.variable}`", o.default, o.help] for o in found])
 
 
-def replaced(path, text):
+def preset_table(found, named):
+    """The presets' capacities by band; the default one's are the options' defaults."""
+    defaults = {o.name: o.default for o in found}
+    rows = [[f"`{ADAPTIVE}` (the default)", *(defaults[band] for band in BANDS)]]
+    rows += [[f"`{name}`", *values] for name, values in named]
+    return table(["Preset", *(band[-2:].upper() for band in BANDS)], rows)
+
+
+def replaced(path, content, marker, text):
     """The file's content with `text` between its markers."""
-    content = path.read_text(encoding="utf-8")
-    if content.count(BEGIN) != 1 or content.count(END) != 1:
-        sys.exit(f"{path.name} must contain the lines {BEGIN.strip()} and {END.strip()} once")
-    before, rest = content.split(BEGIN)
-    return before + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1]
+    begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->\n"
+    if content.count(begin) != 1 or content.count(end) != 1:
+        sys.exit(f"{path.name} must contain the lines {begin.strip()} and {end.strip()} once")
+    before, rest = content.split(begin)
+    return before + begin + "\n" + text + "\n" + end + rest.split(end)[1]
 
 
 def main():
     """Writes or checks the tables."""
-    found = options()
-    targets = {ROOT / "docs" / "options.md": full_table(found), ROOT / "README.md": short_table(found)}
-    for path, text in targets.items():
-        content = replaced(path, text)
+    text = preprocessed()
+    found = options(text)
+    targets = {ROOT / "docs" / "options.md": {"options": full_table(found),
+                                              "presets": preset_table(found, presets(text))},
+               ROOT / "README.md": {"options": short_table(found)}}
+    for path, tables in targets.items():
+        content = path.read_text(encoding="utf-8")
+        for marker, each in tables.items():
+            content = replaced(path, content, marker, each)
         if "--check" not in sys.argv[1:]:
             path.write_text(content, encoding="utf-8")
         elif path.read_text(encoding="utf-8") != content:

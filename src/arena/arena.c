@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "arena/limit.h"
 #include "arena/meta.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -30,6 +31,7 @@ static struct {
 
 static void arena_unlock(void)
 {
+    hak__limit_note(mapped_bytes);
     hak_store(&published.mapped, mapped_bytes, HAK_RELAXED);
     hak_store(&published.taken, taken_count, HAK_RELAXED);
     hak_store(&published.dirty, dirty_bytes, HAK_RELAXED);
@@ -93,6 +95,8 @@ static int ensure_mapped(size_t first, size_t count, size_t bytes, bool one_by_o
         size_t length = need - super->mapped, j = i + 1;
         for (; !one_by_one && j < count && hak__supers[first + j].mapped == 0 && need_of(j, bytes) != 0; j++)
             length += need_of(j, bytes);
+        if (!hak__limit_allows(mapped_bytes, length))
+            return ENOMEM;
         int code = hak__os_map((uintptr_t)hak__super_start(first + i) + super->mapped, length);
         if (code != 0)
             return code;
@@ -170,11 +174,12 @@ static bool unmap_super(size_t i)
 }
 
 /* Gives the pages of adjacent dirty SuperSlabs back; all but the last are wholly mapped. Where the kernel will not
- * (locked pages), or pages came by mremap and keep mappings apart, they are unmapped one by one. */
+ * (locked pages), pages came by mremap and keep mappings apart, or what is mapped counts, they are unmapped one by one. */
 static size_t purge_range(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = dirty_bytes;
-    bool purged = !moved && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
+    bool stay = !moved && !hak__limit_exists();
+    bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
         if (!purged) {
             unmap_super(i);
@@ -373,7 +378,10 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
     if (done && first + new_count > hak__arena_top())
         done = raise_top(first + new_count) == 0;
     /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
-    done = done && ensure_mapped(first, new_count, bytes, false, &at) == 0;
+    if (done) {
+        int code = ensure_mapped(first, new_count, bytes, false, &at);
+        done = code == 0 || (code == ENOMEM && unmap_free() && ensure_mapped(first, new_count, bytes, false, &at) == 0);
+    }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
     arena_unlock();
@@ -532,6 +540,7 @@ void hak__arena_figures(struct hak_arena_figures *out)
 void hak__arena_fork_child(void)
 {
     hak__lock_reset(&lock);
+    hak__limit_fork_child();
     hak__meta_fork_child();
 }
 

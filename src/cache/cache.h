@@ -115,6 +115,11 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
  * thread's budget; false when it did not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
+/* A heap that is about to be parked, or has been taken up, leaves or joins the process's sum of capacities. */
+hak_noinline void hak__cache_park(struct hak_heap *heap);
+hak_noinline void hak__cache_unpark(struct hak_heap *heap);
+size_t hak__cache_process_bytes(void);
+
 bool hak__cache_is_valid(struct hak_heap *heap);
 
 #endif

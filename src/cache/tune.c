@@ -1,6 +1,9 @@
-/* Capacities of the records: first sizes, growth by use, the thread's byte budget. Slot areas are carved from the
- * memory behind the heap's struct only as records grow, so a thread touches no more of it than it uses.
- * Called when a heap is opened and by refill and drain. */
+/* Capacities of the records: first sizes, growth by use, the byte budgets of the thread and of the process. Slot areas
+ * are carved from the memory behind the heap's struct only as records grow, so a thread touches no more of it than it
+ * uses. Called when a heap is opened, parked and unparked, and by refill and drain.
+ *
+ * Invariants: cache_bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless that was lowered;
+ * process_bytes = sum of capacity * size; the process's sum is that of the heaps with in_process_bytes. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -21,44 +24,13 @@ static unsigned order_of(uint32_t slots)
     return slots <= FIRST_SLOTS ? 0 : hak_msb64((slots - 1) / FIRST_SLOTS) + 1;
 }
 
-static void **slots_take(struct hak_heap *heap, uint32_t slots)
-{
-    unsigned order = order_of(slots);
-    size_t need = ((size_t)FIRST_SLOTS << order) + 1;
-    void **area = heap->slots_free[order];
-    if (area != NULL) {
-        heap->slots_free[order] = *area;
-    } else {
-        area = heap->slots_next;
-        if ((size_t)(heap->slots_end - area) < need)
-            return NULL;
-        heap->slots_next = area + need;
-    }
-    if (*area != NULL)   /* fresh memory is zero and need not be touched */
-        *area = NULL;
-    return area + 1;
-}
+_Static_assert(HAK_OPTION_tiny_c6_local_cache == HAK_OPTION_tiny_c2_local_cache + 4, "the bands' options are adjacent");
 
-static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
+static bool wants_local(uint32_t class)
 {
-    unsigned order = order_of(slots);
-    bottom[-1] = heap->slots_free[order];
-    heap->slots_free[order] = bottom - 1;
+    uint32_t band = class < HAK_CLASS_LOCAL_FIRST || class > HAK_CLASS_LOCAL_LAST ? 0 : hak__band_of(class);
+    return band != 0 && hak__option((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2)) != 0;
 }
-
-/* --- opening ----------------------------------------------------------------------------------------------------- */
-
-static uint32_t ceiling_of(uint32_t class)
-{
-    if (class > HAK_CLASS_MID_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l25_ring_cap);
-    if (class > HAK_CLASS_TINY_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l2_ring_cap);
-    if (!hak__option(HAK_OPTION_tiny_unified_cache))
-        return 0;
-    return (uint32_t)hak__option((enum hak_option)(HAK_OPTION_tiny_unified_c0 + hak__band_of(class)));
-}
-_Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
 
 /* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
@@ -83,29 +55,129 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
     class->closed = closed;
 }
 
+/* The slot area is what no class has as its local slots of those in the struct, which is all or nothing, then what lies
+ * behind the struct. */
+static void first_slots(struct hak_heap *heap)
+{
+    bool any_local = false;
+    for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
+        any_local |= wants_local(class);
+    heap->slots_next = heap->local[0];
+    heap->slots_end = any_local ? heap->slots_next : heap->slots_next + sizeof heap->local / sizeof(void *);
+    memset(heap->slots_free, 0, sizeof heap->slots_free);
+}
+
+static bool next_slots(struct hak_heap *heap, size_t need)
+{
+    void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64), **end = (void **)((char *)heap + HAK_HEAP_STRIDE);
+    if (heap->slots_end == end || (size_t)(end - behind) < need)
+        return false;
+    heap->slots_next = behind;
+    heap->slots_end = end;
+    return true;
+}
+
+static void **slots_take(struct hak_heap *heap, uint32_t slots)
+{
+    unsigned order = order_of(slots);
+    size_t need = ((size_t)FIRST_SLOTS << order) + 1;
+    void **area = heap->slots_free[order];
+    if (area != NULL) {
+        heap->slots_free[order] = *area;
+    } else {
+        if ((size_t)(heap->slots_end - heap->slots_next) < need && !next_slots(heap, need))
+            return NULL;
+        area = heap->slots_next;
+        heap->slots_next = area + need;
+    }
+    if (*area != NULL)   /* fresh memory is zero and need not be touched */
+        *area = NULL;
+    return area + 1;
+}
+
+static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
+{
+    unsigned order = order_of(slots);
+    bottom[-1] = heap->slots_free[order];
+    heap->slots_free[order] = bottom - 1;
+}
+
+/* --- the process's sum -------------------------------------------------------------------------------------------- */
+
+/* Touched when a record grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
+ * guards no other memory, so its operations are relaxed. */
+static _Atomic size_t all_bytes;
+
+size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
+
+/* Adds to the sum, unless the process has a budget which that would exceed. */
+static bool charge(struct hak_heap *heap, size_t bytes)
+{
+    size_t budget = hak__option(HAK_OPTION_process_budget);
+    size_t before = hak_fetch_add(&all_bytes, bytes, HAK_RELAXED);
+    if (budget != 0 && before + bytes > budget) {
+        hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
+        return false;
+    }
+    heap->process_bytes += bytes;
+    return true;
+}
+
+static void discharge(struct hak_heap *heap, size_t bytes)
+{
+    hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
+    heap->process_bytes -= bytes;
+}
+
+/* --- first capacities ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t ceiling_of(uint32_t class)
+{
+    if (class > HAK_CLASS_MID_LAST)
+        return (uint32_t)hak__option(HAK_OPTION_l25_ring_cap);
+    if (class > HAK_CLASS_TINY_LAST)
+        return (uint32_t)hak__option(HAK_OPTION_l2_ring_cap);
+    if (!hak__option(HAK_OPTION_tiny_unified_cache))
+        return 0;
+    return (uint32_t)hak__option((enum hak_option)(HAK_OPTION_tiny_unified_c0 + hak__band_of(class)));
+}
+_Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
+/* Local slots lie at a fixed place: the class has all of them from the start and never more, so it is never resized. */
+static void place_locally(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    void **area = heap->local[index - HAK_CLASS_LOCAL_FIRST];
+    *area = NULL;
+    class->bottom = area + 1;
+    class->ceiling = class->capacity = (uint16_t)hak_min(class->ceiling, HAK_LOCAL_SLOTS);
+}
+
 static void open_class(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     class->ceiling = (uint16_t)ceiling_of(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
-    class->bottom = slots_take(heap, class->capacity);
+    class->local = wants_local(index);
+    if (class->local)
+        place_locally(heap, index);
+    else
+        class->bottom = slots_take(heap, class->capacity);
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     class->closed = false;
     heap->records[index] = (struct hak_record){ class->bottom, class->bottom + class->capacity };
     open_or_close(heap, index);
 }
 
-void hak__cache_open(struct hak_heap *heap, uint32_t mode)
+/* What a heap begins with is its right: only growth asks the budgets. */
+static void count_first_capacities(struct hak_heap *heap)
 {
-    heap->mode = mode;
-    heap->slots_next = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
-    heap->slots_end = (void **)((char *)heap + HAK_HEAP_STRIDE);
-    for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        open_class(heap, class);
-    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
-        heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
-    /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
-    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
+    size_t bytes = 0;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        bytes += (size_t)heap->classes[index].capacity * hak__classes[index].size;
+    hak_fetch_add(&all_bytes, bytes - (heap->in_process_bytes ? heap->process_bytes : 0), HAK_RELAXED);
+    heap->process_bytes = bytes;
+    heap->in_process_bytes = true;
+    heap->cache_bytes = 0;
 }
 
 /* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
@@ -158,11 +230,13 @@ static void reclaim(struct hak_heap *heap, size_t limit)
         uint32_t index = heap->budget_hand++ % HAK_CLASSES;
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t first = first_capacity(index, class->ceiling), half = class->capacity / 2u;
-        if (class->moves == 0 && class->capacity > first) {
+        if (class->moves == 0 && class->capacity > first && !class->local) {
             uint32_t held = hak__cache_count(heap, index), keep = (uint32_t)hak_max(first, half);
             if (held > keep)
                 hak__cache_drain(heap, index, held - keep, "free");
-            resize(heap, index, keep);
+            size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
+            if (resize(heap, index, keep))
+                discharge(heap, less);
         }
         class->moves = 0;
     }
@@ -173,6 +247,23 @@ static bool refuse_for_a_while(struct hak_heap *heap)
 {
     heap->grow_pause = GROW_PAUSE;
     return false;
+}
+
+/* Makes `extra` bytes fit both budgets, and charges the process with them. */
+static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
+{
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
+    if (extra > budget)
+        return false;
+    if (heap->cache_bytes + extra > budget)
+        reclaim(heap, budget - extra);
+    if (heap->cache_bytes + extra > budget)
+        return false;
+    if (charge(heap, extra))
+        return true;
+    heap->classes[index].moves = 1;   /* it asks for more: the last one to take from */
+    reclaim(heap, heap->cache_bytes > extra ? heap->cache_bytes - extra : 0);
+    return charge(heap, extra);
 }
 
 /* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
@@ -187,16 +278,85 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
         heap->grow_pause--;
         return false;
     }
-    size_t budget = hak__option(HAK_OPTION_thread_budget);
     size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
-    if (extra > budget)
+    if (!find_room(heap, index, extra))
         return refuse_for_a_while(heap);
-    if (heap->cache_bytes + extra > budget)
-        reclaim(heap, budget - extra);
-    if (heap->cache_bytes + extra > budget || !resize(heap, index, capacity))
+    if (!resize(heap, index, capacity)) {
+        discharge(heap, extra);
         return refuse_for_a_while(heap);
+    }
     class->returned_lately = class->missed_lately = false;
     return true;
+}
+
+/* --- opening a heap ------------------------------------------------------------------------------------------------ */
+
+static bool enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+{
+    size_t extra = (capacity - heap->classes[index].capacity) * (size_t)hak__classes[index].size;
+    if (!charge(heap, extra))
+        return false;
+    if (resize(heap, index, capacity))
+        return true;
+    discharge(heap, extra);
+    return false;
+}
+
+/* HAKMEM_RING_ADAPT=0: each class has at once what it may have, the smaller blocks first, and neither grows nor shrinks
+ * afterwards. */
+static hak_cold void fix_capacities(struct hak_heap *heap)
+{
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
+    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+        struct hak_heap_class *class = &heap->classes[index];
+        size_t room = budget > heap->cache_bytes ? (budget - heap->cache_bytes) / hak__classes[index].size : 0;
+        uint32_t capacity = (uint32_t)hak_min(class->ceiling, class->capacity + room);
+        while (capacity > class->capacity && !enlarge(heap, index, capacity))
+            capacity -= (capacity - class->capacity + 1) / 2;
+        class->ceiling = class->capacity;
+    }
+}
+
+void hak__cache_open(struct hak_heap *heap, uint32_t mode)
+{
+    heap->mode = mode;
+    first_slots(heap);
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        open_class(heap, class);
+    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
+        heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    count_first_capacities(heap);
+    if (!hak__option(HAK_OPTION_ring_adapt))
+        fix_capacities(heap);
+    /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
+    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
+}
+
+/* --- between threads ----------------------------------------------------------------------------------------------- */
+
+void hak__cache_park(struct hak_heap *heap)
+{
+    hak_fetch_sub(&all_bytes, heap->process_bytes, HAK_RELAXED);
+    heap->in_process_bytes = false;
+}
+
+/* A heap keeps its capacities while it is parked; the process's budget may have been spent by others meanwhile. A heap
+ * that a forked child has parked was never taken out of the sum. */
+void hak__cache_unpark(struct hak_heap *heap)
+{
+    if (heap->in_process_bytes)
+        return;
+    size_t budget = hak__option(HAK_OPTION_process_budget);
+    size_t sum = hak_fetch_add(&all_bytes, heap->process_bytes, HAK_RELAXED) + heap->process_bytes;
+    heap->in_process_bytes = true;
+    if (budget == 0 || sum <= budget)
+        return;
+    hak__enter(heap);
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        heap->classes[index].moves = 0;
+    for (uint32_t halvings = 0; heap->cache_bytes != 0 && halvings < 16; halvings++)
+        reclaim(heap, 0);
+    hak__leave(heap);
 }
 
 bool hak__cache_is_valid(struct hak_heap *heap)

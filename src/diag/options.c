@@ -9,21 +9,31 @@
 #include "base/bits.h"
 #include "diag/report.h"
 
-#define X(name, kind, value, least, most, when, help) { #name, help, value, least, most, HAK_##kind, HAK_##when },
+#define X(name, kind, value, least, most, when, help) #name, help,
+const struct hak_option_text hak__option_text = {
+#include "diag/options.def"
+};
+#undef X
+
+#define PLACE(member) offsetof(struct hak_option_text, member)
+#define X(name, kind, value, least, most, when, help) \
+    { value, least, most, PLACE(name##_name), PLACE(name##_help), HAK_##kind, HAK_##when },
 const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
 #undef X
 
 #define X(name, kind, value, least, most, when, help) value,
-_Atomic uint64_t hak__option_values[HAK_OPTIONS] = {
+_Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
 #undef X
 
-enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7 };
+/* How a program configures the library that it is linked with: hakmem.h. */
+extern const char *hak_conf __attribute__((weak, visibility("default")));
+
+enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
-static unsigned char origins[HAK_OPTIONS];
 char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 /* A piece of text that need not end with a 0. */
@@ -49,14 +59,18 @@ static bool same(struct text a, const char *name)
     return i == a.length && name[i] == 0;
 }
 
-static int find(struct text key)
+static struct text without_prefix(struct text key)
 {
-    if (key.length > PREFIX_LENGTH && begins(key.start, prefix)) {
-        key.start += PREFIX_LENGTH;
-        key.length -= PREFIX_LENGTH;
-    }
+    if (key.length <= PREFIX_LENGTH || !begins(key.start, prefix))
+        return key;
+    return (struct text){ key.start + PREFIX_LENGTH, key.length - PREFIX_LENGTH };
+}
+
+static hak_cold int find(struct text key)
+{
+    key = without_prefix(key);
     for (int i = 0; i < HAK_OPTIONS; i++)
-        if (same(key, hak__option_rows[i].name))
+        if (same(key, hak__option_name(i)))
             return i;
     return -1;
 }
@@ -79,18 +93,25 @@ static unsigned distance(struct text key, const char *name)
     return row[columns];
 }
 
-static const char *nearest(struct text key)
+/* The best of the names that were offered so far. */
+struct guess {
+    const char *name;
+    unsigned distance;
+};
+
+static hak_cold void offer(struct guess *guess, struct text key, const char *name)
 {
-    const char *best = hak__option_rows[0].name;
-    unsigned least = (unsigned)-1;
-    for (int i = 0; i < HAK_OPTIONS; i++) {
-        unsigned d = distance(key, hak__option_rows[i].name);
-        if (d < least) {
-            least = d;
-            best = hak__option_rows[i].name;
-        }
-    }
-    return best;
+    unsigned d = distance(key, name);
+    if (guess->name == NULL || d < guess->distance)
+        *guess = (struct guess){ name, d };
+}
+
+static const char *nearest_option(struct text key)
+{
+    struct guess guess = { NULL, 0 };
+    for (int i = 0; i < HAK_OPTIONS; i++)
+        offer(&guess, without_prefix(key), hak__option_name(i));
+    return guess.name;
 }
 
 /* --- values --------------------------------------------------------------------------------------------------- */
@@ -106,9 +127,15 @@ static const struct word units[] = {
     { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },
     { "gib", 1ull << 30 }, { "", 1 },
 };
+#define X(name, ...) { #name, HAK_PRESET_##name },
+static const struct word presets[HAK_PRESETS] = {
+    { "adaptive", HAK_PRESET_adaptive },
+#include "diag/presets.def"
+};
+#undef X
 static const struct word times[] = { { "ms", 1 }, { "s", 1000 }, { "", 1 } };
 
-static bool look_up(const struct word *table, size_t rows, struct text key, uint64_t *value)
+static hak_cold bool look_up(const struct word *table, size_t rows, struct text key, uint64_t *value)
 {
     for (size_t i = 0; i < rows; i++) {
         if (same(key, table[i].name)) {
@@ -119,8 +146,16 @@ static bool look_up(const struct word *table, size_t rows, struct text key, uint
     return false;
 }
 
+static const char *nearest_preset(struct text key)
+{
+    struct guess guess = { NULL, 0 };
+    for (int i = 0; i < HAK_PRESETS; i++)
+        offer(&guess, key, presets[i].name);
+    return guess.name;
+}
+
 /* "json:FILE" or "prom:FILE" with a name that has room; *file is the name. */
-static bool parse_file(struct text text, uint64_t *value, struct text *file)
+static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *file)
 {
     enum { FORMAT_LENGTH = 5 };
     *file = (struct text){ text.start + FORMAT_LENGTH, text.length - FORMAT_LENGTH };
@@ -131,13 +166,15 @@ static bool parse_file(struct text text, uint64_t *value, struct text *file)
     return *value == HAK_STATS_JSON || same(text, "prom:");
 }
 
-static bool parse(const struct hak_option_row *row, struct text text, uint64_t *value)
+static hak_cold bool parse(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
     struct text file;
     if (row->kind == HAK_STATS && parse_file(text, value, &file))
         return true;
     uint64_t number = 0, unit = 1;
     size_t digits = 0;
+    if (row->kind == HAK_PRESET)
+        return look_up(presets, HAK_PRESETS, text, value);
     for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
         if (__builtin_mul_overflow(number, 10, &number)
             || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
@@ -157,12 +194,12 @@ static bool parse(const struct hak_option_row *row, struct text text, uint64_t *
     return true;
 }
 
-static const char *const kind_names[] = {
+static const char *const value_kinds[] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
     [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "json:FILE, prom:FILE, exact or a number",
 };
 
-static void copy_text(char *to, size_t size, struct text text)
+static hak_cold void copy_text(char *to, size_t size, struct text text)
 {
     size_t length = hak_min(text.length, size - 1);
     for (size_t i = 0; i < length; i++)
@@ -170,32 +207,122 @@ static void copy_text(char *to, size_t size, struct text text)
     to[length] = 0;
 }
 
-/* One assignment from the environment. Complains at most once per call and keeps the value in force otherwise. */
-static void assign(struct text key, struct text text, enum hak_option_origin origin)
+/* Each line is said once, and a text that is nothing but mistakes does not fill a log. */
+static hak_cold void warn_once(const char *format, ...)
 {
-    char shown[64], shown_key[64];
+    static uint32_t said[WARNINGS_MAX];
+    static unsigned count;
+    char line[400];
+    uint32_t hash = 2166136261u;   /* FNV-1a */
+    va_list arguments;
+    va_start(arguments, format);
+    size_t length = hak__format_list(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)line[i]) * 16777619u;
+    for (unsigned i = 0; i < count; i++)
+        if (said[i] == hash)
+            return;
+    if (count == WARNINGS_MAX)
+        return;
+    said[count++] = hash;
+    hak__warn("%s", count == WARNINGS_MAX ? "further mistakes in options are not shown" : line);
+}
+
+static hak_cold void warn_unknown(struct text key)
+{
+    char shown[64];
+    copy_text(shown, sizeof shown, key);
+    warn_once("option %s is not known; the nearest one is %s", shown, nearest_option(key));
+}
+
+static hak_cold void warn_value(int option, struct text text)
+{
+    const struct hak_option_row *row = &hak__option_rows[option];
+    const char *name = hak__option_name(option);
+    uint64_t kept = hak__option((enum hak_option)option);
+    char shown[64];
+    copy_text(shown, sizeof shown, text);
+    if (row->kind == HAK_PRESET)
+        warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown,
+                  nearest_preset(text), presets[kept].name);
+    else
+        warn_once("option %s: '%s' is not %s from %u to %u; %u is kept", name, shown, value_kinds[row->kind],
+                  row->least, row->most, kept);
+}
+
+/* --- storing --------------------------------------------------------------------------------------------------- */
+
+/* Stores a value and its origin unless the present one has an origin above `most`. */
+static hak_cold bool put(int option, uint64_t value, enum hak_option_origin origin, enum hak_option_origin most)
+{
+    uint64_t word = hak_load(&hak__option_words[option], HAK_RELAXED);
+    do {
+        if (word >> HAK_ORIGIN_SHIFT > most)
+            return false;
+    } while (!hak_cas_weak(&hak__option_words[option], &word, (uint64_t)origin << HAK_ORIGIN_SHIFT | value,
+                           HAK_RELAXED, HAK_RELAXED));
+    return true;
+}
+
+#define X(name, ...) { __VA_ARGS__ },
+static const uint16_t preset_capacities[HAK_PRESETS - 1][BANDS] = {
+#include "diag/presets.def"
+};
+#undef X
+
+/* Gives the bands the capacities of the preset in force. Should another thread choose one meanwhile, the last one to
+ * look sees the last choice. */
+static hak_cold void follow_preset(void)
+{
+    uint64_t preset;
+    do {
+        preset = hak__option(HAK_OPTION_preset);
+        for (int band = 0; band < BANDS; band++) {
+            int option = HAK_OPTION_tiny_unified_c0 + band;
+            if (preset == HAK_PRESET_adaptive)
+                put(option, hak__option_rows[option].value, HAK_FROM_DEFAULT, HAK_FROM_PRESET);
+            else
+                put(option, preset_capacities[preset - 1][band], HAK_FROM_PRESET, HAK_FROM_PRESET);
+        }
+    } while (hak__option(HAK_OPTION_preset) != preset);
+}
+
+static bool store(int option, uint64_t value, enum hak_option_origin origin)
+{
+    bool stored = put(option, value, origin, origin);
+    if (stored && option == HAK_OPTION_preset)
+        follow_preset();
+    return stored;
+}
+
+void hak__option_suggest(enum hak_option option, uint64_t value)
+{
+    const struct hak_option_row *row = &hak__option_rows[option];
+    put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
+}
+
+static hak_cold void remember_file(struct text text)
+{
+    uint64_t value;
+    struct text file;
+    if (!parse_file(text, &value, &file))
+        return;
+    memcpy(hak__stats_file, file.start, file.length);
+    hak__stats_file[file.length] = 0;
+}
+
+/* One assignment at start. Complains at most once and keeps the value in force otherwise. */
+static hak_cold void assign(struct text key, struct text text, enum hak_option_origin origin)
+{
     int option = find(key);
     uint64_t value;
-    copy_text(shown_key, sizeof shown_key, key);
-    copy_text(shown, sizeof shown, text);
-    if (option < 0) {
-        hak__warn("option %s is not known; the nearest one is %s", shown_key, nearest(key));
-        return;
-    }
-    const struct hak_option_row *row = &hak__option_rows[option];
-    if (!parse(row, text, &value)) {
-        hak__warn("option %s: '%s' is not %s from %u to %u; %u is kept", row->name, shown, kind_names[row->kind],
-                  row->least, row->most, hak__option((enum hak_option)option));
-        return;
-    }
-    if (origin < origins[option])
-        return;
-    origins[option] = (unsigned char)origin;
-    hak_store(&hak__option_values[option], value, HAK_RELAXED);
-    if (row->kind == HAK_STATS && parse_file(text, &value, &text)) {
-        memcpy(hak__stats_file, text.start, text.length);
-        hak__stats_file[text.length] = 0;
-    }
+    if (option < 0)
+        warn_unknown(key);
+    else if (!parse(&hak__option_rows[option], text, &value))
+        warn_value(option, text);
+    else if (store(option, value, origin) && hak__option_rows[option].kind == HAK_STATS)
+        remember_file(text);
 }
 
 /* --- sources --------------------------------------------------------------------------------------------------- */
@@ -211,7 +338,7 @@ static struct text until(const char *start, char stop, char other)
 }
 
 /* "key:value,key:value": the first colon ends the key, a comma ends the value. */
-static void read_conf(const char *conf)
+static hak_cold void read_conf(const char *conf, enum hak_option_origin origin)
 {
     while (*conf != 0) {
         struct text key = until(conf, ':', ',');
@@ -220,34 +347,48 @@ static void read_conf(const char *conf)
         if (*conf == ':')
             value = until(conf + 1, ',', ',');
         if (key.length != 0 || value.length != 0)
-            assign(key, value, HAK_FROM_CONF);
+            assign(key, value, origin);
         conf = value.start + value.length;
         conf += *conf == ',';
     }
 }
 
+static hak_cold void read_variable(const char *entry)
+{
+    struct text key = until(entry, '=', '=');
+    if (key.length <= PREFIX_LENGTH || !begins(entry, prefix))
+        return;
+    const char *value = entry + key.length + entry[key.length] / '=';
+    if (same(key, "hakmem_conf"))
+        read_conf(value, HAK_FROM_CONF);
+    else
+        assign(key, (struct text){ value, strlen(value) }, HAK_FROM_VARIABLE);
+}
+
+void hak__options_read_from(const char *symbol, char **environment)
+{
+    if (symbol != NULL)
+        read_conf(symbol, HAK_FROM_SYMBOL);
+    for (; environment != NULL && *environment != NULL; environment++)
+        read_variable(*environment);
+}
+
+/* Without an environment the program's data may not be relocated either, and the symbol's text not be where it says. */
 bool hak__options_read(void)
 {
     if (environ == NULL)
         return false;
-    if (getauxval(AT_SECURE) != 0)
-        return true;
-    for (char **entry = environ; *entry != NULL; entry++) {
-        struct text key = until(*entry, '=', '=');
-        if (key.length <= PREFIX_LENGTH || !begins(*entry, prefix))
-            continue;
-        const char *value = *entry + key.length + (*entry)[key.length] / '=';
-        if (same(key, "hakmem_conf"))
-            read_conf(value);
-        else
-            assign(key, (struct text){ value, strlen(value) }, HAK_FROM_VARIABLE);
-    }
+    hak__options_read_from(&hak_conf != NULL ? hak_conf : NULL, getauxval(AT_SECURE) != 0 ? NULL : environ);
     return true;
 }
 
+/* --- by name --------------------------------------------------------------------------------------------------- */
+
+int hak__option_find(const char *name) { return find((struct text){ name, strlen(name) }); }
+
 int hak__option_set(const char *name, const char *value)
 {
-    int option = find((struct text){ name, strlen(name) });
+    int option = hak__option_find(name);
     uint64_t number;
     if (option < 0)
         return ENOENT;
@@ -255,14 +396,13 @@ int hak__option_set(const char *name, const char *value)
         return EINVAL;
     if (hak__option_rows[option].when == HAK_AT_START)
         return EPERM;
-    origins[option] = HAK_FROM_API;
-    hak_store(&hak__option_values[option], number, HAK_RELAXED);
+    store(option, number, HAK_FROM_API);
     return 0;
 }
 
 int hak__option_get(const char *name, uint64_t *value)
 {
-    int option = find((struct text){ name, strlen(name) });
+    int option = hak__option_find(name);
     if (option < 0)
         return ENOENT;
     *value = hak__option((enum hak_option)option);
@@ -271,5 +411,56 @@ int hak__option_get(const char *name, uint64_t *value)
 
 enum hak_option_origin hak__option_origin(enum hak_option option)
 {
-    return (enum hak_option_origin)origins[option];
+    return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
+}
+
+/* --- words for a person ------------------------------------------------------------------------------------------ */
+
+const char *hak__option_word(enum hak_option option, uint64_t value)
+{
+    enum hak_option_kind kind = (enum hak_option_kind)hak__option_rows[option].kind;
+    if (kind == HAK_PRESET)
+        return presets[value].name;
+    if (kind != HAK_STATS || value < HAK_STATS_EXACT)
+        return NULL;
+    return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : "prom";
+}
+
+/* Switches rather than tables: a table of pointers is written when the library is loaded, and so costs every process
+ * memory. */
+const char *hak__option_origin_name(enum hak_option_origin origin)
+{
+    switch (origin) {
+    case HAK_FROM_DEFAULT: return "default";
+    case HAK_FROM_SYSTEM: return "system";
+    case HAK_FROM_PRESET: return "preset";
+    case HAK_FROM_SYMBOL: return "symbol";
+    case HAK_FROM_CONF: return "conf";
+    case HAK_FROM_VARIABLE: return "variable";
+    case HAK_FROM_API: return "api";
+    }
+    return "";
+}
+
+const char *hak__option_kind_name(enum hak_option_kind kind)
+{
+    switch (kind) {
+    case HAK_COUNT: return "count";
+    case HAK_BYTES: return "bytes";
+    case HAK_TIME: return "time";
+    case HAK_FLAG: return "flag";
+    case HAK_STATS: return "stats";
+    case HAK_PRESET: return "preset";
+    }
+    return "";
+}
+
+const char *hak__option_when_name(enum hak_option_when when)
+{
+    switch (when) {
+    case HAK_AT_START: return "at start";
+    case HAK_NEW_THREADS: return "new threads";
+    case HAK_AT_ONCE: return "at once";
+    }
+    return "";
 }

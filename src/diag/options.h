@@ -1,6 +1,7 @@
-/* Options: typed values with bounds, read once from the environment (or HAKMEM_CONF), settable by name.
- * Precedence: API, variable, HAKMEM_CONF, default. Under AT_SECURE the environment is ignored. A bad value or an
- * unknown key costs one warning and leaves the default. Values are single words, read relaxed by slow paths only. */
+/* Options: typed values with bounds, read once at start from the symbol hak_conf and the environment, settable by name.
+ * Precedence: API, variable, HAKMEM_CONF, symbol, then what is not the user's word: preset, system, default. Under
+ * AT_SECURE the environment is ignored. A bad value or an unknown key costs one warning and changes nothing.
+ * A value and its origin are one atomic word, so that they change together; slow paths read it relaxed. */
 #ifndef HAK_DIAG_OPTIONS_H
 #define HAK_DIAG_OPTIONS_H
 
@@ -14,11 +15,29 @@
 #define HAK_L25_RING_CAP 16
 #endif
 
-enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS };
+enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET };
 enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
-enum hak_option_origin { HAK_FROM_DEFAULT, HAK_FROM_CONF, HAK_FROM_VARIABLE, HAK_FROM_API };
+
+/* Later ones win. */
+enum hak_option_origin {
+    HAK_FROM_DEFAULT,
+    HAK_FROM_SYSTEM,      /* what the system allows the process (arena/limit.c) */
+    HAK_FROM_PRESET,
+    HAK_FROM_SYMBOL,
+    HAK_FROM_CONF,
+    HAK_FROM_VARIABLE,
+    HAK_FROM_API,
+};
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
 enum { HAK_STATS_FILE_SIZE = 256 };
+
+enum hak_preset {
+    HAK_PRESET_adaptive,
+#define X(name, ...) HAK_PRESET_##name,
+#include "diag/presets.def"
+#undef X
+    HAK_PRESETS
+};
 
 enum hak_option {
 #define X(name, kind, value, least, most, when, help) HAK_OPTION_##name,
@@ -28,31 +47,65 @@ enum hak_option {
 };
 
 struct hak_option_row {
-    const char *name, *help;
     uint64_t value, least, most;   /* the default and its bounds */
-    enum hak_option_kind kind;
-    enum hak_option_when when;
+    uint16_t name, help;           /* where they begin in hak__option_text */
+    uint8_t kind, when;            /* enum hak_option_kind, enum hak_option_when */
 };
 
+/* The names and helps one after another. Pointers to them would be written whenever the library is loaded, and so cost
+ * every process memory. */
+struct hak_option_text {
+#define X(name, kind, value, least, most, when, help) char name##_name[sizeof #name], name##_help[sizeof(help)];
+#include "diag/options.def"
+#undef X
+};
+extern const struct hak_option_text hak__option_text;
+
 extern const struct hak_option_row hak__option_rows[HAK_OPTIONS];
-extern _Atomic uint64_t hak__option_values[HAK_OPTIONS];
+extern _Atomic uint64_t hak__option_words[HAK_OPTIONS];   /* origin << HAK_ORIGIN_SHIFT | value */
+
+#define HAK_ORIGIN_SHIFT 56
+#define HAK_VALUE_MASK ((1ull << HAK_ORIGIN_SHIFT) - 1)
+
+hak_inline const char *hak__option_name(int option)
+{
+    return (const char *)&hak__option_text + hak__option_rows[option].name;
+}
+hak_inline const char *hak__option_help(int option)
+{
+    return (const char *)&hak__option_text + hak__option_rows[option].help;
+}
 
 /* The file of HAKMEM_STATS=json:FILE and prom:FILE. */
 extern char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {
-    return hak_load(&hak__option_values[option], HAK_RELAXED);
+    return hak_load(&hak__option_words[option], HAK_RELAXED) & HAK_VALUE_MASK;
 }
 
-/* Reads HAKMEM_* from the environment. False when there is no environment yet (before the C library has started);
- * then it is to be called again. */
-bool hak__options_read(void);
+/* Reads the symbol hak_conf and, unless the program is privileged, HAKMEM_* from the environment. False when there is
+ * no environment yet (before the C library has started); then it is to be called again. */
+hak_cold bool hak__options_read(void);
+
+/* The same from a given text and a given environment; either may be NULL. */
+hak_cold void hak__options_read_from(const char *symbol, char **environment);
+
+/* A default that fits the system: taken, within the option's bounds, unless somebody has set the option. */
+hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 
 /* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value
  * of the option's kind, or out of bounds), EPERM (it takes effect only at start). */
-int hak__option_set(const char *name, const char *value);
-int hak__option_get(const char *name, uint64_t *value);
+hak_cold int hak__option_set(const char *name, const char *value);
+hak_cold int hak__option_get(const char *name, uint64_t *value);
+int hak__option_find(const char *name);   /* -1: unknown */
 enum hak_option_origin hak__option_origin(enum hak_option option);
+
+/* The words of a person: of a value that has one ("exact", "hot_512"; else NULL), of an origin, of a row's kind and of
+ * when it takes effect. */
+hak_cold const char *hak__option_word(enum hak_option option, uint64_t value);
+hak_cold const char *hak__option_origin_name(enum hak_option_origin origin);
+hak_cold const char *hak__option_kind_name(enum hak_option_kind kind);
+hak_cold const char *hak__option_when_name(enum hak_option_when when);
 
 #endif

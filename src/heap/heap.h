@@ -32,6 +32,7 @@ struct hak_heap_class {
     struct hak_span *spans;     /* those with blocks to give */
     uint16_t capacity;          /* 0: nothing is cached, the record is closed */
     uint16_t ceiling;           /* capacity may grow to this */
+    uint8_t local;              /* its slots are heap->local's, of fixed capacity */
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
@@ -72,12 +73,15 @@ struct hak_heap_front {
 
 struct hak_heap {
     HAK_HEAP_FRONT
+    /* the slots, with their guards, of the classes for which the options ask it; else the beginning of the slot area
+     * (cache/tune.c) */
+    void *local[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS];
     /* slow paths */
-    hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
-    hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
     uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
-    size_t cache_bytes;                             /* capacity * size beyond the first capacities, over all classes */
+    size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
+    size_t process_bytes;                           /* capacity * size, summed */
+    bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
@@ -91,6 +95,9 @@ struct hak_heap {
     hak_counter remote_frees, remote_published, forwarded, adopted;
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
+    hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
+    /* last, because few threads ever touch it */
+    hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
 

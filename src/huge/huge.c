@@ -2,6 +2,7 @@
  * two racing frees is the second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
+#include "arena/limit.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
@@ -29,8 +30,10 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
     /* The window's base is aligned to a SuperSlab only; wider alignments are met by choosing among more of them. */
     size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % step, count = supers_of(n);
     size_t first = hak__supers_take(count + (skew ? step - 1 : 0), skew ? 1 : step, skew ? 0 : n, HAK_SUPER_HUGE, zero);
-    if (first == HAK_NO_SUPER)
+    if (first == HAK_NO_SUPER) {
+        hak__limit_deliver();
         return NULL;
+    }
     if (skew != 0) {
         /* Keep only the aligned part of the run, and map it. */
         size_t whole = count + step - 1, at = hak_align_up(first + skew, step) - skew;
@@ -51,6 +54,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
     hak_fetch_add(&huge_live, 1, HAK_RELAXED);
     hak_fetch_add(&allocated, 1, HAK_RELAXED);
     hak_fetch_add(&huge_live_bytes, n, HAK_RELAXED);
+    hak__limit_deliver();
     return hak__super_start(first);
 }
 
@@ -117,7 +121,7 @@ static void *move(size_t first, size_t before, size_t after)
     return hak__super_start(to);
 }
 
-void *hak__huge_resize(void *p, size_t n)
+static void *resize_run(void *p, size_t n)
 {
     size_t first = block_at(p);
     if (first == HAK_NO_SUPER || !round_to_pages(&n))
@@ -137,6 +141,13 @@ void *hak__huge_resize(void *p, size_t n)
     account_resize(first, before, n);
     hak_fetch_add(&grown_blocks, 1, HAK_RELAXED);
     return p;
+}
+
+void *hak__huge_resize(void *p, size_t n)
+{
+    void *q = resize_run(p, n);
+    hak__limit_deliver();
+    return q;
 }
 
 void hak__huge_figures(struct hak_huge_figures *out)

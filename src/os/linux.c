@@ -106,4 +106,5 @@ const struct hak_os hak__os_linux = {
     .now_ms = linux_now_ms,
     .random = linux_random,
     .page_size = linux_page_size,
+    .seen = hak__os_linux_seen,
 };

@@ -19,6 +19,15 @@
 
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };
 
+#define HAK_OS_UNLIMITED UINT64_MAX
+
+/* What the system allows the process; HAK_OS_UNLIMITED where it sets no limit or does not say. */
+struct hak_os_seen {
+    uint64_t memory_max, memory_high;   /* of its control group and those above it */
+    uint64_t address_space;             /* RLIMIT_AS */
+    uint32_t cpus;                      /* processors that it may run on; 0: unknown */
+};
+
 struct hak_os {
     int (*map)(uintptr_t address, size_t size);
     int (*unmap)(uintptr_t address, size_t size);
@@ -28,9 +37,11 @@ struct hak_os {
     uint64_t (*now_ms)(void);        /* monotonic, coarse (a few ms) */
     uint64_t (*random)(void);        /* unpredictable where the system allows it, else merely varied */
     size_t (*page_size)(void);
+    void (*seen)(struct hak_os_seen *out);   /* reads files: for rare use, with no lock held */
 };
 
 extern const struct hak_os hak__os_linux;
+hak_cold void hak__os_linux_seen(struct hak_os_seen *out);   /* system.c */
 
 #if HAK_TESTING
 extern const struct hak_os *hak__os;             /* tests point it at a fake */

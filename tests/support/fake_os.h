@@ -28,6 +28,8 @@ static struct {
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
     unsigned maps, unmaps, purges, moves, probes;
+    struct hak_os_seen seen;         /* what the system allows */
+    unsigned looks;                  /* how often it was asked */
 } fake;
 
 static inline void fake_check_range(uintptr_t address, size_t size)
@@ -101,9 +103,16 @@ static uint64_t fake_now(void) { return fake.now; }
 static uint64_t fake_random(void) { return fake.randoms++ * fake.random_step; }
 static size_t fake_page_size(void) { return hak__os_linux.page_size(); }
 
+static void fake_seen(struct hak_os_seen *out)
+{
+    fake.looks++;
+    *out = fake.seen;
+}
+
 static const struct hak_os fake_table = {
     .map = fake_map,       .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
     .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
+    .seen = fake_seen,
 };
 
 /* To be called before anything else of the library. */
@@ -111,6 +120,7 @@ static inline void fake_install(void)
 {
     fake.limit = fake.largest_probe = SIZE_MAX;
     fake.now = 1000000;
+    fake.seen = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, 2 };
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;
 }

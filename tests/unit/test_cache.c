@@ -107,6 +107,91 @@ FRESH_TEST(options_set_ceilings)
     expect_heap_valid(heap);
 }
 
+/* The presets are the ceilings of the classes of each band; fixed, they are the capacities as well. */
+FRESH_TEST(presets_fixed)
+{
+    (void)argument;
+    heaps_start();
+    set("preset", "hot_2048");
+    set("ring_adapt", "0");
+    set("thread_budget", "64M");
+    set("l25_ring_cap", "2");
+    struct hak_heap *heap = heap_open(0);
+    expect_eq(capacity_of(heap, CLASS_16), 64);
+    expect_eq(capacity_of(heap, CLASS_32), 2048);
+    expect_eq(capacity_of(heap, CLASS_64), 2048);
+    expect_eq(capacity_of(heap, CLASS_1024), 64);
+    expect_eq(capacity_of(heap, CLASS_2048), 48);
+    expect_heap_valid(heap);
+    churn(heap, CLASS_16, 500, 20);
+    expect_eq(capacity_of(heap, CLASS_16), 64);
+}
+
+FRESH_TEST(fixed_within_the_budget)
+{
+    (void)argument;
+    heaps_start();
+    set("ring_adapt", "0");
+    set("thread_budget", "100K");
+    struct hak_heap *heap = heap_open(0);
+    expect_eq(capacity_of(heap, CLASS_16), 1024);
+    expect_op(heap->cache_bytes, <=, 100 << 10);
+    expect_heap_valid(heap);
+}
+
+/* Local slots: exactly those of the band asked for, 64 at once and never more, in the struct; the others work on. */
+FRESH_TEST(local_slots)
+{
+    (void)argument;
+    heaps_start();
+    for (int band = 2; band <= 6; band++) {
+        char name[] = "tiny_cN_local_cache";
+        name[6] = (char)('0' + band);
+        set(name, "1");
+        struct hak_heap *heap = heap_open(0);
+        for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+            const char *bottom = (const char *)heap->classes[c].bottom;
+            bool local = c <= HAK_CLASS_TINY_LAST && (int)hak__band_of(c) == band;
+            bool inside = bottom >= (char *)heap->local && bottom < (char *)heap->local + sizeof heap->local;
+            expect_eq(inside, local);
+            expect(!local || capacity_of(heap, c) == HAK_LOCAL_SLOTS);
+        }
+        for (uint32_t c = 0; c <= HAK_CLASS_LOCAL_LAST + 1; c++)
+            churn(heap, c, 700, 6);
+        expect_eq(capacity_of(heap, CLASS_32), band == 2 ? HAK_LOCAL_SLOTS : 1024);
+        set(name, "0");
+        hak__cache_flush(heap);
+    }
+}
+
+FRESH_TEST(process_budget)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0), *other = heap_open(0);
+    size_t first = hak__cache_process_bytes();
+    expect_eq(first, heap->process_bytes + other->process_bytes);
+    set("process_budget", "1");
+    churn(heap, CLASS_64, 500, 20);
+    expect_eq(capacity_of(heap, CLASS_64), 16);
+    set("process_budget", "64M");
+    heap->grow_pause = 0;
+    churn(heap, CLASS_64, 500, 20);
+    expect_op(capacity_of(heap, CLASS_64), >=, 256);
+    expect_eq(hak__cache_process_bytes(), heap->process_bytes + other->process_bytes);
+    hak__cache_flush(heap);
+    hak__cache_park(heap);
+    expect_eq(hak__cache_process_bytes(), other->process_bytes);
+    hak__cache_unpark(heap);
+    expect_op(capacity_of(heap, CLASS_64), >=, 256);
+    hak__cache_park(heap);
+    set("process_budget", "1");
+    hak__cache_unpark(heap);   /* the budget went elsewhere: it begins anew */
+    expect_eq(capacity_of(heap, CLASS_64), 16);
+    expect_eq(hak__cache_process_bytes(), first);
+    expect_heap_valid(heap);
+}
+
 FRESH_TEST(refills_ascend)
 {
     (void)argument;
@@ -412,6 +497,10 @@ int main(void)
         cmocka_unit_test(closed_record),
         cmocka_unit_test(opened),
         cmocka_unit_test(options_set_ceilings),
+        cmocka_unit_test(presets_fixed),
+        cmocka_unit_test(fixed_within_the_budget),
+        cmocka_unit_test(local_slots),
+        cmocka_unit_test(process_budget),
         cmocka_unit_test(refills_ascend),
         cmocka_unit_test(refill_count_is_obeyed),
         cmocka_unit_test(doubles_up_to_the_ceiling),

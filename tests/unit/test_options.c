@@ -21,12 +21,14 @@ FRESH_TEST(defaults_lie_in_their_bounds)
         const struct hak_option_row *row = &hak__option_rows[i];
         expect_op(row->value, >=, row->least);
         expect_op(row->value, <=, row->most);
-        expect_eq(value_of(row->name), row->value);
+        expect_eq(value_of(hak__option_name(i)), row->value);
         expect_eq(hak__option((enum hak_option)i), row->value);
         expect_eq(hak__option_origin((enum hak_option)i), HAK_FROM_DEFAULT);
-        expect(row->help[0] != 0);
+        expect(hak__option_help(i)[0] != 0);
     }
 }
+
+static bool takes_numbers(int option) { return hak__option_rows[option].kind != HAK_PRESET; }
 
 static int set_number(const char *name, uint64_t value)
 {
@@ -40,14 +42,16 @@ FRESH_TEST(bounds)
     (void)argument;
     for (int i = 0; i < HAK_OPTIONS; i++) {
         const struct hak_option_row *row = &hak__option_rows[i];
+        if (!takes_numbers(i))
+            continue;
         int ok = row->when == HAK_AT_START ? EPERM : 0;
-        expect_eq(set_number(row->name, row->least), ok);
-        expect_eq(value_of(row->name), ok == 0 ? row->least : row->value);
-        expect_eq(set_number(row->name, row->most), ok);
-        expect_eq(value_of(row->name), ok == 0 ? row->most : row->value);
-        expect_eq(set_number(row->name, row->most + 1), EINVAL);
-        expect(row->least == 0 || set_number(row->name, row->least - 1) == EINVAL);
-        expect_eq(value_of(row->name), ok == 0 ? row->most : row->value);
+        expect_eq(set_number(hak__option_name(i), row->least), ok);
+        expect_eq(value_of(hak__option_name(i)), ok == 0 ? row->least : row->value);
+        expect_eq(set_number(hak__option_name(i), row->most), ok);
+        expect_eq(value_of(hak__option_name(i)), ok == 0 ? row->most : row->value);
+        expect_eq(set_number(hak__option_name(i), row->most + 1), EINVAL);
+        expect(row->least == 0 || set_number(hak__option_name(i), row->least - 1) == EINVAL);
+        expect_eq(value_of(hak__option_name(i)), ok == 0 ? row->most : row->value);
         expect_eq(hak__option_origin((enum hak_option)i), ok == 0 ? HAK_FROM_API : HAK_FROM_DEFAULT);
     }
 }
@@ -201,6 +205,139 @@ FRESH_TEST(precedence_in_any_order)
     expect_eq(hak__option(HAK_OPTION_refill_count), 11);
 }
 
+/* The symbol's text is the weakest of what a person says, and all that a privileged program has. */
+FRESH_TEST(symbol)
+{
+    static char conf[] = "HAKMEM_CONF=purge_delay:3s", *environment[] = { conf, NULL };
+    (void)argument;
+    hak__options_read_from("refill_count:7,purge_delay:4s", NULL);
+    expect_eq(hak__option(HAK_OPTION_refill_count), 7);
+    expect_eq(hak__option_origin(HAK_OPTION_refill_count), HAK_FROM_SYMBOL);
+    hak__options_read_from(NULL, environment);
+    expect_eq(hak__option(HAK_OPTION_purge_delay), 3000);
+    hak__options_read_from("purge_delay:4s", NULL);
+    expect_eq(hak__option(HAK_OPTION_purge_delay), 3000);
+    expect_eq(hak__option_origin(HAK_OPTION_purge_delay), HAK_FROM_CONF);
+}
+
+FRESH_TEST(suggestions_yield)
+{
+    (void)argument;
+    hak__option_suggest(HAK_OPTION_dirty_limit, 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 1000);
+    expect_eq(hak__option_origin(HAK_OPTION_dirty_limit), HAK_FROM_SYSTEM);
+    expect_eq(hak__option_set("dirty_limit", "5"), 0);
+    hak__option_suggest(HAK_OPTION_dirty_limit, 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 5);
+    hak__option_suggest(HAK_OPTION_process_budget, UINT64_MAX);
+    expect_eq(hak__option(HAK_OPTION_process_budget), hak__option_rows[HAK_OPTION_process_budget].most);
+}
+
+/* --- presets ------------------------------------------------------------------------------------------------------ */
+
+enum { BAND_COUNT = 8 };
+
+static void expect_bands(const uint64_t *wanted, enum hak_option_origin origin)
+{
+    for (int band = 0; band < BAND_COUNT; band++) {
+        enum hak_option option = (enum hak_option)(HAK_OPTION_tiny_unified_c0 + band);
+        expect_eq(hak__option(option), wanted[band]);
+        expect_eq(hak__option_origin(option), origin);
+    }
+}
+
+/* The capacities of the specification, written down here once more on purpose. */
+FRESH_TEST(presets)
+{
+    static const struct {
+        const char *name;
+        uint64_t bands[BAND_COUNT];
+        enum hak_option_origin origin;
+    } all[] = {
+        { "hot_2048", { 64, 64, 2048, 2048, 64, 64, 64, 64 }, HAK_FROM_PRESET },
+        { "hot_512", { 128, 128, 512, 512, 128, 128, 128, 128 }, HAK_FROM_PRESET },
+        { "graduated", { 64, 64, 512, 512, 256, 256, 128, 128 }, HAK_FROM_PRESET },
+        { "all_128", { 128, 128, 128, 128, 128, 128, 128, 128 }, HAK_FROM_PRESET },
+        { "adaptive", { 1024, 1024, 1024, 1024, 512, 512, 256, 256 }, HAK_FROM_DEFAULT },
+    };
+    (void)argument;
+    expect_bands(all[4].bands, HAK_FROM_DEFAULT);
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        expect_eq(hak__option_set("preset", all[i].name), 0);
+        expect_eq(strcmp(hak__option_word(HAK_OPTION_preset, value_of("preset")), all[i].name), 0);
+        expect_bands(all[i].bands, all[i].origin);
+    }
+    expect_eq(hak__option_set("preset", "2"), EINVAL);
+    expect_eq(hak__option_set("preset", ""), EINVAL);
+}
+
+/* From whatever source, before the preset or after it. */
+FRESH_TEST(bands_win_over_presets)
+{
+    (void)argument;
+    setenv("HAKMEM_TINY_UNIFIED_C3", "99", 1);
+    setenv("HAKMEM_PRESET", "Hot_512", 1);
+    setenv("HAKMEM_TINY_UNIFIED_C5", "77", 1);
+    expect(hak__options_read());
+    hak__options_read_from("tiny_unified_c2:55", NULL);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c2), 55);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c3), 99);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c4), 128);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c5), 77);
+    expect_eq(hak__option_set("preset", "adaptive"), 0);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c3), 99);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c4), 512);
+}
+
+/* --- what the environment can hold ---------------------------------------------------------------------------------- */
+
+static void read_huge(void *argument)
+{
+    enum { LENGTH = 1 << 20 };
+    char *text = malloc(LENGTH + 1);
+    (void)argument;
+    for (size_t i = 0; i < LENGTH; i++)
+        text[i] = (char)(i % 255 + 1);
+    text[LENGTH] = 0;
+    hak__options_read_from(text, NULL);
+    memset(text, '9', LENGTH);
+    memcpy(text, "limit:", 6);
+    hak__options_read_from(text, NULL);
+    memset(text, ',', LENGTH);
+    hak__options_read_from(text, NULL);
+    expect_eq(hak__option(HAK_OPTION_limit), 0);
+}
+
+static void huge_and_binary(void **state)
+{
+    char said[SAID_SIZE];
+    unsigned lines = 0;
+    (void)state;
+    expect_eq(run_child(read_huge, NULL, said), 0);
+    for (const char *at = said; *at != 0; at++) {
+        lines += *at == '\n';
+        expect(*at == '\n' || (*at >= ' ' && *at <= '~'));
+    }
+    expect_op(lines, <=, 16);
+}
+
+static void *set_presets(void *argument)
+{
+    for (int i = 0; i < 2000; i++)
+        hak__option_set("preset", i % 2 == 0 ? *(const char **)argument : "adaptive");
+    return NULL;
+}
+
+/* Value and origin change together. */
+FRESH_TEST(many_threads)
+{
+    const char *names[] = { "hot_512", "all_128", "hot_2048", "graduated" };
+    (void)argument;
+    run_threads(4, set_presets, names, sizeof *names);
+    expect_eq(hak__option_set("preset", "all_128"), 0);
+    expect_eq(hak__option(HAK_OPTION_tiny_unified_c3), 128);
+}
+
 FRESH_TEST(others_variables_are_left_alone)
 {
     (void)argument;
@@ -236,7 +373,7 @@ static void expect_warning(const char *name, const char *value, const char *text
 static void expect_kept(const char *variable, const char *value, enum hak_option option, const char *what)
 {
     char line[300];
-    snprintf(line, sizeof line, "hakmem: option %s: '%s' is not %s; %llu is kept\n", hak__option_rows[option].name, value,
+    snprintf(line, sizeof line, "hakmem: option %s: '%s' is not %s; %llu is kept\n", hak__option_name((int)option), value,
              what, (unsigned long long)hak__option_rows[option].value);
     expect_warning(variable, value, line);
 }
@@ -260,6 +397,11 @@ static void warnings(void **state)
 static void conf_warnings(void **state)
 {
     (void)state;
+    expect_warning("HAKMEM_CONF", "a:1,a:1,a:1,refill_count:0,refill_count:0",   /* each of them once */
+                   "hakmem: option a is not known; the nearest one is stats\n"
+                   "hakmem: option refill_count: '0' is not a number from 1 to 256; 32 is kept\n");
+    expect_warning("HAKMEM_PRESET", "hot2048",
+                   "hakmem: option preset: 'hot2048' is not known; the nearest one is hot_2048; adaptive is kept\n");
     expect_warning("HAKMEM_CONF", "refill_count:x,purge_dely:5,stats",
                    "hakmem: option refill_count: 'x' is not a number from 1 to 256; 32 is kept\n"
                    "hakmem: option purge_dely is not known; the nearest one is purge_delay\n"
@@ -289,12 +431,12 @@ static void nearest_name(void **state)
 {
     (void)state;
     for (int i = 0; i < HAK_OPTIONS; i++) {
-        const char *name = hak__option_rows[i].name;
+        const char *name = hak__option_name(i);
         char key[64] = "HAKMEM_";
         size_t length = strlen(key);
         for (; *name != 0; name++)
             key[length++] = *name >= 'a' ? (char)(*name - 'a' + 'A') : *name;
-        name = hak__option_rows[i].name;
+        name = hak__option_name(i);
         key[length - 1] = '_';
         expect_nearest(key, name);
         key[length - 1] = 0;
@@ -311,6 +453,9 @@ int main(void)
         cmocka_unit_test(stats_file),                   cmocka_unit_test(a_file_name_without_room),
         cmocka_unit_test(precedence),                   cmocka_unit_test(precedence_in_any_order),
         cmocka_unit_test(others_variables_are_left_alone),
+        cmocka_unit_test(symbol),                       cmocka_unit_test(suggestions_yield),
+        cmocka_unit_test(presets),                      cmocka_unit_test(bands_win_over_presets),
+        cmocka_unit_test(huge_and_binary),              cmocka_unit_test(many_threads),
         cmocka_unit_test(no_environment_yet),           cmocka_unit_test(warnings),
         cmocka_unit_test(conf_warnings),                cmocka_unit_test(nearest_name),
     };

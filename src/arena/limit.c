@@ -1,0 +1,115 @@
+/* Limits: see limit.h. The soft limit's state goes round:
+ *
+ *   CALM     -> WAITING   more than the limit is mapped; a notice waits           arena's lock
+ *   WAITING  -> CALLING   a thread has taken the notice and is in the callback    compare-and-swap
+ *   CALLING  -> TOLD      the callback has returned                               that thread
+ *   CALLING  -> CALM      there was no callback: the next growth asks again       that thread
+ *   TOLD     -> CALM      less than 7/8 of the limit is mapped                    arena's lock
+ *
+ * Each state is left by one side only, so the callback runs once per crossing and never inside itself. */
+#include "arena/limit.h"
+
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/lock.h"
+#include "diag/options.h"
+#include "os/os.h"
+
+enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2 };
+enum pressure { CALM, WAITING, CALLING, TOLD };
+
+/* A process that stays below this has no need to know what the system allows, and does not pay for asking. */
+#define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
+
+_Atomic uint32_t hak__limit_notices;
+static _Atomic uint32_t pressure;          /* enum pressure */
+static _Atomic size_t noted_bytes;         /* mapped, when it was last told */
+static _Atomic bool system_asked;
+static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
+static hak_pressure_function *on_pressure;
+static void *on_pressure_argument;
+
+bool hak__limit_allows(size_t mapped, size_t more)
+{
+    size_t limit = hak__option(HAK_OPTION_limit);
+    return limit == 0 || (more <= limit && mapped <= limit - more);
+}
+
+bool hak__limit_exists(void)
+{
+    return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0;
+}
+
+static void notify(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
+
+void hak__limit_note(size_t mapped)
+{
+    size_t limit = hak__option(HAK_OPTION_soft_limit);
+    uint32_t state = hak_load(&pressure, HAK_RELAXED);
+    hak_store(&noted_bytes, mapped, HAK_RELAXED);
+    if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
+        hak_store(&system_asked, true, HAK_RELAXED);
+        notify(NOTICE_SYSTEM);
+    }
+    if (state == CALM && limit != 0 && mapped > limit) {
+        hak_store(&pressure, WAITING, HAK_RELAXED);
+        notify(NOTICE_PRESSURE);
+    } else if (state == TOLD && (limit == 0 || mapped < limit - limit / 8)) {
+        hak_store(&pressure, CALM, HAK_RELAXED);
+    }
+}
+
+/* Less than the usual amount of dirty memory where there is little, and a bound on what lies in threads' caches. */
+static void follow_system(void)
+{
+    struct hak_os_seen seen;
+    hak__os->seen(&seen);
+    uint64_t least = hak_min(hak_min(seen.memory_max, seen.memory_high), seen.address_space);
+    if (least == HAK_OS_UNLIMITED)
+        return;
+    if (least / 16 < hak__option_rows[HAK_OPTION_dirty_limit].value)
+        hak__option_suggest(HAK_OPTION_dirty_limit, least / 16);
+    hak__option_suggest(HAK_OPTION_process_budget, hak_max(least / 8, 1));
+}
+
+static void call_back(void)
+{
+    uint32_t waiting = WAITING;
+    if (!hak_cas_strong(&pressure, &waiting, CALLING, HAK_RELAXED, HAK_RELAXED))
+        return;
+    hak__lock_acquire(&callback_lock);
+    hak_pressure_function *function = on_pressure;
+    void *argument = on_pressure_argument;
+    hak__lock_release(&callback_lock);
+    if (function != NULL)
+        function(hak_load(&noted_bytes, HAK_RELAXED), hak__option(HAK_OPTION_soft_limit), argument);
+    hak_store(&pressure, function != NULL ? TOLD : CALM, HAK_RELAXED);
+}
+
+void hak__limit_deliver_slow(void)
+{
+    int saved = errno;
+    uint32_t notices = hak_exchange(&hak__limit_notices, 0, HAK_RELAXED);
+    if ((notices & NOTICE_SYSTEM) != 0)
+        follow_system();
+    if ((notices & NOTICE_PRESSURE) != 0)
+        call_back();
+    errno = saved;
+}
+
+void hak__limit_set_callback(hak_pressure_function *function, void *argument)
+{
+    hak__lock_acquire(&callback_lock);
+    on_pressure = function;
+    on_pressure_argument = argument;
+    hak__lock_release(&callback_lock);
+}
+
+/* Whoever was in the callback does not exist here, or is the thread that has forked from inside it and has been told. */
+void hak__limit_fork_child(void)
+{
+    hak__lock_reset(&callback_lock);
+    uint32_t calling = CALLING;
+    hak_cas_strong(&pressure, &calling, TOLD, HAK_RELAXED, HAK_RELAXED);
+}

@@ -1,0 +1,34 @@
+/* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows.
+ *
+ * arena.c asks and tells while it holds its lock; what follows from it (a callback, reading the system's files) waits as
+ * a notice until somebody who holds no lock and is in no heap's slow path delivers it: route.c and huge/, after a
+ * request. */
+#ifndef HAK_ARENA_LIMIT_H
+#define HAK_ARENA_LIMIT_H
+
+#include "base/atomic.h"
+
+typedef void hak_pressure_function(size_t mapped, size_t limit, void *argument);
+
+/* May `more` bytes be mapped besides the `mapped` ones? */
+hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
+
+/* Whether there is a limit: free memory is unmapped then rather than purged, so that the figure compared falls. */
+hak_noinline bool hak__limit_exists(void);
+
+/* What is mapped has changed. */
+hak_noinline void hak__limit_note(size_t mapped);
+
+extern _Atomic uint32_t hak__limit_notices;   /* bits, private to limit.c; 0: nothing waits */
+hak_cold void hak__limit_deliver_slow(void);
+
+hak_inline void hak__limit_deliver(void)
+{
+    if (hak_unlikely(hak_load(&hak__limit_notices, HAK_RELAXED) != 0))
+        hak__limit_deliver_slow();
+}
+
+hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);
+void hak__limit_fork_child(void);
+
+#endif

@@ -1,0 +1,109 @@
+/* What Linux allows this process: its control group's memory limits, its address space, its processors. Plain system
+ * calls into buffers on the stack. They go through syscall(), the one name of the C library that all of them need: each
+ * name costs every process a little at start, and few processes ever come here. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
+
+static const char group_root[] = "/sys/fs/cgroup";
+
+/* A file's first bytes as a text; empty when it cannot be read. */
+static void read_text(const char *path, char *text, size_t size)
+{
+    size_t length = 0;
+    long got = 0, file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    while (file >= 0 && length < size - 1 && (got = syscall(SYS_read, file, text + length, size - 1 - length)) > 0)
+        length += (size_t)got;
+    if (file >= 0)
+        syscall(SYS_close, file);
+    text[length] = 0;
+}
+
+/* "max", nothing, or digits. */
+static uint64_t limit_in(const char *text)
+{
+    uint64_t number = 0;
+    if (*text < '0' || *text > '9')
+        return HAK_OS_UNLIMITED;
+    for (; *text >= '0' && *text <= '9'; text++)
+        if (__builtin_mul_overflow(number, 10, &number)
+            || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number))
+            return HAK_OS_UNLIMITED;
+    return number;
+}
+
+/* Lowers *least to the limit in a file of the group whose folder is the first `length` bytes of path. */
+static void lower_to(char *path, size_t length, const char *file, uint64_t *least)
+{
+    char text[64];
+    memcpy(path + length, file, strlen(file) + 1);
+    read_text(path, text, sizeof text);
+    uint64_t limit = limit_in(text);
+    if (limit < *least)
+        *least = limit;
+}
+
+/* The line of the unified hierarchy in /proc/self/cgroup, "0::/the/group"; NULL if there is none. */
+static char *own_group(char *text)
+{
+    for (char *line = text; *line != 0;) {
+        size_t length = 0;
+        while (line[length] != 0 && line[length] != '\n')
+            length++;
+        bool last = line[length] == 0;
+        line[length] = 0;
+        if (line[0] == '0' && line[1] == ':' && line[2] == ':' && line[3] == '/')
+            return line + 3;
+        line += length + !last;
+    }
+    return NULL;
+}
+
+/* A group is bound by its own limits and by those of all groups above it. */
+static void see_groups(struct hak_os_seen *out)
+{
+    char text[TEXT_SIZE], path[PATH_SIZE + 16];
+    read_text("/proc/self/cgroup", text, sizeof text);
+    const char *group = own_group(text);
+    size_t root = sizeof group_root - 1, length = group == NULL ? 0 : root + strlen(group);
+    if (group == NULL || length >= PATH_SIZE)
+        return;
+    memcpy(path, group_root, root);
+    memcpy(path + root, group, length - root);
+    for (;; length--) {
+        if (length != root && path[length] != '/' && length != root + strlen(group))
+            continue;
+        lower_to(path, length, "/memory.max", &out->memory_max);
+        lower_to(path, length, "/memory.high", &out->memory_high);
+        if (length <= root)
+            return;
+    }
+}
+
+static uint32_t processors(void)
+{
+    uint64_t mask[128] = { 0 };   /* 8192 processors */
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    uint32_t count = 0;
+    for (long i = 0; i < bytes / 8; i++)
+        count += (uint32_t)__builtin_popcountll(mask[i]);
+    return count;
+}
+
+void hak__os_linux_seen(struct hak_os_seen *out)
+{
+    int saved = errno;
+    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
+    *out = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, processors() };
+    see_groups(out);
+    if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+        out->address_space = space.rlim_cur;
+    errno = saved;
+}
