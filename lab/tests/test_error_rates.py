@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from hakmem_lab import statistics
 from hakmem_lab.statistics import Array
 from hakmem_lab.verdict import judge
-from scipy import stats
 
 EXPERIMENTS = 2000
 THRESHOLD = 1.0
@@ -37,24 +38,26 @@ def seconds(
         machine = machine * np.linspace(1.0, 1.1, rounds)
         machine[:, rounds // 2 :] *= 1.05
     if disturbance == "outliers":  # one run in ten takes 5 to 30 % longer
-        for values in (a, b):
-            values *= np.where(random.random(shape) < 0.1, 1.0 + random.uniform(0.05, 0.3, shape), 1.0)
+        a, b = (each * np.where(random.random(shape) < 0.1, random.uniform(1.05, 1.3, shape), 1.0) for each in (a, b))
     if disturbance == "skewed":  # most runs near the best, a long tail
         a, b = (1.0 + random.exponential(noise / 100, shape) for _ in range(2))
     return a * machine, b * machine / (1.0 + effect / 100)
 
 
-def word(a: Array, b: Array, confidence: float) -> str:
-    gains = statistics.log_gains(list(a), list(b), higher_is_better=False)
-    return judge(statistics.interval(gains, confidence), THRESHOLD)[0]
+def verdicts(a: Array, b: Array, confidence: float = statistics.CONFIDENCE) -> list[str]:
+    """The verdict of each experiment."""
+    gains = statistics.log_gains(a, b, higher_is_better=False)
+    return [judge(found, THRESHOLD)[0] for found in statistics.intervals(gains, confidence)]
+
+
+def shares(words: list[str]) -> dict[str, float]:
+    return {each: words.count(each) / len(words) for each in ("GO", "NO-GO", "INCONCLUSIVE")}
 
 
 def fixed_rates(effect: float, noise: float, disturbance: str, rounds: int = 10) -> dict[str, float]:
     """How often each verdict is given after a fixed number of rounds."""
     random = np.random.default_rng([int(effect * 10) + 100, int(noise * 10), len(disturbance), rounds])
-    a, b = seconds(random, rounds, effect, noise, disturbance)
-    words = [word(a[place], b[place], statistics.CONFIDENCE) for place in range(EXPERIMENTS)]
-    return {each: words.count(each) / EXPERIMENTS for each in ("GO", "NO-GO", "INCONCLUSIVE")}
+    return shares(verdicts(*seconds(random, rounds, effect, noise, disturbance)))
 
 
 def sequential_rates(effect: float, noise: float, disturbance: str) -> tuple[dict[str, float], float]:
@@ -62,15 +65,12 @@ def sequential_rates(effect: float, noise: float, disturbance: str) -> tuple[dic
     random = np.random.default_rng([int(effect * 10) + 200, int(noise * 10), len(disturbance)])
     a, b = seconds(random, LOOKS[-1], effect, noise, disturbance)
     confidence = statistics.look_confidence(LOOKS)
-    words, used = [], []
-    for place in range(EXPERIMENTS):
-        for look in LOOKS:
-            found = word(a[place, :look], b[place, :look], confidence)
-            if found != "INCONCLUSIVE":
-                break
-        words.append(found)
-        used.append(look)
-    return {each: words.count(each) / EXPERIMENTS for each in ("GO", "NO-GO", "INCONCLUSIVE")}, float(np.mean(used))
+    words, used = ["INCONCLUSIVE"] * EXPERIMENTS, [LOOKS[-1]] * EXPERIMENTS
+    for look in LOOKS:
+        for place, found in enumerate(verdicts(a[:, :look], b[:, :look], confidence)):
+            if words[place] == "INCONCLUSIVE" and found != "INCONCLUSIVE":
+                words[place], used[place] = found, look
+    return shares(words), float(np.mean(used))
 
 
 DISTURBANCES = ("none", "drift", "outliers", "skewed")
@@ -100,10 +100,8 @@ def test_false_no_go_when_it_is_worth_having(noise: float, effect: float, distur
 def test_the_interval_holds_the_truth(effect: float, disturbance: str) -> None:
     random = np.random.default_rng(int(effect * 10) + 7)
     a, b = seconds(random, 10, effect, 2.0, disturbance)
-    held = 0
-    for place in range(EXPERIMENTS):
-        found = statistics.interval(statistics.log_gains(list(a[place]), list(b[place]), higher_is_better=False))
-        held += found.low <= effect <= found.high
+    found = statistics.intervals(statistics.log_gains(a, b, higher_is_better=False))
+    held = sum(each.low <= effect <= each.high for each in found)
     assert 1 - held / EXPERIMENTS <= allowed(0.05)
     assert held / EXPERIMENTS <= 1 - float(stats.binom.ppf(0.001, EXPERIMENTS, 0.05)) / EXPERIMENTS  # nor too wide
 
@@ -144,9 +142,8 @@ def test_a_plain_interval_at_every_look_would_not_do() -> None:
     """The reason for the wider intervals: this simulation does see the error of looking often."""
     random = np.random.default_rng(5)
     a, b = seconds(random, LOOKS[-1], 0.0, 5.0, "none")
-    wrong = 0
-    for place in range(EXPERIMENTS):
-        wrong += any(word(a[place, :look], b[place, :look], statistics.CONFIDENCE) == "GO" for look in LOOKS)
+    at_looks = [verdicts(a[:, :look], b[:, :look]) for look in LOOKS]
+    wrong = sum("GO" in words for words in zip(*at_looks, strict=True))
     assert wrong / EXPERIMENTS > allowed(FALSE_GO)
 
 
@@ -167,5 +164,4 @@ def test_runs_needed_gives_the_power_it_states() -> None:
     needed = statistics.runs_needed(pilot, THRESHOLD)
     assert needed is not None
     gains = random.normal(np.log(1.02), 0.04, (EXPERIMENTS, needed))
-    low = np.asarray([statistics.interval(each).low for each in gains])
-    assert abs(float(np.mean(low > 0)) - statistics.POWER) < 0.04
+    assert abs(float(np.mean([each.low > 0 for each in statistics.intervals(gains)])) - statistics.POWER) < 0.04
