@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hakmem_lab import console, library, measure, results, statistics
+from hakmem_lab import console, elf, library, loading, measure, results, statistics
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
@@ -141,7 +142,7 @@ def begin(
     drop_failures: bool = False,
 ) -> Session:
     """A new experiment: checks that the program exists and every library loads, and writes the head."""
-    measure.resolve(plan.command)
+    _require_preloadable(measure.resolve(plan.command)[0], configurations)
     require_loadable(configurations)
     series = [Series.of(each, points[place] if points else None) for place, each in enumerate(configurations)]
     everything = list(configurations)
@@ -160,6 +161,16 @@ def begin(
         series=series,
     )
     return Session(Experiment(head=head), everything, path, drop_failures=drop_failures)
+
+
+def _require_preloadable(program: str, configurations: Sequence[Configuration]) -> None:
+    """A LabError when a library could not be preloaded into the program: both sides would run on the same malloc."""
+    looked_at = loading.look(program, os.environ)
+    for each in configurations:
+        described = elf.describe(each.allocator.library) if each.allocator.library is not None else None
+        problem = loading.obstacle(looked_at, described) if described is not None else None
+        if problem is not None:
+            raise LabError(f"{each.label} would run on another malloc: {problem[0]}", problem[1])
 
 
 def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
