@@ -76,7 +76,7 @@ def look(name: str, environment: Mapping[str, str]) -> Program:
                 return Program(path, described, None if current == path else path)
             following = interpreter_of(current, environment)
         except PermissionError:
-            raise LabError(f"{current} may be executed but not read, so that nobody can say whether it can be preloaded",
+            raise LabError(f"{current} may be executed but not read: whether it can be preloaded is unknown",
                            "Start it with --anyway.", CANNOT_LOAD) from None
         if following is None:
             # Without a first line the shell is taken, as execvp does.
@@ -109,7 +109,7 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
         return (f"{program.name} is linked statically: it has its own malloc, and loads no library", LINK)
     if "musl" in Path(file.interpreter).name:
         return (f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is built for glibc",
-                "Build HAKMEM on a musl system and give that library with --library PATH, or use the program's glibc build.")
+                "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build of it.")
     why = privileged(file.path)
     if why:
         return (f"{program.name} is started privileged ({why}): the dynamic linker then ignores LD_PRELOAD",
