@@ -143,6 +143,7 @@ class Text(LintTest):
         self.plant("a.bin", b"ELF\0")
         self.plant("big.txt", "x\n" * (300 << 10))
         self.plant("a.c", "int x; \nint y;")
+        self.plant("docs/decisions/charts.js", "x\n" * (300 << 10))
         self.assert_finds(lint_text, "a.bin: is not text", "big.txt: 600 KiB", "a.c:1: blanks", "a.c: no newline")
 
 
@@ -210,6 +211,7 @@ class Runner(LintTest):
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
         self.plant("tools/gen_a.py", "")
+        self.plant("lab/pyproject.toml", '[tool.mypy]\nfiles = ["src", "tests"]\n')
         for name in ("src", "tests"):
             self.plant(f"lab/{name}/{name}_a.py", "A = 1\n")
         status, said = self.run_all()

@@ -34,7 +34,8 @@ def begin(path: Path, command: list[str], texts: list[str], **more: object) -> e
 
 
 def test_rounds_are_interleaved_in_random_order(hakmem_library: Path, tmp_path: Path) -> None:
-    with begin(tmp_path / "r.jsonl", ["sh", "-c", PRINTER], ["", "refill_count=64"], runs=20, noise_check=True) as session:
+    command, texts = ["sh", "-c", PRINTER], ["", "refill_count=64"]
+    with begin(tmp_path / "r.jsonl", command, texts, runs=20, noise_check=True) as session:
         session.run()
     found = results.load(tmp_path / "r.jsonl")
     assert found == session.experiment
@@ -162,7 +163,7 @@ def test_resume_refuses_another_kind_and_another_build(
     [
         ("", "does not begin with the head"),
         ("{}\n{}\n", "not a line of an experiment"),
-        ('{"type": "head", "data": {"format": "hakmem-experiment", "version": 99, "kind": "ab"}}\n{}\n', "another version"),
+        ('{"type": "head", "data": {"format": "hakmem-experiment", "version": 99}}\n{}\n', "another version"),
     ],
 )
 def test_files_that_are_no_experiments(tmp_path: Path, text: str, part: str) -> None:
