@@ -103,8 +103,10 @@ static void take_and_hand(void)
 static void end_handed(void)
 {
     void *block = hak_load(&handed, HAK_ACQUIRE);
-    if (block != NULL)
-        end_foreign(3, block);
+    if (block == NULL)
+        return;
+    end_foreign(3, block);
+    take(3, SMALL);   /* the third life of the slab, if it is this one that serves */
 }
 
 static const struct explore_case cases[] = {

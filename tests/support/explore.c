@@ -175,8 +175,10 @@ struct explore_site explore_take_site(void)
 void explore_yield(void)
 {
     unsigned ready[EXPLORE_THREADS], count = 0, me = current;
-    if (++steps == STEPS_MAX || explore_directly() || others(me) == 0)
+    if (++steps == STEPS_MAX || explore_directly())
         explore_violation(endless);
+    if (others(me) == 0)
+        return;   /* what was waited for may have been an older value */
     fibers[me].yielded = true;
     for (int round = 0; count == 0; round++)
         for (unsigned i = 0; i < now->threads; i++)
