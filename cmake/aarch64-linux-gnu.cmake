@@ -1,12 +1,7 @@
-# A build for 64-bit Arm Linux with a cross compiler; what it builds runs under qemu's user emulation.
-# HAKMEM_QEMU_PAGE: the page size that qemu shows to programs, 0 for the machine's own.
+# A build for 64-bit Arm Linux by a cross compiler; what it builds runs under qemu's user emulation.
+# QEMU_PAGESIZE in the environment of a test is the page size that qemu shows to it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
-set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
-set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
-set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
-set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
