@@ -129,6 +129,12 @@ static void purge_twice(void)
     hak__pool_purge(0);
     hak__pool_purge(0);
 }
+static void take_1_three_times(void)
+{
+    give(take(1), 1);
+    give(take(1), 1);
+    give(take(1), 1);
+}
 static void take_1_give_1_give_5(void)
 {
     give(take(1), 1);
@@ -146,6 +152,7 @@ static const struct explore_case cases[] = {
     { "two purge at once, and the last slab comes back", 3, 3, all_but_one, { purge, purge, give_0 }, check },
     { "purging, claiming and trimming", 3, 3, four_unused, { purge, take_4, trim }, check },
     { "purging twice while slabs come and go", 4, 2, four_unused, { purge_twice, take_1_give_1_give_5 }, check },
+    { "purging while one slab is used again and again", 4, 2, one_unused, { purge, take_1_three_times }, check },
     { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check,
       .stale = 1 },
 };

@@ -31,7 +31,7 @@ struct fiber {
 static const struct explore_case *now;
 static struct fiber fibers[EXPLORE_THREADS + 1];
 static unsigned current = MAIN, bound, preemptions;
-static bool planted, alone;
+static bool planted, alone, briefly;
 static struct choice path[POINTS_MAX];
 static unsigned depth, path_length;
 static uint64_t schedules, points, steps;   /* steps: points of this schedule */
@@ -262,6 +262,10 @@ static void set_bounds(const struct explore_case *one)
         bound = one->weak_preemptions != 0 ? one->weak_preemptions : bound < 2 ? bound : 2;
     bound = knob("HAK_RACE_PREEMPTIONS", bound);
     stale = knob("HAK_RACE_STALE", one->stale != 0 ? one->stale : 2);
+    if (briefly) {
+        bound = bound < 1 ? bound : 1;
+        stale = 0;
+    }
 }
 
 uint64_t explore_case_run(const struct explore_case *one)
@@ -337,8 +341,10 @@ static int weaken(const struct explore_case *cases, unsigned count, int wanted, 
 {
     int failed = 0, *matches = calloc((size_t)wanted + 1, sizeof *matches);
     char name[200];
+    briefly = true;
     for (unsigned i = 0; i < count; i++)   /* so that the operations are known */
         explore_case_run(&cases[i]);
+    briefly = false;
     for (unsigned n = 0; weak_mutant(n, name, sizeof name); n++) {
         bool asked = wanted == 0;
         for (int i = 0; i < wanted; i++)
