@@ -1,6 +1,7 @@
 /* hak__heap_end_foreign (heap/heap.c), every schedule within the bounds: spans of one block are ended by threads that do
  * not own them, at the same time, by two who both free the same block, and under a publisher of a former life of the
  * span who is late in queueing it (the `queued` mark of heap/remote.c). */
+// test: timeout=300
 #include "heaps_world.h"
 
 static _Atomic(void *) handed;       /* a large block on its way from one thread to another */
@@ -110,7 +111,7 @@ static void end_handed(void)
 }
 
 static const struct explore_case cases[] = {
-    { "two spans are ended by others", 4, 2, two_large, { end_first, end_second }, check },
+    { "two spans are ended by others", 3, 2, two_large, { end_first, end_second }, check },
     { "two are ended while their owner takes slabs", 2, 3, two_large, { end_first, end_second, take_large }, check, 1, 1 },
     { "one is ended while its slabs are wanted", 3, 2, two_large, { end_first, take_small }, check },
     { "one block freed by two", EXPLORE_ALL, 2, one_large, { end_twice_2, end_twice_3 }, check_twice },
