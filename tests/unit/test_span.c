@@ -24,7 +24,7 @@ static int setup(void **state)
 static struct hak_span *create(uint32_t class)
 {
     memset(bitmaps, 0xa5, sizeof bitmaps);   /* any content will do */
-    return hak__span_create(SLAB, class, OWNER, bitmaps, true);
+    return hak__span_create(SLAB, hak__classes[class].slabs, class, OWNER, bitmaps, true);
 }
 
 static char *block_at(const struct hak_span *span, uint32_t index)
