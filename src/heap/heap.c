@@ -134,7 +134,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
         hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
     unsigned slabs = span->slabs;
-    hak_count(&heap->slab_count, (uint64_t)-slabs);
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
@@ -250,7 +250,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
-    hak_count(&heap->slab_count, (uint64_t)-slabs);
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     hak_count(&heap->remote_frees, 1);
 }
 
