@@ -7,6 +7,9 @@
 #include "diag/report.h"
 #include "shared/pool.h"
 
+/* The last empty span of a class is kept for the next request only if its blocks are no larger. */
+enum { KEPT_MAX = 16 << 10 };
+
 static _Atomic uint32_t last_id;
 
 void hak__heap_init(void) { hak__spans = hak__span_memory(); }
@@ -141,14 +144,14 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     hak__pool_give(hak__span_slab(span), slabs);
 }
 
-/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of the
- * large pool is always ended: its slabs serve every class and thread from the pool. */
+/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. One of
+ * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
 static void after_give(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak_unlikely(hak__span_outside(span) == 0)) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        if (span->class >= HAK_CLASS_FIRST_LARGE || !last) {
+        if (!last || hak__classes[span->class].size > KEPT_MAX) {
             end_span(heap, span);
             return;
         }

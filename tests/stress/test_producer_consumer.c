@@ -8,9 +8,12 @@
  * arena is measured instead, less what it mapped ahead, with 16 MiB a thread.)
  *
  * Knobs (environment)      default    long run
- *   HAK_STRESS_SECONDS     2          60         shared by the cases */
+ *   HAK_STRESS_SECONDS     2          60         shared by the cases
+ *   HAK_STRESS_CASE        0          0          1, 2, ...: only this one, for as long as it would have among the others
+ *   HAK_STRESS_LEDGER      0          0          1: says what memory was made of at its highest; costs some of it */
 // test: timeout=300
 #include "support/stress.h"
+#include "upkeep/ledger.h"
 
 /* A thread that deals in all sizes has partly used spans of all classes, whatever is in flight. What is mapped, as it is
  * measured under sanitizers, is more than what is resident. */
@@ -177,8 +180,53 @@ static size_t own_memory(size_t base)
     return figures.peak - figures.peak / 8;
 }
 
+/* --- what memory is made of ------------------------------------------------------------------------------------------ */
+
+static struct hak_stats at_peak;
+static size_t in_flight_then, resident_then;
+static _Atomic bool watching;
+
+/* Looks at the ledger whenever resident memory is higher than it was at the last look. */
+static void *watcher(void *argument)
+{
+    size_t highest = 0;
+    while (hak_load(&watching, HAK_RELAXED)) {
+        size_t now_resident = stress_rss();
+        if (now_resident > highest + highest / 32) {
+            highest = resident_then = now_resident;
+            in_flight_then = hak_load(&in_flight, HAK_RELAXED);
+            hak__snapshot(&at_peak);
+            hak__ledger(&at_peak);
+        }
+        stress_sleep(0.002);
+    }
+    return argument;
+}
+
+static void print_peak(void)
+{
+    enum { MIB = 1 << 20 };
+    printf("  in flight %zu MiB: live %zu cached %zu free in slabs %zu slack %zu empty %zu huge %zu tables %zu\n",
+           in_flight_then / MIB, (size_t)at_peak.ledger_live / MIB, (size_t)at_peak.ledger_cached / MIB,
+           (size_t)at_peak.ledger_free_in_slabs / MIB, (size_t)at_peak.ledger_frontier_slack / MIB,
+           (size_t)at_peak.ledger_empty / MIB, (size_t)at_peak.ledger_huge / MIB, (size_t)at_peak.ledger_metadata / MIB);
+    printf("  by the books, resident %zu MiB: live %zu cached %zu spans %zu huge %zu free dirty %zu mapped %zu\n",
+           resident_then / MIB, (size_t)at_peak.bytes_live / MIB, (size_t)at_peak.bytes_cached / MIB,
+           (size_t)at_peak.bytes_spans / MIB, (size_t)at_peak.bytes_huge / MIB, (size_t)at_peak.bytes_free_dirty / MIB,
+           (size_t)at_peak.bytes_mapped / MIB);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        if (at_peak.classes[c].pinned > MIB / 4)
+            printf("    class %u: %zu KiB free in %zu spans, %zu live, %zu cached\n", hak__classes[c].size,
+                   (size_t)at_peak.classes[c].pinned / 1024, (size_t)at_peak.classes[c].spans,
+                   (size_t)at_peak.classes[c].live, (size_t)at_peak.classes[c].cached);
+}
+
+/* --- a case ------------------------------------------------------------------------------------------------------------ */
+
 static void run(const void *argument)
 {
+    bool ledger = stress_knob("HAK_STRESS_LEDGER", 0) != 0;
+    pthread_t watch;
     pthread_t threads[THREADS_MAX];
     int count = 0;
     now = argument;
@@ -188,18 +236,26 @@ static void run(const void *argument)
     size_t base = stress_rss();
     deadline = stress_now() + stress_knob("HAK_STRESS_SECONDS", 2) / SETUPS;
     queue.producers = now->producers + (now->both_ways ? now->consumers : 0);
+    hak_store(&watching, ledger, HAK_RELAXED);
+    if (ledger)
+        watch = stress_thread(watcher, NULL);
     for (int i = 0; i < now->producers; i++)
         threads[count++] = stress_thread(now->both_ways ? both : producer, (void *)(uintptr_t)(i + 1));
     for (int i = 0; i < now->consumers; i++)
         threads[count++] = stress_thread(now->both_ways ? both : consumer, (void *)(uintptr_t)(i + 100));
     while (count > 0)
         pthread_join(threads[--count], NULL);
+    hak_store(&watching, false, HAK_RELAXED);
+    if (ledger)
+        pthread_join(watch, NULL);
     size_t memory = own_memory(base), live = hak_load(&in_flight_peak, HAK_RELAXED);
     size_t limit = live + live / 2 + ((size_t)8 << 20);
     size_t pairs = (size_t)(now->producers + now->consumers) / 2;
     limit += (now->size == 0 || STRESS_SANITIZED ? 2 * pairs : (pairs - 1) / 2) * THREAD_SLACK;
     printf("%-32s blocks=%-9zu live=%-10zu memory=%-10zu limit=%zu\n", now->name, hak_load(&passed, HAK_RELAXED), live,
            memory, limit);
+    if (ledger)
+        print_peak();
     fflush(stdout);
     STRESS_EXPECT(memory <= limit, "%s: %zu bytes for %zu live", now->name, memory, live);
     stress_expect_empty();
@@ -209,8 +265,9 @@ static void run(const void *argument)
 int main(void)
 {
     double seconds = stress_knob("HAK_STRESS_SECONDS", 2);
-    int failures = 0;
+    int failures = 0, only = (int)stress_knob("HAK_STRESS_CASE", 0);
     for (int i = 0; i < SETUPS; i++)
-        failures += !stress_passes_in_child(run, &setups[i], 60 + seconds, setups[i].name);
+        if (only == 0 || only == i + 1)
+            failures += !stress_passes_in_child(run, &setups[i], 60 + seconds, setups[i].name);
     return failures != 0;
 }
