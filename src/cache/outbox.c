@@ -54,7 +54,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 {
-    if (class_of(word)->blocks == 1) {
+    if (hak__span_is_lone(hak__slab_of(p), hak__owner_code(word) / HAK_RECORD_SIZE)) {
         hak__heap_end_foreign(NULL, p, word, function);
         return;
     }

@@ -31,10 +31,10 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 
 bool hak__span_is_lone(size_t slab, uint32_t class_index)
 {
-    if (hak__classes[class_index].blocks == 1)
-        return true;
+    if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
+        return class_index >= HAK_CLASS_FIRST_LARGE;
     size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
-    return class_index >= HAK_CLASS_FIRST_LARGE && hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
+    return hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
 }
 
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,

@@ -515,9 +515,10 @@ static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
 {
     size_t size = hak_min(hak__classes[slots[i].class].size, 256);
     expect(memory_holds(slots[i].block, size, size, slots[i].tag));
-    if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks == 1)
+    bool lone = hak__span_is_lone(hak__slab_of(slots[i].block), slots[i].class);
+    if (lone && rng_below(rng, 2))
         hak__heap_end_foreign(heap, slots[i].block, hak__owner_of(slots[i].block), "free");
-    else if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks > 1)
+    else if (!lone && rng_below(rng, 2))
         publish(slots[i].block);
     else
         hak__heap_give(heap, &slots[i].block, 1, "free");
