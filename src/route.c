@@ -182,7 +182,8 @@ void hak__free_outside(void *p)
 size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
-    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : hak__usable_class(p);
+    const struct hak_class *class = hak__class_at(p);
+    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : class != NULL ? class->size : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
     return usable;

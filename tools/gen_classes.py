@@ -3,7 +3,8 @@
 
 The classes are multiples of 16 bytes: 16-byte steps to 128 B, then four steps per doubling up to 1 MiB.
 For each class the span is the smallest number of 64 KiB slabs that holds at least MIN_BLOCKS blocks and wastes
-at most MAX_WASTE at its end; a large class (> 56 KiB) is one block per span.
+at most MAX_WASTE at its end; for a large class (> 56 KiB) it is the smallest number that wastes least, which is one
+block for whole slabs and a few blocks for the sizes between.
 
   gen_classes.py            writes the file
   gen_classes.py --check    fails when the file is not what this program writes
@@ -45,15 +46,15 @@ def sizes():
 
 def span_slabs(size):
     """Slabs per span: fewest with enough blocks and little waste, else the least wasteful."""
-    if size > MID_MAX:
-        return -(-size // SLAB)
+    large = size > MID_MAX
+    least = 1 if large else MIN_BLOCKS
     choices = []
     for slabs in range(1, MAX_SLABS + 1):
         blocks = slabs * SLAB // size
         waste = 1 - blocks * size / (slabs * SLAB)
-        if blocks >= MIN_BLOCKS and waste <= MAX_WASTE:
+        if blocks >= least and waste <= MAX_WASTE and not large:
             return slabs
-        if blocks >= MIN_BLOCKS:
+        if blocks >= least:
             choices.append((waste, slabs))
     return min(choices)[1]
 
@@ -81,7 +82,7 @@ def render():
     table = sizes()
     for index, size in enumerate(table):
         slabs = span_slabs(size)
-        blocks = 1 if size > MID_MAX else slabs * SLAB // size
+        blocks = slabs * SLAB // size
         reciprocal = -(-(1 << 64) // size)
         check_reciprocal(size, slabs, reciprocal)
         batch = max(1, min(BATCH, BATCH_BYTES // size))

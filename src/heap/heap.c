@@ -7,6 +7,9 @@
 #include "diag/report.h"
 #include "shared/pool.h"
 
+/* The last empty span of a class is kept for the next request only if its blocks are no larger. */
+enum { KEPT_MAX = 16 << 10 };
+
 static _Atomic uint32_t last_id;
 
 void hak__heap_init(void) { hak__spans = hak__span_memory(); }
@@ -73,21 +76,35 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
-/* A run of slabs, in this order: unused ones of the SuperSlab used last, of any SuperSlab at hand; those that other heaps let go when they are swept; a
- * further SuperSlab. */
-static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
+/* Unused slabs for a span of a class. Large blocks of which a full span has several also take a run that holds just one:
+ * the ends of SuperSlabs that full spans leave over are filled with them. */
+static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    size_t slab = hak__pool_take_near(heap->home, count, fresh);
+    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    *count = full;
+    size_t slab = hak__pool_take_near(heap->home, full, fresh);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_take(count, fresh);
+        slab = hak__pool_take(full, fresh);
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full)
+        return slab;
+    *count = lone;
+    return hak__pool_take(lone, fresh);
+}
+
+/* A run of slabs, in this order: unused ones of the SuperSlab used last, of any SuperSlab at hand; those that other
+ * heaps let go when they are swept; a further SuperSlab. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    size_t slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
-    slab = hak__pool_take(count, fresh);
+    slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__pool_trim();
-    return hak__pool_open(count, fresh);
+    *count = hak__classes[class_index].slabs;
+    return hak__pool_open(*count, fresh);
 }
 
 static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
@@ -98,15 +115,17 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
     if (bytes != 0 && bitmaps == NULL)
         return NULL;
     bool fresh;
-    size_t slab = find_slabs(heap, class->slabs, &fresh);
+    unsigned slabs;
+    size_t slab = find_slabs(heap, class_index, &slabs, &fresh);
     if (slab == HAK_NO_RUN) {
         if (bitmaps != NULL)
             bitmaps_give(heap, bitmaps, bytes);
         return NULL;
     }
     heap->home = slab;
-    struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
+    hak_count(&heap->slab_count, slabs);
     hak_count(&heap->classes[class_index].span_count, 1);
     return span;
 }
@@ -118,20 +137,21 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
         hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
     unsigned slabs = span->slabs;
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
     hak__pool_give(hak__span_slab(span), slabs);
 }
 
-/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of one
- * block is always ended: its slabs serve every class and thread from the pool. */
+/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. One of
+ * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
 static void after_give(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak_unlikely(hak__span_outside(span) == 0)) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        if (span->blocks == 1 || !last) {
+        if (!last || hak__classes[span->class].size > KEPT_MAX) {
             end_span(heap, span);
             return;
         }
@@ -233,6 +253,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     hak_count(&heap->remote_frees, 1);
 }
 
@@ -266,19 +287,21 @@ void hak__heap_wait(struct hak_heap *heap)
         hak__yield();
 }
 
+void hak__heap_sweep(struct hak_heap *heap)
+{
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
+    if (usable && hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+        hak__heap_collect(heap);
+        hak__leave(heap);
+    }
+}
+
 void hak__heaps_sweep(const struct hak_heap *mine)
 {
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
-        struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-        bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
-        if (!usable || heap == mine || hak_load(&heap->pending, HAK_RELAXED) == NULL)
-            continue;
-        if (hak__heap_try_enter(heap, HAK_SWEEPER)) {
-            hak__heap_collect(heap);
-            hak__leave(heap);
-        }
-    }
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != mine)
+            hak__heap_sweep(hak__heap_by_id(id));
 }
 
 bool hak__heap_is_valid(struct hak_heap *heap)

@@ -93,6 +93,7 @@ struct hak_heap {
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
     hak_counter remote_frees, remote_published, forwarded, adopted;
+    hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
@@ -120,6 +121,9 @@ hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, HAK_N
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
  * serve others. `mine` is entered by the caller. */
 void hak__heaps_sweep(const struct hak_heap *mine);
+
+/* The same for one heap, which is not the caller's. */
+void hak__heap_sweep(struct hak_heap *heap);
 
 /* Starts the layer once the arena runs. */
 void hak__heap_init(void);

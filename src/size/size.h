@@ -87,6 +87,12 @@ hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal,
     return place.index < blocks && place.fraction < reciprocal;
 }
 
+/* The slabs of a span that holds one block of a class of the large pool and nothing else. */
+hak_inline uint32_t hak__class_lone_slabs(uint32_t class_index)
+{
+    return (uint32_t)hak_div_up(hak__classes[class_index].size, HAK_SLAB_SIZE);
+}
+
 /* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */
 hak_inline uint32_t hak__band_of(uint32_t class_index)
 {

@@ -29,7 +29,16 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
     set_words(span, owner);
 }
 
-struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
+bool hak__span_is_lone(size_t slab, uint32_t class_index)
+{
+    if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
+        return class_index >= HAK_CLASS_FIRST_LARGE;
+    size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
+    return hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
+}
+
+struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
+                                  bool fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
     struct hak_span *span = &hak__spans[slab];
@@ -43,15 +52,15 @@ struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t ow
     span->summary = 0;
     span->next = span->prev = NULL;
     span->class = (uint16_t)class_index;
-    span->blocks = class->blocks;
+    span->blocks = slabs == class->slabs ? class->blocks : 1;
     span->frontier = span->free_count = 0;
-    span->slabs = class->slabs;
+    span->slabs = (uint8_t)slabs;
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->listed = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
-    for (uint32_t i = 0; i < class->slabs; i++)
+    for (uint32_t i = 0; i < slabs; i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
     set_words(span, owner);
     return span;
