@@ -46,13 +46,13 @@ def describe(path: Path) -> Elf | None:
     return Elf(path, name, interpreter, tuple(needed), dynamic)
 
 
-def symbol(path: Path, name: str) -> int | None:
-    """The address of a defined symbol relative to the file's own addresses: in the dynamic table, else in the full one;
-    None when neither has it or the file is not ELF."""
+def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
+    """The address of a defined symbol relative to the file's own addresses, from the first of the tables that has it;
+    None when none has it or the file is not ELF."""
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
-            for table in (".dynsym", ".symtab"):
+            for table in tables:
                 section = elf.get_section_by_name(table)
                 if section is None:
                     continue
