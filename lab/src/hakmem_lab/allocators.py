@@ -49,15 +49,22 @@ def command_output(command: list[str]) -> str:
     program = shutil.which(command[0], path=path)
     if program is None:
         return ""
-    done = subprocess.run([program, *command[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, errors="replace", check=False)
+    done = subprocess.run(
+        [program, *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        check=False,
+    )
     return done.stdout if done.returncode == 0 else ""
 
 
 def library_files() -> list[Path]:
     """Every library that the dynamic linker knows, then those in the usual folders."""
-    known = [Path(line.rsplit("=> ", 1)[1]) for line in command_output(["ldconfig", "-p"]).splitlines()
-             if "=> " in line]
+    known = [
+        Path(line.rsplit("=> ", 1)[1]) for line in command_output(["ldconfig", "-p"]).splitlines() if "=> " in line
+    ]
     for folder in LIBRARY_FOLDERS:
         root = Path(folder)
         known += sorted(root.glob("*.so*")) + sorted(root.glob("*-linux-*/*.so*"))
@@ -67,17 +74,27 @@ def library_files() -> list[Path]:
 def find_peers() -> dict[str, Path | None]:
     """The library of each peer, or None for one that is not installed."""
     files = library_files()
-    return {name: next((path for path in files if re.fullmatch(pattern, path.name)), None)
-            for name, pattern in PEER_LIBRARIES.items()}
+    return {
+        name: next((path for path in files if re.fullmatch(pattern, path.name)), None)
+        for name, pattern in PEER_LIBRARIES.items()
+    }
 
 
 def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
     """The file in which the program's malloc was found, and the linker's words if it wasn't found."""
     environment = {**allocator.environment(), "LD_DEBUG": "bindings", "LD_BIND_NOW": "1"}
-    done = subprocess.run([str(program), "--help"], env=environment, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    binding = re.search(r"binding file " + re.escape(str(program)) +
-                        r" \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'", done.stderr)
+    done = subprocess.run(
+        [str(program), "--help"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    binding = re.search(
+        r"binding file " + re.escape(str(program)) + r" \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'", done.stderr
+    )
     if binding is not None and done.returncode == 0:
         return Path(binding.group(1)), ""
     said = [line for line in done.stderr.splitlines() if line and not re.match(r"\s*\d+:", line)]

@@ -6,6 +6,7 @@ places where a package puts it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -82,7 +83,7 @@ class Option:
 
 
 # Runs in a child, so that neither a wrong file nor HAKMEM_STATS=1 in the environment meets the lab itself.
-_ASK = """
+_QUESTION = """
 import ctypes, json, sys
 text, number = ctypes.c_char_p, ctypes.c_uint64
 fields = [(name, text) for name in ("name", "help", "kind", "takes_effect", "origin", "word")]
@@ -97,15 +98,10 @@ json.dump(found, sys.stdout)
 """
 
 
-def options(library: Path, environment: Mapping[str, str] | None = None) -> dict[str, Option]:
-    """The options of a library by name, in its order, as they are in a process with this environment.
-
-    environment: that of the process that is asked; by default the caller's without the library's variables, so
-    that every value is the default."""
-    if environment is None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_") and k != "LD_PRELOAD"}
+def _ask(library: Path, environment: Mapping[str, str]) -> tuple[dict[str, Option], str]:
+    """The library's options in a process with this environment, and what it says there on standard error."""
     done = subprocess.run(
-        [sys.executable, "-S", "-c", _ASK, str(library)],
+        [sys.executable, "-S", "-c", _QUESTION, str(library)],
         env=dict(environment),
         capture_output=True,
         text=True,
@@ -115,4 +111,25 @@ def options(library: Path, environment: Mapping[str, str] | None = None) -> dict
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise LabError(f"{library} does not tell its options: {why}", "Build it anew with './dev build'.")
-    return {each["name"]: Option(**each) for each in json.loads(done.stdout)}
+    return {each["name"]: Option(**each) for each in json.loads(done.stdout)}, done.stderr.strip()
+
+
+def without_settings() -> dict[str, str]:
+    """The caller's environment without anything that changes the library or preloads one."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_") and k != "LD_PRELOAD"}
+
+
+@functools.cache
+def default_options(library: Path) -> dict[str, Option]:
+    """The options of a library by name, in its order, each with its default."""
+    return _ask(library, without_settings())[0]
+
+
+def options(library: Path, environment: Mapping[str, str] | None = None) -> dict[str, Option]:
+    """The options of a library by name, as they are in a process with this environment (None: all at defaults)."""
+    return default_options(library) if environment is None else _ask(library, environment)[0]
+
+
+def warnings(library: Path, environment: Mapping[str, str]) -> str:
+    """What the library says on its start about a process's settings; empty when all are good."""
+    return _ask(library, environment)[1]
