@@ -16,7 +16,7 @@ from hakmem_lab.live import Live
 
 PRESENT = np.uint64(1 << 63)
 MOST_BYTES = 64 << 30  # of a heap; beyond it a look at every page takes too long
-CHUNK = 1 << 20        # entries of pagemap at once
+CHUNK = 1 << 20  # entries of pagemap at once
 
 
 def resident_pages(live: Live, start: int, end: int, page: int) -> Any:
@@ -76,8 +76,8 @@ def super_kinds(live: Live, supers: int) -> Any:
 
 
 def add(live: Live, snapshot: dict[str, Any]) -> bool:
-    """Adds the group `ledger` to a snapshot of the same process, and `pinned` to its classes; False when the heap is too
-    large for a look at every page."""
+    """Adds the group `ledger` to a snapshot of the same process, and `pinned` to its classes; False when the heap
+    is too large for a look at every page."""
     n = live.number
     per_super = 1 << n["super_shift"] - n["slab_shift"]
     maps = process.mappings(live.pid, resident=True)

@@ -5,6 +5,7 @@ Nothing about the library's insides is written down here but the rules by which 
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,11 @@ ROOTS, NUMBERS, FIGURES, COLUMNS, PRESETS, ORIGINS, KINDS, WHEN, STATS = range(9
 WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES = range(1, 8)
 STATS_EXACT = 2
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+Rows = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class NotHakmem(LabError):
+    """The process can be read, and there is no HAKMEM in it."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,23 @@ class Live:
                 return mapping.path, bias + offset
             if magic == MAGIC:
                 raise LabError(
-                    f"process {self.pid} runs a HAKMEM whose live figures have version {version}; this lab reads {VERSION}",
+                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
                     "Use the lab that came with that library.",
                 )
             started = True
         if started:
             raise LabError(f"HAKMEM is loaded in process {self.pid}, but has not started yet", "Try again in a moment.")
-        raise LabError(
+        gone = [
+            mapping.path
+            for mapping in process.mappings(self.pid)
+            if re.search(r"libhakmem.*\(deleted\)$", mapping.path)
+        ]
+        if gone:
+            raise LabError(
+                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
+                "Only root can read such a file; or start the process again.",
+            )
+        raise NotHakmem(
             f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
             "Start it with 'hakmem run -- PROGRAM'; 'hakmem doctor' says whether a process can be read.",
         )
@@ -157,7 +172,7 @@ class Live:
 
     # --- figures --------------------------------------------------------------------------------------------------
 
-    def _heaps(self) -> Words:
+    def _heaps(self) -> Rows:
         """The heaps that are in use, one row of bytes each."""
         n = self.number
         last = self.memory.half(self.root["heap_last"])
@@ -168,14 +183,14 @@ class Live:
                 found.append(self.memory.read(at, n["heap_size"]))
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(found), n["heap_size"])
 
-    def _class_words(self, heaps: Words, offset: int, dtype: Any = np.uint64) -> Any:
+    def _class_words(self, heaps: Rows, offset: int, dtype: Any = np.uint64) -> Any:
         """A field of every class of every heap."""
         n = self.number
         size = np.dtype(dtype).itemsize
         at = n["heap_classes"] + offset + n["heap_class_stride"] * np.arange(n["class_count"])
         return np.ascontiguousarray(heaps[:, at[:, None] + np.arange(size)]).view(dtype)[:, :, 0]
 
-    def _cached(self, heaps: Words) -> Any:
+    def _cached(self, heaps: Rows) -> Any:
         """Blocks in the stacks, by class: top - bottom of the real record, as hak__cache_count counts them."""
         n = self.number
         at = n["heap_records"] + n["record_top"] + n["record_stride"] * np.arange(n["class_count"])
@@ -187,7 +202,7 @@ class Live:
         count = (np.where(closed, hidden, visible) - bottom) // 8
         return np.where((bottom != 0) & (count >= 0) & (count <= ceiling), count, 0).sum(axis=0)
 
-    def _outbox(self, heaps: Words) -> Any:
+    def _outbox(self, heaps: Rows) -> Any:
         """Blocks on their way to other heaps, by class: the owner map says of which class a bucket's slab is."""
         n = self.number
         found = np.zeros(n["class_count"], dtype=np.int64)
@@ -217,7 +232,7 @@ class Live:
         size, at = np.dtype(dtype).itemsize, n["class_" + field]
         return np.ascontiguousarray(rows[:, at : at + size]).view(dtype)[:, 0].astype(np.int64)
 
-    def _columns(self, heaps: Words) -> dict[str, Any]:
+    def _columns(self, heaps: Rows) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, place in self.columns.items():
             if place.kind == CLASS:
@@ -230,7 +245,7 @@ class Live:
         found["hits"] = np.maximum(found["mallocs"] - found["misses"], 0)
         return found
 
-    def _by_rule(self, heaps: Words, columns: dict[str, Any]) -> dict[str, int]:
+    def _by_rule(self, heaps: Rows, columns: dict[str, Any]) -> dict[str, int]:
         """The figures of kind RULE, as upkeep/snapshot.c derives them, and those that the kernel knows."""
         n, size = self.number, columns["size"]
         state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
@@ -283,7 +298,7 @@ class Live:
         ]
         return found
 
-    def _figure(self, place: Place, heaps: Words) -> int:
+    def _figure(self, place: Place, heaps: Rows) -> int:
         if place.kind == WORD:
             return self.memory.word(self.roots[place.root] + place.offset)
         return int(np.ascontiguousarray(heaps[:, place.offset : place.offset + 8]).view(np.uint64).sum())

@@ -1,4 +1,4 @@
-"""Reads another process's memory while it runs: process_vm_readv(2), which neither stops it nor leaves a trace there."""
+"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ def _find_call() -> ctypes._NamedFuncPointer | None:
     call = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
     if call is not None:
         call.restype = ctypes.c_ssize_t
-        call.argtypes = (ctypes.c_int, ctypes.POINTER(_Piece), ctypes.c_ulong, ctypes.POINTER(_Piece), ctypes.c_ulong,
-                         ctypes.c_ulong)
+        call.argtypes = (
+            ctypes.c_int,
+            ctypes.POINTER(_Piece),
+            ctypes.c_ulong,
+            ctypes.POINTER(_Piece),
+            ctypes.c_ulong,
+            ctypes.c_ulong,
+        )
     return call
 
 

@@ -53,7 +53,9 @@ def read(pid: int, name: str) -> bytes:
     try:
         content = (folder(pid) / name).read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        raise LabError(f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it.") from None
+        raise LabError(
+            f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it."
+        ) from None
     except PermissionError:
         raise refusal(pid) from None
     return content
@@ -94,7 +96,9 @@ def executable(pid: int) -> str:
     try:
         return os.readlink(folder(pid) / "exe")
     except FileNotFoundError:
-        raise LabError(f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it.") from None
+        raise LabError(
+            f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it."
+        ) from None
     except PermissionError:
         raise refusal(pid) from None
 
@@ -189,16 +193,13 @@ def refusal(pid: int) -> LabError:
     if scope in (1, 2) and not may_trace_anybody():
         return LabError(
             f"{head}: kernel.yama.ptrace_scope is {scope}, so only "
-            + ("its own parents" if scope == 1 else "CAP_SYS_PTRACE") + " may",
+            + ("its own parents" if scope == 1 else "CAP_SYS_PTRACE")
+            + " may",
             f"Either {as_root}, or allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0.",
         )
-    theirs, ours = namespace(pid, "user"), namespace(os.getpid(), "user")
-    if theirs != ours:
-        return LabError(
-            f"{head}: it is in another user namespace (a container)",
-            f"Look from outside of the container as its owner, or {as_root}.",
-        )
+    if namespace(pid, "user") != namespace(os.getpid(), "user"):
+        head += ", and it is in another user namespace (a container)"
     return LabError(
-        f"{head}: the kernel refuses (ptrace rules; in a container its seccomp profile or missing capability)",
-        "Start the container with --cap-add=SYS_PTRACE, or look from outside of it as root.",
+        f"{head}: the kernel refuses (ptrace rules, a seccomp profile, or a capability that is missing)",
+        f"In a container: start it with --cap-add=SYS_PTRACE, or look from outside of it. Else {as_root}.",
     )

@@ -1,11 +1,10 @@
-"""A snapshot of the library's figures, from a file that HAKMEM_STATS=json wrote or from a running process, and what
-follows from it. A newer library may have more groups, figures and columns than this lab knows; they are kept and shown."""
+"""A snapshot of the library's figures, from a file that HAKMEM_STATS=json wrote or from a running process, and
+what follows from it. A newer library may have more groups, figures and columns than this lab knows; they are kept and shown."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -40,14 +39,20 @@ class Snapshot(BaseModel):
     def groups(self) -> dict[str, dict[str, int]]:
         """Every group of figures, known or not, in the file's order."""
         extra = self.model_extra or {}
-        return {name: {key: value for key, value in group.items() if isinstance(value, int)}
-                for name, group in extra.items() if isinstance(group, dict) and not name.startswith("latency_")}
+        return {
+            name: {key: value for key, value in group.items() if isinstance(value, int)}
+            for name, group in extra.items()
+            if isinstance(group, dict) and not name.startswith("latency_")
+        }
 
     @property
     def latencies(self) -> dict[str, Latency]:
         extra = self.model_extra or {}
-        return {name.removeprefix("latency_"): Latency.model_validate(value)
-                for name, value in extra.items() if name.startswith("latency_")}
+        return {
+            name.removeprefix("latency_"): Latency.model_validate(value)
+            for name, value in extra.items()
+            if name.startswith("latency_")
+        }
 
     def group(self, name: str) -> dict[str, int]:
         return self.groups.get(name, {})
@@ -79,8 +84,9 @@ def from_text(content: str, name: str) -> Snapshot:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise LabError(f"{name} is not a snapshot: {where}: {first['msg']}",
-                       "Give a file that HAKMEM_STATS=json:FILE wrote.") from None
+        raise LabError(
+            f"{name} is not a snapshot: {where}: {first['msg']}", "Give a file that HAKMEM_STATS=json:FILE wrote."
+        ) from None
 
 
 def from_file(path: Path) -> Snapshot:
@@ -148,33 +154,46 @@ def _worst_class(snapshot: Snapshot, column: str) -> dict[str, int] | None:
 def _cached(snapshot: Snapshot, size: int) -> str:
     worst = _worst_class(snapshot, "cached")
     which = f", most of it in blocks of {worst['size']} bytes" if worst else ""
-    return (f"{megabytes(size)} lie ready in the threads' caches{which}; a smaller thread_budget "
-            "(HAKMEM_THREAD_BUDGET), or process_budget for all threads together, bounds them.")
+    return (
+        f"{megabytes(size)} lie ready in the threads' caches{which}; a smaller thread_budget "
+        "(HAKMEM_THREAD_BUDGET), or process_budget for all threads together, bounds them."
+    )
 
 
 def _free_in_slabs(snapshot: Snapshot, size: int) -> str:
     worst = _worst_class(snapshot, "pinned")
     which = f", most of it between live blocks of {worst['size']} bytes" if worst else ""
-    return (f"{megabytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
-            "they serve the next requests of their sizes, and go when their neighbours are freed.")
+    return (
+        f"{megabytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
+        "they serve the next requests of their sizes, and go when their neighbours are freed."
+    )
 
 
 def _frontier(_: Snapshot, size: int) -> str:
-    return (f"{megabytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) makes less "
-            "ahead, and the rest is the price of the size classes in use.")
+    return (
+        f"{megabytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) makes less "
+        "ahead, and the rest is the price of the size classes in use."
+    )
 
 
 def _empty(_: Snapshot, size: int) -> str:
-    return (f"{megabytes(size)} are empty slabs and SuperSlabs that wait for use; a shorter purge_delay "
-            "(HAKMEM_PURGE_DELAY) or a smaller dirty_limit (HAKMEM_DIRTY_LIMIT) returns them sooner, hak_collect() at once.")
+    return (
+        f"{megabytes(size)} are empty slabs and SuperSlabs that wait for use; a shorter purge_delay "
+        "(HAKMEM_PURGE_DELAY) or a smaller dirty_limit (HAKMEM_DIRTY_LIMIT) returns them sooner, hak_collect() at once."
+    )
 
 
 def _metadata(_: Snapshot, size: int) -> str:
-    return (f"{megabytes(size)} are the library's own tables; a limit on threads at work at once is all that changes them.")
+    return f"{megabytes(size)} are the library's own tables; fewer threads at once need fewer."
 
 
-PINS = {"cached": _cached, "free_in_slabs": _free_in_slabs, "frontier_slack": _frontier, "empty": _empty,
-        "metadata": _metadata}
+PINS = {
+    "cached": _cached,
+    "free_in_slabs": _free_in_slabs,
+    "frontier_slack": _frontier,
+    "empty": _empty,
+    "metadata": _metadata,
+}
 
 
 def what_pins(snapshot: Snapshot) -> str | None:
@@ -187,7 +206,9 @@ def what_pins(snapshot: Snapshot) -> str | None:
     total, held = sum(parts.values()), parts.get("live", 0) + parts.get("huge", 0)
     largest = max(ours, key=lambda name: ours[name], default=None)
     if largest is None or ours[largest] == 0 or ours[largest] * 20 < total:
-        where = "in the program's hands" if held >= parts.get("not_ours", 0) else "outside of HAKMEM (code, stacks, files)"
-        return (f"Nothing to speak of is pinned by the allocator: {megabytes(max(held, parts.get('not_ours', 0)))} of "
-                f"{megabytes(total)} are {where}; no option changes that.")
+        where = "in the program's hands" if held >= parts.get("not_ours", 0) else "outside of HAKMEM"
+        return (
+            f"Nothing to speak of is pinned by the allocator: {megabytes(max(held, parts.get('not_ours', 0)))} of "
+            f"{megabytes(total)} are {where}; no option changes that."
+        )
     return PINS[largest](snapshot, ours[largest])

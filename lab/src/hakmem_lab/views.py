@@ -6,18 +6,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from hakmem_lab.snapshots import NOT_PARTS, Snapshot, hit_rate, megabytes, pairs, what_pins
 
-COLOURS = {"live": "green", "huge": "bright_green", "cached": "cyan", "free_in_slabs": "yellow",
-           "frontier_slack": "bright_yellow", "empty": "magenta", "metadata": "blue", "not_ours": "bright_black"}
+COLOURS = {
+    "live": "green",
+    "huge": "bright_green",
+    "cached": "cyan",
+    "free_in_slabs": "yellow",
+    "frontier_slack": "bright_yellow",
+    "empty": "magenta",
+    "metadata": "blue",
+    "not_ours": "bright_black",
+}
 MEANINGS = {
-    "live": "in the program's hands", "huge": "huge blocks (> 1 MiB)", "cached": "ready in threads' caches",
-    "free_in_slabs": "free blocks in used slabs", "frontier_slack": "ends of slabs", "empty": "unused slabs and SuperSlabs",
-    "metadata": "the library's tables", "not_ours": "code, stacks, other mappings",
+    "live": "in the program's hands",
+    "huge": "huge blocks (> 1 MiB)",
+    "cached": "ready in threads' caches",
+    "free_in_slabs": "free blocks in used slabs",
+    "frontier_slack": "ends of slabs",
+    "empty": "unused slabs and SuperSlabs",
+    "metadata": "the library's tables",
+    "not_ours": "code, stacks, other mappings",
 }
 BYTE_GROUPS = ("bytes", "ledger")
 BAR_WIDTH = 72
@@ -77,7 +91,7 @@ def ledger(snapshot: Snapshot) -> RenderableType | None:
 
 @dataclass(frozen=True)
 class Rates:
-    """What has happened since an earlier snapshot, per second."""
+    """What has happened since an earlier snapshot of the same process, per second."""
 
     former: Snapshot
     seconds: float
@@ -104,13 +118,13 @@ def class_columns(snapshot: Snapshot) -> list[str]:
 
 
 def classes(snapshot: Snapshot) -> RenderableType:
-    names = class_columns(snapshot)
     exact = any(hit_rate(row) is not None for row in snapshot.classes)
-    table = Table(title="Size classes (blocks)", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for name in names:
-        table.add_column(name, justify="right")
-    if exact:
-        table.add_column("hit rate", justify="right")
+    names = [
+        name
+        for name in class_columns(snapshot)
+        if any(row.get(name) for row in snapshot.classes) and not (exact and name == "hits")
+    ]
+    table = numbers_table("Size classes (blocks; zero columns left out)", [*names, *(["hit rate"] if exact else [])])
     for row in snapshot.classes:
         cells = [megabytes(row.get(name, 0)) if name in BYTE_COLUMNS else number(row.get(name, 0)) for name in names]
         table.add_row(*cells, *([percent(hit_rate(row))] if exact else []))
@@ -132,6 +146,13 @@ def groups(snapshot: Snapshot) -> RenderableType:
         for name, share in pairs(figures).items():
             line.append(f"{name} ", "dim").append(percent(share)).append("   ")
         table.add_row(group, line)
+    return table
+
+
+def numbers_table(title: str, names: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -157,6 +178,15 @@ def below(buckets: list[int], share: float) -> str:
         if seen >= wanted and seen > 0:
             return f"{number(2**i)} ns" if i + 1 < len(buckets) else "longer"
     return ""
+
+
+def show(console: Console, each: RenderableType) -> None:
+    """Prints a table at its own width, also where the output is no terminal or a narrow one."""
+    natural = Measurement.get(console, console.options.update(max_width=1000), each).maximum
+    if isinstance(each, Table) and natural > console.width:
+        console.print(each, width=natural, crop=False, no_wrap=True)
+    else:
+        console.print(each)
 
 
 def whole(snapshot: Snapshot) -> list[RenderableType]:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from hakmem_lab import library, loading
 from hakmem_lab.configuration import nearest, parse
 from hakmem_lab.console import complain, remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.errors import ERROR, LabError
 
 HELP = """Run a program on HAKMEM. Its exit status and signals are the program's.
 
@@ -42,8 +42,11 @@ def stats_value(stats: str, file: Path | None) -> str:
         return "1"
     # Absolute, because the program may change its folder.
     path = Path(file or STATS_FILES[stats]).absolute()
-    remark(f"hakmem: statistics go to {path} when a process ends (%p is its id)" if "%p" in path.name
-           else f"hakmem: statistics go to {path} when the program ends")
+    remark(
+        f"hakmem: statistics go to {path} when a process ends (%p is its id)"
+        if "%p" in path.name
+        else f"hakmem: statistics go to {path} when the program ends"
+    )
     return f"{stats}:{path}"
 
 
@@ -55,26 +58,58 @@ def settings_of(preset: str | None, given: list[str], harden: bool, found: Path)
             raise LabError(f"--set {token}: not key=value", "Example: --set refill_count=64; docs/options.md has all.")
     if harden:
         if "harden" not in library.options(found):
-            raise LabError(f"--harden: {found} has no option harden", "It was built before hardened mode; build it anew.")
+            raise LabError(
+                f"--harden: {found} has no option harden", "It was built before hardened mode; build it anew."
+            )
         tokens.append("harden=1")
     return parse(shlex.join(tokens), "run", found).settings if tokens else {}
 
 
 def run(
     program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.", show_default=False)],
-    preset: Annotated[Optional[str], typer.Option(help="A set of cache capacities: HAKMEM_PRESET.")] = None,
-    given: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="An option; repeatable.")] = None,
-    stats: Annotated[Optional[str], typer.Option(help="Statistics at the end: text (on stderr), json or prom.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A set of cache capacities: HAKMEM_PRESET.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option; repeatable.")
+    ] = None,
+    stats: Annotated[str | None, typer.Option(help="Statistics at the end: text (on stderr), json or prom.")] = None,
     stats_file: Annotated[
-        Optional[Path], typer.Option(help="The file of --stats json or prom; %p in it is the process id.")
+        Path | None, typer.Option(help="The file of --stats json or prom; %p in it is the process id.")
     ] = None,
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
-    hakmem: Annotated[Optional[Path], typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
 ) -> None:
+    try:
+        target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
+    except LabError as error:
+        error.status = loading.CANNOT_LOAD if error.status == ERROR else error.status
+        raise
+    try:
+        os.execve(target.path, program, environment)
+    except OSError as error:
+        complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
+        raise typer.Exit(loading.CANNOT_RUN) from None
+
+
+def prepare(
+    program: list[str],
+    preset: str | None,
+    given: list[str],
+    stats: str | None,
+    stats_file: Path | None,
+    harden: bool,
+    anyway: bool,
+    hakmem: Path | None,
+) -> tuple[loading.Program, dict[str, str]]:
+    """The program's file and its environment, when it will run on HAKMEM."""
     found = library.find(hakmem)
-    environment = dict(os.environ)
-    environment |= settings_of(preset, given or [], harden, found)
+    if any(character in str(found) for character in " :"):
+        raise LabError(
+            f"{found}: the dynamic linker cannot preload a path with a space or a colon",
+            "Copy the library to a folder without them, and give it with --library PATH.",
+        )
+    environment = {name: value for name, value in os.environ.items() if name != library.VARIABLE}
+    environment |= settings_of(preset, given, harden, found)
     if stats is not None:
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
     elif stats_file is not None:
@@ -83,15 +118,13 @@ def run(
     if not anyway:
         loading.check(target, found)
         if loading.own_malloc(target):
-            remark(f"hakmem: {target.file.path} brings a malloc of its own, which serves at least itself; "
-                   "'hakmem doctor PID' tells when it runs")
+            remark(
+                f"hakmem: {target.file.path} brings a malloc of its own, which serves at least itself; "
+                "'hakmem doctor PID' tells when it runs"
+            )
     others = [each for each in environment.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(found)]
     environment["LD_PRELOAD"] = " ".join([str(found), *others])
-    try:
-        os.execvpe(target.path, program, environment)
-    except OSError as error:
-        complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
-        raise typer.Exit(loading.CANNOT_RUN) from None
+    return target, environment
 
 
 def register(app: typer.Typer) -> None:

@@ -29,10 +29,12 @@ def stats(
         out.file.write(snapshot.model_dump_json(exclude_none=True) + "\n")
         return
     if snapshot.version > snapshots.VERSION:
-        remark(f"hakmem: the snapshot has version {snapshot.version}, this lab knows {snapshots.VERSION}: "
-               "figures may mean something else; a newer lab reads it right")
+        remark(
+            f"hakmem: the snapshot has version {snapshot.version}, this lab knows {snapshots.VERSION}: "
+            "figures may mean something else; a newer lab reads it right"
+        )
     for each in views.whole(snapshot):
-        out.print(each)
+        views.show(out, each)
     if not snapshot.group("ledger"):
         out.print("No ledger of resident memory in this snapshot: HAKMEM_STATS_LEDGER=1 adds it.", soft_wrap=True)
 
