@@ -115,7 +115,7 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
     if "musl" in Path(file.interpreter).name:
         return (
             f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is for glibc",
-            "Build HAKMEM on a musl system and give that library with --library PATH, or use the program's glibc build.",
+            "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build.",
         )
     why = privileged(file.path)
     if why:

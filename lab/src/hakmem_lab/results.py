@@ -7,6 +7,8 @@ anew when a file is read.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
 import os
 import sys
@@ -18,7 +20,7 @@ from typing import IO, Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hakmem_lab import __version__, allocators
+from hakmem_lab import __version__, allocators, library
 from hakmem_lab.configuration import Configuration
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
@@ -62,13 +64,33 @@ class Machine(Model):
         )
 
 
+def shown(path: Path) -> str:
+    """A path as it is written down: relative to the source tree when it lies there."""
+    tree = library.source_tree()
+    return str(path.relative_to(tree)) if tree is not None and path.is_relative_to(tree) else str(path)
+
+
+@functools.cache
+def digest(path: Path) -> str:
+    """Tells one build of a library from another."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def describe(allocator: allocators.Allocator) -> str:
+    """Which code this is, for a reader."""
+    if allocator.kind == "ours" and allocator.library is not None:
+        return f"{shown(allocator.library)}, build {digest(allocator.library)}"
+    return allocators.describe(allocator)
+
+
 class Series(Model):
     """One configuration of an experiment."""
 
     label: str
     text: str = Field(description="as it was given, to be parsed again on a resume")
     allocator: str
-    library: str | None
+    library: str | None = Field(description="its file, relative to the source tree when it lies there")
+    digest: str = Field(description="the beginning of the file's SHA-256: which build it was")
     description: str
     settings: dict[str, str]
     point: dict[str, str] = Field(default_factory=dict, description="in a sweep: the values of the swept options")
@@ -80,8 +102,9 @@ class Series(Model):
             label=configuration.label,
             text=configuration.text,
             allocator=allocator.name,
-            library=str(allocator.library) if allocator.library else None,
-            description=allocators.describe(allocator),
+            library=shown(allocator.library) if allocator.library else None,
+            digest=digest(allocator.library) if allocator.library else "",
+            description=describe(allocator),
             settings=configuration.settings,
             point=point or {},
         )

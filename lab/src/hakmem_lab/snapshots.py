@@ -1,5 +1,5 @@
 """A snapshot of the library's figures, from a file that HAKMEM_STATS=json wrote or from a running process, and
-what follows from it. A newer library may have more groups, figures and columns than this lab knows; they are kept and shown."""
+what follows from it. A newer library may have more groups, figures and columns than this lab knows; all are shown."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ POWER = 0.8
 RUNS_CEILING = 10_000  # more rounds than anybody would wait for
 OUTLIER_SCORE = 3.5
 OUTLIER_RULE = "modified z-score above 3.5 (Iglewicz and Hoaglin: distance from the median over 1.4826 MAD)"
-PATHS = 200_000
+LARGEST_LOG = 700.0  # the exponential of more is no number
+PATHS = 200_000  # of the simulation for look_confidence
 LOOK_GROWTH = 1.4  # from one look to the next: few looks, yet no more than 40 % of the runs too many
 
 Array = NDArray[np.float64]
@@ -53,24 +54,31 @@ def percent(log_gain: float) -> float:
     return 100.0 * math.expm1(log_gain)
 
 
-def log_gains(base: Sequence[float], other: Sequence[float], higher_is_better: bool) -> Array:
+def log_gains(base: Sequence[float] | Array, other: Sequence[float] | Array, higher_is_better: bool) -> Array:
     """The logarithms of the rounds' ratios, above 0 where `other` is better.  All values must be above 0."""
     ratio: Array = np.log(np.asarray(other, dtype=float)) - np.log(np.asarray(base, dtype=float))
     return ratio if higher_is_better else -ratio
 
 
+def intervals(gains: Array, confidence: float = CONFIDENCE) -> list[Interval]:
+    """Student's interval of the mean of logarithms, in %, for each row of at least two rounds."""
+    means = np.mean(gains, axis=-1)
+    found = stats.ttest_1samp(gains, 0.0, axis=-1).confidence_interval(confidence)
+    rows = np.expm1(np.minimum(np.stack([means, found.low, found.high], axis=-1), LARGEST_LOG)) * 100.0
+    return [Interval(row[0], row[1], row[2], confidence) for row in np.atleast_2d(rows).tolist()]
+
+
 def interval(gains: Array, confidence: float = CONFIDENCE) -> Interval:
-    """Student's interval of the mean of logarithms, in %.
+    """The interval of one sample.
 
     One value tells nothing of its spread: the interval is infinite.  Values without any spread (a peak of memory
     that is the same in every round) are their own interval."""
-    mean = float(np.mean(gains))
+    mean = percent(float(np.mean(gains)))
     if len(gains) < 2:
-        return Interval(percent(mean), -100.0, math.inf, confidence)
+        return Interval(mean, -100.0, math.inf, confidence)
     if np.ptp(gains) <= 1e-12:
-        return Interval(percent(mean), percent(mean), percent(mean), confidence)
-    bounds = stats.ttest_1samp(gains, 0.0).confidence_interval(confidence)
-    return Interval(percent(mean), percent(float(bounds.low)), percent(min(float(bounds.high), 700.0)), confidence)
+        return Interval(mean, mean, mean, confidence)
+    return intervals(gains, confidence)[0]
 
 
 def outliers(values: Sequence[float] | Array) -> list[int]:

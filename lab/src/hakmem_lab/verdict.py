@@ -139,7 +139,7 @@ def check_noise(experiment: Experiment, base: Array) -> Noise | None:
     if not rounds or NOISE not in rounds[0] or len(rounds) < 2:
         return None
     again = [each[NOISE].value for each in rounds]
-    gains = statistics.log_gains(list(base), again, experiment.head.metric.higher_is_better)
+    gains = statistics.log_gains(base, again, experiment.head.metric.higher_is_better)
     found = statistics.interval(gains, statistics.NOISE_CONFIDENCE)
     return Noise(
         gain=found.gain,

@@ -59,7 +59,7 @@ def settings_of(preset: str | None, given: list[str], harden: bool, found: Path)
     if harden:
         if "harden" not in library.options(found):
             raise LabError(
-                f"--harden: {found} has no option harden", "It was built before hardened mode; build it anew."
+                f"--harden: {found} has no option harden", "It was built without hardened mode; build it anew."
             )
         tokens.append("harden=1")
     return parse(shlex.join(tokens), "run", found).settings if tokens else {}
