@@ -429,8 +429,13 @@ def group_value(folder: Path, name: str) -> int | None:
 
 
 def control_group(subject: Subject) -> list[Finding]:
+    return of_groups(group_folders(subject.groups))
+
+
+def of_groups(folders: Iterable[Path]) -> list[Finding]:
+    """The limits of a group and of those above it, each with what is in use there."""
     found: list[Finding] = []
-    for folder in group_folders(subject.groups):
+    for folder in folders:
         for name in ("memory.max", "memory.high"):
             limit = group_value(folder, name)
             if limit is None:

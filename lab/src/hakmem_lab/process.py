@@ -182,7 +182,7 @@ def refusal(pid: int) -> LabError:
             "Use HAKMEM_STATS=json:FILE with HAKMEM_STATS_SIGNAL=N instead; the process writes its figures itself.",
         )
     try:
-        hidden = folder(pid).stat().st_uid != int(status_field(pid, "Uid").split()[1])
+        hidden = (folder(pid) / "status").stat().st_uid != int(status_field(pid, "Uid").split()[1])
     except OSError:
         hidden = False
     if hidden and not may_trace_anybody():
@@ -197,7 +197,8 @@ def refusal(pid: int) -> LabError:
             + " may",
             f"Either {as_root}, or allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0.",
         )
-    if namespace(pid, "user") != namespace(os.getpid(), "user"):
+    theirs = namespace(pid, "user")
+    if theirs is not None and theirs != namespace(os.getpid(), "user"):
         head += ", and it is in another user namespace (a container)"
     return LabError(
         f"{head}: the kernel refuses (ptrace rules, a seccomp profile, or a capability that is missing)",
