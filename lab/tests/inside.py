@@ -95,22 +95,9 @@ int main(int argc, char **argv)
 
 
 def compile_c(folder: Path, source: str, *flags: str, name: str = "program") -> Path:
-    target = folder / name
+    target, includes = folder / name, [f"-I{TREE}/include", f"-I{TREE}/src"]
     subprocess.run(
-        [
-            "gcc",
-            "-x",
-            "c",
-            "-",
-            "-O0",
-            "-fno-builtin",
-            "-pthread",
-            f"-I{TREE}/include",
-            f"-I{TREE}/src",
-            "-o",
-            str(target),
-        ]
-        + ["-x", "none", *flags],
+        ["gcc", "-O0", "-fno-builtin", "-pthread", *includes, "-o", str(target), "-x", "c", "-", "-x", "none", *flags],
         input=source,
         text=True,
         check=True,
@@ -166,9 +153,13 @@ class Running:
 
 @contextmanager
 def running(
-    program: Path, *arguments: str, preload: Path | None = LIBRARY, user: int | None = None, **more: str
+    program: Path,
+    *arguments: str,
+    more: dict[str, str] | None = None,
+    preload: Path | None = LIBRARY,
+    user: int | None = None,
 ) -> Iterator[Running]:
-    environment = clean_environment(**more)
+    environment = clean_environment(**(more or {}))
     if preload:
         environment["LD_PRELOAD"] = str(preload)
     with subprocess.Popen(

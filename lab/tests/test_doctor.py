@@ -88,7 +88,7 @@ def test_library_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_running_process(program: Path) -> None:
-    with running(program, HAKMEM_REFILL_COUNT="64", HAKMEM_REFILL_COUNTS="1") as child:
+    with running(program, more={"HAKMEM_REFILL_COUNT": "64", "HAKMEM_REFILL_COUNTS": "1"}) as child:
         found = findings(child.pid)
     assert about(found, "loaded")[0].level == "ok"
     said = [each.text for each in about(found, "option")]

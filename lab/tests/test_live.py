@@ -35,7 +35,7 @@ def flat(snapshot: dict[str, Any]) -> dict[str, int]:
 @pytest.mark.parametrize("stats", ["", "exact"])
 def test_outside_is_inside(program: Path, stats: str) -> None:
     more = {"HAKMEM_STATS": stats} if stats else {}
-    with running(program, **more) as process:
+    with running(program, more=more) as process:
         for letter in "aaaraaf":
             process.tell(letter)
         process.tell("s")  # once for the output's own first pages
@@ -91,7 +91,7 @@ def test_options_are_those_of_hak_option_next(program: Path) -> None:
         "HAKMEM_CONF": "purge_delay:5s",
         "HAKMEM_STATS": "exact",
     }
-    with running(program, **settings) as process:
+    with running(program, more=settings) as process:
         outside = Live(process.pid).options()
     inside = library.options(LIBRARY, clean_environment(**settings))
     assert outside == inside
@@ -103,7 +103,7 @@ def test_options_are_those_of_hak_option_next(program: Path) -> None:
 
 
 def test_capacities_follow_the_options(program: Path) -> None:
-    with running(program, HAKMEM_TINY_UNIFIED_C3="40", HAKMEM_RING_ADAPT="0") as process:
+    with running(program, more={"HAKMEM_TINY_UNIFIED_C3": "40", "HAKMEM_RING_ADAPT": "0"}) as process:
         by_size = {size: (now, most) for size, now, most in Live(process.pid).capacities()}
     assert by_size[64] == (40, 40)
 

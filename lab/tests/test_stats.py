@@ -64,7 +64,7 @@ def show(each: Any) -> str:
 
 def test_file_of_the_library(program: Path, tmp_path: Path) -> None:
     file = tmp_path / "s.json"
-    with running(program, HAKMEM_STATS=f"json:{file}", HAKMEM_STATS_LEDGER="1") as process:
+    with running(program, more={"HAKMEM_STATS": f"json:{file}", "HAKMEM_STATS_LEDGER": "1"}) as process:
         process.tell("a")
         assert process.end() == 0
     done = hakmem("stats", file)
@@ -76,7 +76,7 @@ def test_file_of_the_library(program: Path, tmp_path: Path) -> None:
 
 
 def test_running_process(program: Path) -> None:
-    with running(program, HAKMEM_STATS="exact", HAKMEM_LATENCY="1") as process:
+    with running(program, more={"HAKMEM_STATS": "exact", "HAKMEM_LATENCY": "1"}) as process:
         process.tell("a")
         done = hakmem("stats", process.pid)
         as_json = hakmem("stats", process.pid, "--json")

@@ -18,7 +18,7 @@ from hakmem_lab.watching import Watch, line_of
 
 
 def test_rates_are_what_has_happened(program: Path) -> None:
-    with running(program, HAKMEM_STATS="exact") as process:
+    with running(program, more={"HAKMEM_STATS": "exact"}) as process:
         process.tell("a")
         watch = Watch(process.pid)
         before = process.figures()
