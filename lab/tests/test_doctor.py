@@ -8,10 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from inside import LIBRARY, clean_environment, compile_c, hakmem, running
-
 from hakmem_lab import doctor, process
 from hakmem_lab.doctor import Finding
+from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
 
 def findings(*arguments: object, status: int = 0, **more: str) -> list[Finding]:

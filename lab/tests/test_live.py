@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inside import LIBRARY, NOBODY, PROGRAM, as_user, clean_environment, compile_c, hakmem, running
 
 from hakmem_lab import ledger, library
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live, NotHakmem
+from tests.inside import LIBRARY, NOBODY, PROGRAM, as_user, clean_environment, compile_c, hakmem, running
 
 # By the kernel, and moved by the look inside itself.
 MOVING = {"process.minor_faults", "process.peak_rss_bytes"}

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
 from hakmem_lab import library
+from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
 HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 3; }\n'
 COMMAND = [sys.executable, "-m", "hakmem_lab", "run", "--library", str(LIBRARY)]

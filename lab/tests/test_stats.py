@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inside import hakmem, running
 from rich.console import Console
 
 from hakmem_lab import snapshots, views
 from hakmem_lab.errors import LabError
 from hakmem_lab.snapshots import Snapshot
+from tests.inside import hakmem, running
 
 MIB = 1 << 20
 
@@ -175,9 +175,8 @@ def test_options_that_are_named_exist() -> None:
     """The sentences name options of the library as it is."""
     import re
 
-    from inside import LIBRARY
-
     from hakmem_lab import library
+    from tests.inside import LIBRARY
 
     source = Path(snapshots.__file__).read_text()
     known = {option.variable for option in library.options(LIBRARY).values()} | {"HAKMEM_STATS"}

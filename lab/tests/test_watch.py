@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from inside import LIBRARY, clean_environment, hakmem, running
 from rich.console import Console
 
 from hakmem_lab.errors import LabError
 from hakmem_lab.watching import Watch, line_of
+from tests.inside import LIBRARY, clean_environment, hakmem, running
 
 
 def test_rates_are_what_has_happened(program: Path) -> None:

@@ -79,7 +79,7 @@ class Metric:
         if found is None:
             raise LabError(
                 f"the program's output has no match for --metric {self.name}",
-                "Its last lines:\n" + last_lines(outcome.output),
+                last_words(outcome.output),
             )
         try:
             value = float(found.group(1).replace(",", ""))
@@ -113,8 +113,10 @@ class RunFailed(LabError):
     """A program that could not be started, ended badly or did not end in time."""
 
 
-def last_lines(text: str, count: int = LAST_LINES) -> str:
-    return "\n".join(text.strip().splitlines()[-count:])
+def last_words(text: str) -> str:
+    """The end of what a program printed, as advice to whoever wonders why it failed."""
+    lines = text.strip().splitlines()[-LAST_LINES:]
+    return "\n".join(["Its last words:", *lines]) if lines else "It printed nothing."
 
 
 def resolve(command: Sequence[str]) -> list[str]:
@@ -225,7 +227,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float
             stream.seek(0)
             texts.append(stream.read().decode(errors="replace"))
     if late.is_set():
-        raise RunFailed(f"no end after {timeout_s:g} s", last_lines(texts[1]))
+        raise RunFailed(f"no end after {timeout_s:g} s", last_words(texts[1]))
     code = os.waitstatus_to_exitcode(status)
     return Outcome(
         status=code if code >= 0 else 128 - code,
@@ -250,5 +252,4 @@ def require_success(outcome: Outcome) -> Outcome:
         how = f"ended by signal {number} ({names.get(number, 'unknown')})"
     else:
         how = f"exit status {outcome.status}"
-    said = last_lines(outcome.output)
-    raise RunFailed(how, f"Its last words:\n{said}" if said else "It printed nothing.")
+    raise RunFailed(how, last_words(outcome.output))

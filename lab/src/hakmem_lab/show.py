@@ -144,8 +144,8 @@ def compare(experiment: Experiment, found: Comparisons) -> None:
     table.add_column("allocator")
     metric = experiment.head.metric
     printed = [metric.title] if found.printed else []
-    for name in (*printed, "time s", "gain %", "CPU s", "peak MiB", "less memory %", "faults"):
-        table.add_column(name, justify="right")
+    for name in (*printed, "time s", "gain %", "CPU s", "peak MiB", "gain %", "faults"):
+        table.add_column(name, justify="right", no_wrap=name != metric.title)
     for each in found.rows:
         figures = [each.value] if found.printed else []
         cells = [number(value) for value in figures]
@@ -162,7 +162,7 @@ def gain_cell(found: Gain | None) -> str:
     if found is None:
         return ""
     half = (found.high - found.low) / 2
-    return f"{found.gain:+.1f} ± {half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f}"
+    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f}"
 
 
 def short_runs(experiment: Experiment) -> str:

@@ -1,19 +1,20 @@
 """What a sweep says: each value against the base, the best one, and the knee.
 
-The knee is the least value from which on more brings nothing worth having: the least numeric value whose runs are,
-in pairs with those of the best value, less than the threshold worse.
+The knee is the value from which on more brings nothing worth having: the least numeric value that is not shown to be
+worse than the best one.  Shown to be worse means: in paired rounds the loss reaches the threshold, and its 95 %
+interval lies above 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from pydantic import Field
 
 from hakmem_lab import statistics, verdict
 from hakmem_lab.library import Option
 from hakmem_lab.results import Experiment, Model
+from hakmem_lab.statistics import Interval
 from hakmem_lab.verdict import Comparison, Summary
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "ms": 1, "s": 1000}
@@ -27,6 +28,7 @@ class Point(Model):
     summary: Summary
     comparison: Comparison | None = Field(description="against the base; None for the base itself")
     loss: float = Field(description="against the best value, in %, over paired rounds")
+    worse: bool = Field(description="whether it is shown to be worse than the best value")
 
 
 class Sweep(Model):
@@ -56,12 +58,14 @@ def same_value(option: Option, text: str) -> bool:
     return number(text) == option.standard or (option.word is not None and option.word == text)
 
 
-def _losses(experiment: Experiment, labels: Sequence[str], best: str) -> dict[str, float]:
-    """How much worse than the best value each one is, in %."""
+def _losses(experiment: Experiment, labels: Sequence[str], best: str) -> dict[str, Interval]:
+    """How much worse than the best value each one is: what the best gains over it."""
     higher = experiment.head.metric.higher_is_better
     top = verdict.values_of(experiment, best)
-    gains = {label: statistics.log_gains(verdict.values_of(experiment, label), top, higher) for label in labels}
-    return {label: statistics.percent(float(np.mean(each))) for label, each in gains.items()}
+    return {
+        label: statistics.interval(statistics.log_gains(verdict.values_of(experiment, label), top, higher))
+        for label in labels
+    }
 
 
 def _knee(points: Sequence[Point], threshold: float) -> tuple[str | None, str]:
@@ -74,15 +78,15 @@ def _knee(points: Sequence[Point], threshold: float) -> tuple[str | None, str]:
     if any(size is None for size in sizes.values()):
         return None, f"{name} has values that are words: there is no knee."
     ordered = sorted(points, key=lambda each: sizes[each.label] or 0.0)
-    if all(each.loss < threshold for each in ordered):
-        return None, f"Flat: every value of {name} is within {threshold:g} % of the best; there is no knee."
-    knee = next(each for each in ordered if each.loss < threshold)
+    if not any(each.worse for each in ordered):
+        return None, f"Flat: no value of {name} is shown to be {threshold:g} % worse than the best; there is no knee."
+    knee = next(each for each in ordered if not each.worse)
     value = knee.point[name]
     if knee is ordered[-1]:
-        return knee.label, f"The best value is the greatest, {name}={value}: sweep further to find the knee."
+        return knee.label, f"The greatest value, {name}={value}, is the best: sweep further to find the knee."
     if knee is ordered[0]:
-        return knee.label, f"The least value, {name}={value}, is as good as any: greater ones bring nothing."
-    return knee.label, f"The knee is {name}={value}: greater values bring less than {threshold:g} % more."
+        return knee.label, f"The knee is {name}={value}, the least value: greater ones are no better."
+    return knee.label, f"The knee is {name}={value}: less is shown to be worse, more is not shown to be better."
 
 
 def analyse(experiment: Experiment, base: str) -> Sweep:
@@ -98,7 +102,8 @@ def analyse(experiment: Experiment, base: str) -> Sweep:
             point=experiment.head.find(label).point,
             summary=verdict.summarize(label, verdict.values_of(experiment, label)),
             comparison=comparisons.get(label),
-            loss=losses[label],
+            loss=losses[label].gain,
+            worse=losses[label].low > 0 and losses[label].gain >= experiment.head.plan.threshold,
         )
         for label in labels
     ]

@@ -75,7 +75,7 @@ def compose(experiment: Experiment, found: Comparisons) -> Page:
     for failure in experiment.failures:
         page.text(f"{failure.label} failed in round {failure.round}: {failure.problem}. {failure.said}", "problem")
     printed = [head.metric.title] if found.printed else []
-    heads = ["allocator", *printed, "time s", "gain %", "CPU s", "peak MiB", "less memory %", "minor faults"]
+    heads = ["allocator", *printed, "time s", "gain %", "CPU s", "peak MiB", "memory gain %", "minor faults"]
     page.table([*heads, "major faults", "what it is"], rows_of(found))
     page.text(f"Medians; gains over {found.base}, of paired rounds, above 0 when better.", "soft")
     page.chart(time_against_memory(found, experiment), "Towards the lower left is better." if not found.printed else "")
