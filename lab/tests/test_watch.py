@@ -125,3 +125,40 @@ def test_another_program_takes_its_place() -> None:
 def test_lines_over_time() -> None:
     assert line_of([0, 0]) == "▁▁"
     assert line_of([0, 50, 100]) == "▁▄█"
+
+
+BUSY = """
+import random, threading
+def work():
+    held = []
+    while True:
+        held.append(bytes(random.randrange(600, 60000)))
+        if len(held) > 500:
+            del held[::2]
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+print('ready', flush=True)
+input()
+"""
+
+
+def test_a_process_with_busy_threads() -> None:
+    """Figures that change while they are read stay sensible: counters only grow, the ledger stays near the kernel's sum."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        env=clean_environment(LD_PRELOAD=str(LIBRARY), PYTHONMALLOC="malloc"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        watch = Watch(child.pid)
+        for _ in range(20):
+            before = {row["size"]: row["refilled"] for row in watch.now.snapshot.classes}
+            watch.step()
+            after = {row["size"]: row["refilled"] for row in watch.now.snapshot.classes}
+            assert all(after[size] >= count for size, count in before.items())
+            ledger = watch.now.snapshot.group("ledger")
+            assert abs(ledger["sum"] - ledger["rss"]) <= ledger["rss"] * 0.2
+        assert watch.now.snapshot.group("remote")["heaps"] >= 3
+        child.kill()
