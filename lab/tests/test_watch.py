@@ -143,7 +143,7 @@ input()
 
 
 def test_a_process_with_busy_threads() -> None:
-    """Figures that change while they are read stay sensible: counters only grow, the ledger stays near the kernel's sum."""
+    """Figures that change while they are read stay sensible: counters only grow, the ledger is near the kernel's."""
     with subprocess.Popen(
         [sys.executable, "-c", BUSY],
         env=clean_environment(LD_PRELOAD=str(LIBRARY), PYTHONMALLOC="malloc"),
