@@ -10,7 +10,7 @@ set(HAKMEM_SANITIZER_ENVIRONMENT
 
 # Some kernels randomise addresses more than a sanitizer's shadow memory allows; its programs then
 # stop at random at their start. setarch -R takes the randomness out.
-set(HAKMEM_TEST_LAUNCHER "")
+set(HAKMEM_TEST_LAUNCHER ${CMAKE_CROSSCOMPILING_EMULATOR})
 if(HAKMEM_SANITIZE MATCHES "thread")
   include(CheckSanitizerStart)
   hakmem_check_sanitizer_start(HAKMEM_TEST_LAUNCHER)

@@ -1,7 +1,7 @@
 /* Atomics: the only file that names the compiler's builtins. Every call states its order; every caller says in a
- * comment which edge it pairs with. HAK_RACE_POINT is where the schedule-exploring tests take control: in the
- * library it is nothing. Plain counters that only their owner writes but others may read are "shared plain":
- * relaxed load and store, never a read-modify-write. */
+ * comment which edge it pairs with; docs/concurrency.md has them all. HAK_RACE_POINT is where the schedule-exploring
+ * tests take control, told which function is about to do what: in the library it is nothing. Plain counters that only
+ * their owner writes but others may read are "shared plain": relaxed load and store, never a read-modify-write. */
 #ifndef HAK_BASE_ATOMIC_H
 #define HAK_BASE_ATOMIC_H
 
@@ -11,23 +11,23 @@
 #include "base/compiler.h"
 
 #if defined(HAK_RACE_TEST) && HAK_RACE_TEST
-void hak__race_point(void);
-#define HAK_RACE_POINT() hak__race_point()
+void hak__race_point(const char *function, const char *operation);
+#define HAK_RACE_POINT(operation) hak__race_point(__func__, operation)
 #else
-#define HAK_RACE_POINT() ((void)0)
+#define HAK_RACE_POINT(operation) ((void)0)
 #endif
 
-#define hak_load(p, order) (HAK_RACE_POINT(), atomic_load_explicit((p), (order)))
-#define hak_store(p, v, order) (HAK_RACE_POINT(), atomic_store_explicit((p), (v), (order)))
-#define hak_exchange(p, v, order) (HAK_RACE_POINT(), atomic_exchange_explicit((p), (v), (order)))
-#define hak_fetch_add(p, v, order) (HAK_RACE_POINT(), atomic_fetch_add_explicit((p), (v), (order)))
-#define hak_fetch_sub(p, v, order) (HAK_RACE_POINT(), atomic_fetch_sub_explicit((p), (v), (order)))
-#define hak_fetch_or(p, v, order) (HAK_RACE_POINT(), atomic_fetch_or_explicit((p), (v), (order)))
-#define hak_fetch_and(p, v, order) (HAK_RACE_POINT(), atomic_fetch_and_explicit((p), (v), (order)))
+#define hak_load(p, order) (HAK_RACE_POINT("load"), atomic_load_explicit((p), (order)))
+#define hak_store(p, v, order) (HAK_RACE_POINT("store"), atomic_store_explicit((p), (v), (order)))
+#define hak_exchange(p, v, order) (HAK_RACE_POINT("exchange"), atomic_exchange_explicit((p), (v), (order)))
+#define hak_fetch_add(p, v, order) (HAK_RACE_POINT("fetch_add"), atomic_fetch_add_explicit((p), (v), (order)))
+#define hak_fetch_sub(p, v, order) (HAK_RACE_POINT("fetch_sub"), atomic_fetch_sub_explicit((p), (v), (order)))
+#define hak_fetch_or(p, v, order) (HAK_RACE_POINT("fetch_or"), atomic_fetch_or_explicit((p), (v), (order)))
+#define hak_fetch_and(p, v, order) (HAK_RACE_POINT("fetch_and"), atomic_fetch_and_explicit((p), (v), (order)))
 #define hak_cas_weak(p, expected, v, ok, fail) \
-    (HAK_RACE_POINT(), atomic_compare_exchange_weak_explicit((p), (expected), (v), (ok), (fail)))
+    (HAK_RACE_POINT("cas_weak"), atomic_compare_exchange_weak_explicit((p), (expected), (v), (ok), (fail)))
 #define hak_cas_strong(p, expected, v, ok, fail) \
-    (HAK_RACE_POINT(), atomic_compare_exchange_strong_explicit((p), (expected), (v), (ok), (fail)))
+    (HAK_RACE_POINT("cas_strong"), atomic_compare_exchange_strong_explicit((p), (expected), (v), (ok), (fail)))
 
 #define HAK_RELAXED memory_order_relaxed
 #define HAK_ACQUIRE memory_order_acquire
@@ -50,8 +50,8 @@ hak_inline uint64_t hak_counted(const hak_counter *c)
 
 /* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that nobody sees a
  * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
-#define hak_owner_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define hak_peek(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
+#define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 
 /* A read-mostly word on the fast path, written by atomic stores. The builtin's relaxed load is never folded into the
  * instruction that uses it; an ordinary load of an aligned word is, and cannot tear either. A sanitizer gets the

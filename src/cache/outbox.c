@@ -54,6 +54,10 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 {
+    if (class_of(word)->blocks == 1) {
+        hak__heap_end_foreign(NULL, p, word, function);
+        return;
+    }
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     uint32_t index = index_of(span, class_of(word), p, function);
     hak__remote_publish(span, index / 64, 1ull << index % 64, function);

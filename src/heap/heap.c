@@ -227,7 +227,10 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     span->free_count = span->frontier;   /* nothing is outside any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
-    /* The figures are sums over all heaps, so it does not matter whose counters say so. */
+    /* The figures are sums over all heaps, so it does not matter whose counters say so. A thread that has none leaves
+     * the figures as they are. */
+    if (heap == NULL)
+        return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
     hak_count(&heap->remote_frees, 1);
@@ -285,7 +288,7 @@ bool hak__heap_is_valid(struct hak_heap *heap)
         const struct hak_span *before = NULL;
         for (struct hak_span *span = heap->classes[c].spans; span != NULL; before = span, span = span->next) {
             valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
-            valid &= hak_load(&span->owner, HAK_RELAXED) == heap->id && hak__span_is_valid(span);
+            valid &= hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id && hak__span_is_valid(span);
         }
     }
     return valid;

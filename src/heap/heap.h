@@ -142,8 +142,8 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
 
 /* Ends a span of one block on behalf of another thread that has freed the block: its slabs go to the pool at once and
- * do not wait for their owner, who holds nothing but counters of such a span. `heap` is the freeing thread's, `word`
- * the slab's owner word as it was found. */
+ * do not wait for their owner, who holds nothing but counters of such a span. `heap` is the freeing thread's (NULL: it has
+ * none), `word` the slab's owner word as it was found. */
 void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function);
 
 /* Collects the spans on which other threads have freed blocks. */

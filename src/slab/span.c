@@ -16,9 +16,16 @@ static void set_words(struct hak_span *span, uint32_t owner)
         hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
 }
 
+/* Nobody queues a span of one block: it may end at any moment by another thread's hand, and its owner must not look
+ * into it then as a collector does. */
+static void set_owner(struct hak_span *span, uint32_t owner)
+{
+    hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
+}
+
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
-    hak_store(&span->owner, owner, HAK_RELAXED);
+    set_owner(span, owner);
     set_words(span, owner);
 }
 
@@ -43,7 +50,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t ow
     span->fresh = fresh;
     span->listed = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
-    hak_store(&span->owner, owner, HAK_RELAXED);
+    set_owner(span, owner);
     for (uint32_t i = 0; i < class->slabs; i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
     set_words(span, owner);

@@ -9,20 +9,37 @@ enum { ALL = 32 };
 
 static _Atomic uint32_t in_hands[WORLD_SUPERS];   /* slabs that the case's threads hold */
 
-/* The bookkeeping of the case is not a point of the schedule: it belongs to the step before it. */
+static unsigned content[WORLD_SUPERS * ALL];      /* what the users of the slabs write there, plainly */
+
+/* The bookkeeping of the case is not a point of the schedule: it belongs to the step before it, and orders nothing. */
 static void note_taken(size_t slab, unsigned count)
 {
     uint32_t run = hak_ones32(count) << slab % HAK_SUPER_SLABS;
-    uint32_t before = atomic_fetch_or(&in_hands[slab / HAK_SUPER_SLABS], run);
+    uint32_t before = atomic_fetch_or_explicit(&in_hands[slab / HAK_SUPER_SLABS], run, HAK_RELAXED);
     EXPLORE_EXPECT((before & run) == 0, "a slab is in two hands");
+    for (unsigned i = 0; i < count; i++)
+        content[slab + i]++;
+}
+
+/* Whoever purges has the slabs to himself meanwhile. */
+void world_purged(size_t slab, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t mine = atomic_load_explicit(&in_hands[(slab + i) / ALL], HAK_RELAXED);
+        EXPLORE_EXPECT((mine >> (slab + i) % ALL & 1) == 0, "pages of a slab in somebody's hands are purged");
+        content[slab + i] = 0;
+    }
 }
 
 static size_t take(unsigned count)
 {
     bool fresh;
     size_t slab = hak__pool_take(count, &fresh);
-    if (slab != HAK_NO_RUN)
-        note_taken(slab, count);
+    if (slab == HAK_NO_RUN)
+        return slab;
+    for (unsigned i = 0; i < count; i++)
+        EXPLORE_EXPECT(!fresh || content[slab + i] == 0, "a slab is called fresh and holds old data");
+    note_taken(slab, count);
     return slab;
 }
 
@@ -30,7 +47,10 @@ static void give(size_t slab, unsigned count)
 {
     if (slab == HAK_NO_RUN)
         return;
-    atomic_fetch_and(&in_hands[slab / HAK_SUPER_SLABS], ~(hak_ones32(count) << slab % HAK_SUPER_SLABS));
+    for (unsigned i = 0; i < count; i++)
+        content[slab + i]++;
+    atomic_fetch_and_explicit(&in_hands[slab / HAK_SUPER_SLABS], ~(hak_ones32(count) << slab % HAK_SUPER_SLABS),
+                              HAK_RELAXED);
     hak__pool_give(slab, count);
 }
 
@@ -43,6 +63,8 @@ static void begin(uint32_t unused, bool spare)
         world_take_super(1);
     atomic_store(&in_hands[1], 0);
     atomic_store(&in_hands[0], ~0u);
+    for (unsigned i = 0; i < WORLD_SUPERS * ALL; i++)
+        content[i] = 1;
     hak__slabs_open(&hak__supers[0], ALL, false);
     atomic_store(&hak__supers[0].kind, HAK_SUPER_IN_SLABS);
     for (unsigned i = 0; i < ALL; i++)
@@ -101,6 +123,23 @@ static void give_1(void) { give(1, 1); }
 /* --- pages of unused slabs go back ----------------------------------------------------------------------------------------------- */
 
 static void purge(void) { hak__pool_purge(0); }
+static void trim(void) { hak__pool_trim(); }
+static void purge_twice(void)
+{
+    hak__pool_purge(0);
+    hak__pool_purge(0);
+}
+static void take_1_three_times(void)
+{
+    give(take(1), 1);
+    give(take(1), 1);
+    give(take(1), 1);
+}
+static void take_1_give_1_give_5(void)
+{
+    give(take(1), 1);
+    give(5, 1);
+}
 
 static const struct explore_case cases[] = {
     { "a claim empties, a release fills", EXPLORE_ALL, 2, one_unused, { take_1, give_5 }, check },
@@ -111,7 +150,11 @@ static const struct explore_case cases[] = {
     { "the last two come back, one is claimed", 3, 3, all_but_two, { give_0, give_1, take_1 }, check },
     { "purging while slabs are claimed and released", 3, 3, four_unused, { purge, take_2, give_5 }, check },
     { "two purge at once, and the last slab comes back", 3, 3, all_but_one, { purge, purge, give_0 }, check },
-    { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check },
+    { "purging, claiming and trimming", 3, 3, four_unused, { purge, take_4, trim }, check },
+    { "purging twice while slabs come and go", 4, 2, four_unused, { purge_twice, take_1_give_1_give_5 }, check },
+    { "purging while one slab is used again and again", 4, 2, one_unused, { purge, take_1_three_times }, check },
+    { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check,
+      .stale = 1 },
 };
 
 int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }

@@ -25,6 +25,9 @@ void world_reset(void)
     memset(words, 0, sizeof words);
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
+        memset(heaps[i].classes, 0, sizeof heaps[i].classes);
+        heaps[i].home = 0;
+        atomic_store(&heaps[i].busy, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
         atomic_store(&heaps[i].pending, NULL);
@@ -65,10 +68,12 @@ void hak__supers_give(size_t first, size_t count)
     EXPLORE_EXPECT((before >> first & 1) == 0, "a SuperSlab is given back twice");
 }
 
-/* Pages and time do not matter to what is explored. */
+/* What goes away with the pages of a range. Time does not matter to what is explored. */
+__attribute__((weak)) void world_purged(size_t slab, size_t count) { (void)slab, (void)count; }
+
 bool hak__arena_purge_range(void *start, size_t bytes)
 {
-    (void)start, (void)bytes;
+    world_purged(hak__slab_of(start), bytes >> HAK_SLAB_SHIFT);
     return true;
 }
 
@@ -80,7 +85,18 @@ const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
 size_t hak__page_size(void) { return 4096; }
-uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }
+__attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
+void *hak__heap_memory(uint32_t id) { return id <= WORLD_HEAPS ? &heaps[id] : NULL; }
+void *hak__span_memory(void) { return spans; }
+void hak__yield(void) { explore_yield(); }
+
+/* The classes of the cases need no bitmaps of their own. */
+void *hak__meta_alloc(size_t bytes)
+{
+    (void)bytes;
+    return NULL;
+}
+
 void *hak__heap_address(uint32_t id)
 {
     EXPLORE_EXPECT(id >= 1 && id <= WORLD_HEAPS, "an id that no heap has");
@@ -89,9 +105,12 @@ void *hak__heap_address(uint32_t id)
 
 /* --- reports ------------------------------------------------------------------------------------------------------------- */
 
+__attribute__((weak)) void world_double_free(void) {}
+
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
 {
     (void)function, (void)p, (void)size;
+    world_double_free();
     explore_violation("a report of a double free that did not happen");
 }
 

@@ -17,4 +17,10 @@ bool world_super_is_free(size_t super);
 /* Takes the SuperSlab away from the arena, as hak__supers_take would. */
 void world_take_super(size_t super);
 
+/* A case may define it: the pages of these slabs go back to the system. */
+void world_purged(size_t slab, size_t count);
+
+/* A case may define it: a double free is reported. If it returns, the schedule is wrong. */
+void world_double_free(void);
+
 #endif

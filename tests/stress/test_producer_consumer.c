@@ -71,12 +71,13 @@ static void put(const struct stress_block *blocks, size_t count)
     pthread_mutex_unlock(&queue.lock);
 }
 
-/* Up to a batch; 0 once all producers have ended and the queue is empty. */
-static size_t get(struct stress_block *blocks)
+/* Up to a batch; 0 once all producers have ended and the queue is empty. Who produces too must not wait: it may be the
+ * last that could produce. */
+static size_t get(struct stress_block *blocks, bool wait)
 {
     size_t count = 0;
     pthread_mutex_lock(&queue.lock);
-    while (queue.count == 0 && queue.producers > 0)
+    while (wait && queue.count == 0 && queue.producers > 0)
         pthread_cond_wait(&queue.moved, &queue.lock);
     for (; queue.count > 0 && count < BATCH; queue.count--) {
         blocks[count++] = queue.blocks[queue.head];
@@ -108,10 +109,10 @@ static void produce(struct stress_random *random, size_t count)
     put(blocks, count);
 }
 
-static size_t consume(void)
+static size_t consume(bool wait)
 {
     struct stress_block blocks[BATCH];
-    size_t count = get(blocks);
+    size_t count = get(blocks, wait);
     for (size_t i = 0; i < count; i++) {
         hak_fetch_sub(&in_flight, blocks[i].size, HAK_RELAXED);
         stress_free(&blocks[i]);
@@ -140,7 +141,7 @@ static void *producer(void *argument)
 static void *consumer(void *argument)
 {
     (void)argument;
-    while (consume() != 0)
+    while (consume(true) != 0)
         ;
     return NULL;
 }
@@ -159,7 +160,7 @@ static void *both(void *argument)
     struct stress_random random = { (uint64_t)(uintptr_t)argument };
     while (stress_now() < deadline) {
         if (queue_is_half_full())
-            consume();
+            consume(false);
         else
             produce(&random, 1 + stress_below(&random, BATCH));
     }

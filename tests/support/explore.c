@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #if !defined(EXPLORE_TSAN)
 #define EXPLORE_TSAN 0
@@ -23,17 +24,23 @@ struct fiber {
     ucontext_t context;
     char *stack;
     void *tsan, *asan_stack;
-    bool ended;
+    struct explore_site site;
+    bool ended, yielded;
 };
 
 static const struct explore_case *now;
 static struct fiber fibers[EXPLORE_THREADS + 1];
 static unsigned current = MAIN, bound, preemptions;
-static bool planted;
+static bool planted, alone, briefly;
 static struct choice path[POINTS_MAX];
 static unsigned depth, path_length;
 static uint64_t schedules, points, steps;   /* steps: points of this schedule */
-static unsigned trace[POINTS_MAX], trace_length;
+static unsigned trace[POINTS_MAX], trace_length, stale;
+
+/* Only where weak.c is linked. */
+#pragma weak weak_begin
+#pragma weak weak_mutant
+#pragma weak weak_choose_mutant
 
 /* --- switching ------------------------------------------------------------------------------------------------------ */
 
@@ -130,20 +137,61 @@ static unsigned others(unsigned but)
     return count;
 }
 
-void hak__race_point(void)
+static void go_to(unsigned to)
+{
+    fibers[to].yielded = false;
+    trace[trace_length++ % POINTS_MAX] = to;
+    switch_to(to);
+}
+
+static void point(void)
 {
     if (++steps == STEPS_MAX)
         explore_violation(endless);
-    if (current == MAIN)
+    if (explore_directly())
         return;
     points++;
     unsigned taken = choose(preemptions < bound ? 1 + others(current) : 1);
     if (taken == 0)
         return;
     preemptions++;
-    trace[trace_length++ % POINTS_MAX] = other(current, taken - 1);
-    switch_to(other(current, taken - 1));
+    go_to(other(current, taken - 1));
 }
+
+void hak__race_point(const char *function, const char *operation)
+{
+    point();
+    fibers[current].site = (struct explore_site){ function, operation };
+}
+
+struct explore_site explore_take_site(void)
+{
+    struct explore_site site = fibers[current].site;
+    fibers[current].site = (struct explore_site){ NULL, NULL };
+    return site;
+}
+
+/* The others that have not yielded since they last ran; when all have, each may try again. */
+void explore_yield(void)
+{
+    unsigned ready[EXPLORE_THREADS], count = 0, me = current;
+    if (++steps == STEPS_MAX || explore_directly())
+        explore_violation(endless);
+    if (others(me) == 0)
+        return;   /* what was waited for may have been an older value */
+    fibers[me].yielded = true;
+    for (int round = 0; count == 0; round++)
+        for (unsigned i = 0; i < now->threads; i++)
+            if (i != me && !fibers[i].ended && (round == 1 || !fibers[i].yielded))
+                ready[count++] = i;
+    go_to(ready[choose(count)]);
+}
+
+void explore_alone(bool is) { alone = is; }
+bool explore_directly(void) { return current == MAIN || alone; }
+unsigned explore_thread(void) { return current; }
+unsigned explore_choose(unsigned options) { return choose(options); }
+bool explore_every_write(void) { return now->every_write; }
 
 /* The last choice that has another way is changed; what follows it is forgotten. False when there is none. */
 static bool next_path(void)
@@ -168,8 +216,7 @@ static void fiber_main(void)
         edge_out(false);
         fibers[me].ended = true;
         unsigned count = others(me), to = count == 0 ? MAIN : other(me, choose(count));
-        trace[trace_length++ % POINTS_MAX] = to;
-        switch_to(to);
+        go_to(to);
     }
 }
 
@@ -189,23 +236,44 @@ static void run_schedule(void)
 {
     depth = preemptions = trace_length = 0;
     steps = 0;
+    alone = false;
     for (unsigned i = 0; i < now->threads; i++)
-        fibers[i].ended = false;
+        fibers[i].ended = fibers[i].yielded = false;
     now->setup();
+    if (weak_begin != NULL)
+        weak_begin(stale);
     edge_out(true);
-    unsigned first = choose(now->threads);
-    trace[trace_length++] = first;
-    switch_to(first);
+    go_to(choose(now->threads));
     edge_in(false);
     now->check();
     schedules++;
 }
 
-static void explore(const struct explore_case *one)
+static unsigned knob(const char *name, unsigned otherwise)
 {
-    const char *text = getenv("HAK_RACE_PREEMPTIONS");
+    const char *text = getenv(name);
+    return text != NULL ? (unsigned)atoi(text) : otherwise;
+}
+
+static void set_bounds(const struct explore_case *one)
+{
+    bound = one->preemptions;
+    if (weak_begin != NULL)
+        bound = one->weak_preemptions != 0 ? one->weak_preemptions : bound < 2 ? bound : 2;
+    bound = knob("HAK_RACE_PREEMPTIONS", bound);
+    stale = knob("HAK_RACE_STALE", one->stale != 0 ? one->stale : 2);
+    if (briefly) {
+        bound = bound < 1 ? bound : 1;
+        stale = 0;
+    }
+}
+
+uint64_t explore_case_run(const struct explore_case *one)
+{
     now = one;
-    bound = text != NULL ? (unsigned)atoi(text) : one->preemptions;
+    set_bounds(one);
+    if (fibers[MAIN].tsan == NULL)
+        tsan_current(&fibers[MAIN]);
     path_length = 0;
     schedules = points = 0;
     for (unsigned i = 0; i < one->threads; i++)
@@ -213,11 +281,19 @@ static void explore(const struct explore_case *one)
     do
         run_schedule();
     while (next_path());
-    char limit[32] = "all";
+    return schedules;
+}
+
+static void explore(const struct explore_case *one)
+{
+    char limit[32] = "all", older[32] = "";
+    explore_case_run(one);
     if (bound < EXPLORE_ALL)
         snprintf(limit, sizeof limit, "<= %u", bound);
-    printf("%-44s preemptions %-5s schedules %-9llu points %llu\n", one->name, limit, (unsigned long long)schedules,
-           (unsigned long long)points);
+    if (weak_begin != NULL)
+        snprintf(older, sizeof older, "older values <= %u ", stale);
+    printf("%-50s preemptions %-5s %sschedules %-9llu points %llu\n", one->name, limit, older,
+           (unsigned long long)schedules, (unsigned long long)points);
     fflush(stdout);
 }
 
@@ -231,10 +307,75 @@ void explore_violation(const char *what)
     _Exit(planted ? 0 : 1);
 }
 
+/* --- orders weakened ------------------------------------------------------------------------------------------------- */
+
+enum { FOUND = 0, NOT_FOUND = 1, MUTANT_SECONDS = 60 };
+
+/* Whether the cases find the n-th mutant; in a child, since a violation ends the process. */
+static bool finds_mutant(const struct explore_case *cases, unsigned count, unsigned n)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (freopen("/dev/null", "w", stdout) == NULL)
+            _Exit(NOT_FOUND);
+        alarm(MUTANT_SECONDS);
+        planted = true;
+        weak_choose_mutant(n);
+        for (unsigned i = 0; i < count; i++)
+            explore_case_run(&cases[i]);
+        _Exit(NOT_FOUND);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == FOUND;
+}
+
+/* "function:operation" begins the mutant's name, which goes on with the orders. */
+static bool is_of(const char *name, const char *wanted)
+{
+    size_t length = strlen(wanted);
+    return strncmp(name, wanted, length) == 0 && (name[length] == ':' || name[length] == 0);
+}
+
+static int weaken(const struct explore_case *cases, unsigned count, int wanted, char **names)
+{
+    int failed = 0, *matches = calloc((size_t)wanted + 1, sizeof *matches);
+    char name[200];
+    briefly = true;
+    for (unsigned i = 0; i < count; i++)   /* so that the operations are known */
+        explore_case_run(&cases[i]);
+    briefly = false;
+    for (unsigned n = 0; weak_mutant(n, name, sizeof name); n++) {
+        bool asked = wanted == 0;
+        for (int i = 0; i < wanted; i++)
+            if (is_of(name, names[i])) {
+                asked = true;
+                matches[i]++;
+            }
+        if (!asked)
+            continue;
+        bool found = finds_mutant(cases, count, n);
+        printf("%-60s %s\n", name, found ? "found" : "NOT FOUND");
+        failed += !found && wanted != 0;
+    }
+    for (int i = 0; i < wanted; i++)
+        if (matches[i] == 0) {
+            printf("no case runs %s with an order stronger than relaxed; adjust the name to the source\n", names[i]);
+            failed++;
+        }
+    free(matches);
+    return failed != 0;
+}
+
 int explore_main(const struct explore_case *cases, unsigned count, int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "weaken") == 0) {
+        if (weak_mutant != NULL)
+            return weaken(cases, count, argc - 2, argv + 2);
+        printf("orders can be weakened only in the programs linked with support/weak.c (weak_*)\n");
+        return 2;
+    }
     planted = argc > 1 && strcmp(argv[1], "planted") == 0;
-    tsan_current(&fibers[MAIN]);
     for (unsigned i = 0; i < count; i++)
         explore(&cases[i]);
     if (planted)

@@ -571,7 +571,7 @@ static void expect_fresh(const struct run *run)
 
 static size_t some_bytes(size_t count)
 {
-    size_t last = hak_align_up(1 + rng_below(&model.rng, HAK_SUPER_SIZE), 4096);
+    size_t last = hak_align_up(1 + rng_below(&model.rng, HAK_SUPER_SIZE), hak__page_size());
     return ((count - 1) << HAK_SUPER_SHIFT) + last;
 }
 

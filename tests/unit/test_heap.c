@@ -328,10 +328,15 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     void *theirs;
     (void)argument;
     struct hak_heap *a = start(), *b = heap_open(0);
-    take_all(a, CLASS_LARGE, blocks, 1);
-    struct hak_span *span = span_of(blocks[0]);
+    uint32_t two = 2 * hak__classes[CLASS_64].blocks;
+    take_all(a, CLASS_64, blocks, two);
+    struct hak_span *span = span_of(hak__super_start(0));
     hak__remote_publish(span, 0, 0, "free");   /* on a's stack, with no bit yet */
-    give_all(a, blocks, 1);
+    for (int round = 0; round < 2; round++)    /* the other span is listed by then, so this one ends */
+        for (uint32_t i = 0; i < two; i++)
+            if ((span_of(blocks[i]) == span) == (round == 1))
+                give_all(a, &blocks[i], 1);
+    expect_eq(atomic_load(&span->owner), 0);
     hak__enter(a);                             /* so that nobody sweeps it meanwhile */
     take_all(b, CLASS_64, &theirs, 1);
     hak__leave(a);
@@ -436,6 +441,19 @@ FRESH_TEST(large_blocks_of_others_end_at_once)
     }
 }
 
+/* Others end such a span at any moment, so its owner must never be sent to look into it: nobody can queue it. */
+FRESH_TEST(spans_of_one_block_are_never_queued)
+{
+    (void)argument;
+    struct hak_heap *owner = start();
+    take_all(owner, CLASS_LARGE, blocks, 1);
+    hak__remote_publish(span_of(blocks[0]), 0, 0, "free");   /* a late publisher of the span before it */
+    expect(atomic_load(&owner->pending) == NULL);
+    expect_eq(atomic_load(&span_of(blocks[0])->queued), 0);
+    hak__heap_end_foreign(NULL, blocks[0], hak__owner_of(blocks[0]), "free");
+    expect_eq(hak__owner_of(blocks[0]), 0);
+}
+
 /* --- random operations --------------------------------------------------------------------------------------------- */
 
 enum { SLOTS = 600 };
@@ -463,7 +481,9 @@ static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
 {
     size_t size = hak_min(hak__classes[slots[i].class].size, 256);
     expect(memory_holds(slots[i].block, size, size, slots[i].tag));
-    if (rng_below(rng, 2))
+    if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks == 1)
+        hak__heap_end_foreign(heap, slots[i].block, hak__owner_of(slots[i].block), "free");
+    else if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks > 1)
         publish(slots[i].block);
     else
         hak__heap_give(heap, &slots[i].block, 1, "free");
@@ -517,6 +537,7 @@ int main(void)
         cmocka_unit_test(busy_heaps_are_left_alone),
         cmocka_unit_test(entered_by_one_at_a_time),
         cmocka_unit_test(large_blocks_of_others_end_at_once),
+        cmocka_unit_test(spans_of_one_block_are_never_queued),
         cmocka_unit_test(random_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

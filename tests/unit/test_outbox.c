@@ -149,6 +149,9 @@ FRESH_TEST(bypass)
     for (unsigned i = 0; i < 70; i++)
         hak__outbox_bypass(blocks[i], hak__owner_of(blocks[i]), "free");
     expect_eq(collect(p.owner, CLASS_64), 70);
+    malloc_many(p.owner, HAK_CLASS_FIRST_LARGE, 1);
+    hak__outbox_bypass(blocks[0], hak__owner_of(blocks[0]), "free");   /* alone in its span: the slabs are free at once */
+    expect_eq(hak__owner_of(blocks[0]), 0);
 }
 
 /* --- misuse --------------------------------------------------------------------------------------------------------- */

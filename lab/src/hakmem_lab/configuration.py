@@ -75,10 +75,7 @@ def _split_setting(token: str, options: dict[str, library.Option]) -> tuple[str,
         raise LabError(f"'{token}' is neither NAME=VALUE nor alloc:NAME nor lib:PATH", ADVICE)
     if name == name.lower():
         if name not in options:
-            raise LabError(
-                f"no option {name}{nearest(name, options)}",
-                "'./dev lab doctor' lists the options, as does docs/options.md.",
-            )
+            raise LabError(f"no option {name}{nearest(name, options)}", "docs/options.md lists them.")
         return options[name].variable, value
     if name.startswith(PREFIX) and name != "HAKMEM_CONF":
         variables = [each.variable for each in options.values()]

@@ -114,8 +114,9 @@ class Session:
         total = (plan.warmup + looks[-1]) * len(self._environments)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        hidden = not console.err.is_terminal
         try:
-            with Progress(*columns, *times, console=console.err, transient=True, disable=not console.err.is_terminal) as progress:
+            with Progress(*columns, *times, console=console.err, transient=True, disable=hidden) as progress:
                 task = progress.add_task("warm-up", total=total)
                 for number in range(1 - plan.warmup, looks[-1] + 1):
                     progress.update(task, description=f"round {number}" if number > 0 else "warm-up")

@@ -1,0 +1,130 @@
+/* Forks (heap/park.c, hak__heaps_fork_child): the process forks at every step of another thread, and the child repairs
+ * and goes on. The fork is a real one, made by a thread of the schedule; under weak.c plain writes are steps as well.
+ *
+ * In the child: no block is in two hands, whatever the program held can be freed, the parked heaps are a list without a
+ * cycle, and every heap that is in use is valid. What the other thread was changing may be lost, nothing else. */
+#include "heaps_world.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB };
+
+/* --- the child ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_lost(uint32_t id) { return atomic_load(&heap(id)->state) == HAK_HEAP_LOST; }
+
+static void expect_valid_heaps(void)
+{
+    for (uint32_t id = 1; id <= WORLD_HEAPS; id++)
+        EXPLORE_EXPECT(is_lost(id) || hak__heap_is_valid(heap(id)), "a heap that is in use in the child is not valid");
+}
+
+static void free_what_the_program_holds(void)
+{
+    for (size_t slab = 0; slab < SLABS; slab++)
+        for (uint32_t i = 0; i < PER_SLAB; i++)
+            if (atomic_load(&out[slab]) >> i & 1)
+                publish(block_at(slab, i));
+}
+
+static void expect_parked_once(void)
+{
+    struct hak_heap *taken[WORLD_HEAPS];
+    unsigned count = 0;
+    for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL; taken[count++] = one) {
+        EXPLORE_EXPECT(count < WORLD_HEAPS, "the parked heaps of the child have a cycle");
+        EXPLORE_EXPECT(!is_lost(one->id) && one->id != 3, "a heap that must not serve is parked");
+    }
+    while (count > 0)
+        hak__heap_park(taken[--count]);
+}
+
+/* Heap 3 is the forking thread's own. */
+static void child(void)
+{
+    hak__heaps_fork_child(heap(3), NULL);
+    expect_parked_once();
+    expect_valid_heaps();
+    for (unsigned i = 0; i < TAKES; i++)
+        take(3, SMALL);
+    free_what_the_program_holds();
+    collect(3);
+    sweep(3);
+    for (unsigned i = 0; i < TAKES; i++)
+        take(3, SMALL);
+    expect_valid_heaps();
+}
+
+static void fork_now(void)
+{
+    int status = 0;
+    explore_alone(true);
+    pid_t pid = fork();
+    if (pid == 0) {
+        child();
+        _Exit(CHILD_IS_CONTENT);
+    }
+    EXPLORE_EXPECT(pid > 0 && waitpid(pid, &status, 0) == pid, "cannot fork");
+    explore_alone(false);
+    EXPLORE_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == CHILD_IS_CONTENT, "the child of a fork failed");
+}
+
+/* --- what the other thread is doing ---------------------------------------------------------------------------------------- */
+
+/* Heap 1 is parked, with blocks free and blocks out. */
+static void one_parked(void)
+{
+    begin();
+    begin_span(0, SMALL, 1, 2, 2);
+    begin_span(2, SMALL, 1, 1, 2);
+    begin_unused(8, 24);
+    hak__heap_park(heap(1));
+}
+
+/* The same, and heap 2 is the other thread's. */
+static void two_heaps(void)
+{
+    one_parked();
+    begin_span(1, SMALL, 2, 2, 0);
+    begin_span(3, SMALL, 2, 1, 0);
+}
+
+static void adopt_2(void) { take(2, SMALL); }
+static void free_0(void) { publish(block_at(0, 0)); }
+static void free_and_collect(void)
+{
+    publish(block_at(1, 0));
+    collect(2);
+}
+static void end_2(void)
+{
+    collect(2);
+    hak__heap_park(heap(2));
+}
+static void take_up(void)
+{
+    struct hak_heap *one = hak__heap_unpark();
+    if (one != NULL)
+        take(one->id, SMALL);
+}
+static void give_and_take(void)
+{
+    give(2, block_at(3, 0));   /* the span ends: its slab goes to the pool */
+    give(2, block_at(1, 1));
+    take(2, SMALL);
+}
+
+static const struct explore_case cases[] = {
+    { "fork while another adopts", EXPLORE_ALL, 2, one_parked, { adopt_2, fork_now }, check, 2, 1, true },
+    { "fork while another frees to a parked heap", EXPLORE_ALL, 2, one_parked, { free_0, fork_now }, check, 2, 1, true },
+    { "fork while another publishes and collects", EXPLORE_ALL, 2, two_heaps, { free_and_collect, fork_now }, check, 2, 1,
+      true },
+    { "fork while another ends", EXPLORE_ALL, 2, two_heaps, { end_2, fork_now }, check, 2, 1, true },
+    { "fork while another takes a parked heap up", EXPLORE_ALL, 2, one_parked, { take_up, fork_now }, check, 2, 1, true },
+    { "fork while another gives and takes", EXPLORE_ALL, 2, two_heaps, { give_and_take, fork_now }, check, 2, 1, true },
+    { "fork while one adopts and one frees", 1, 3, one_parked, { adopt_2, free_0, fork_now }, check, 1, 1, true },
+};
+
+int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }
