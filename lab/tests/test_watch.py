@@ -53,7 +53,7 @@ def test_lines_for_scripts(program: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0 and len(lines) == 3
     assert {line["pid"] for line in lines} == {process.pid}
-    assert all(line["seconds"] >= 0.04 for line in lines)
+    assert all(line["seconds"] > 0 for line in lines)
     assert lines[0]["time"] < lines[1]["time"] < lines[2]["time"]
 
 

@@ -21,7 +21,7 @@ CANNOT_LOAD = 125  # as env, nohup and timeout have them
 CANNOT_RUN = 126
 NOT_FOUND = 127
 MOST_INTERPRETERS = 5
-LINK = "Link it with HAKMEM instead: libhakmem.a for a static program, -lhakmem for others (docs/lab.md, 'run')."
+LINK = "Link it with HAKMEM instead: libhakmem.a for a static program, -lhakmem for others (docs/lab.md, 'hakmem run')."
 
 
 @dataclass(frozen=True)
