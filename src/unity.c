@@ -32,6 +32,7 @@
 #include "guard/exact.c"
 #include "upkeep/dump.c"
 #include "upkeep/ledger.c"
+#include "upkeep/live.c"
 #include "upkeep/output.c"
 #include "upkeep/snapshot.c"
 #include "upkeep/step.c"

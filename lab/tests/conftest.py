@@ -112,3 +112,14 @@ def hakmem(tmp_path: Path) -> Hakmem:
         return done
 
     return execute
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of inside.py, which does what it is told and says what it holds."""
+    from tests import inside
+
+    folder = tmp_path_factory.mktemp("program")
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)  # another user starts it too
+    return inside.compile_c(folder, inside.PROGRAM)

@@ -10,20 +10,20 @@
 /* The last empty span of a class is kept for the next request only if its blocks are no larger. */
 enum { KEPT_MAX = 16 << 10 };
 
-static _Atomic uint32_t last_id;
+_Atomic uint32_t hak__heap_last;
 
 void hak__heap_init(void) { hak__spans = hak__span_memory(); }
 
-uint32_t hak__heap_last_id(void) { return hak_load(&last_id, HAK_ACQUIRE); }
+uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
 struct hak_heap *hak__heap_new(void)
 {
-    uint32_t id = hak_load(&last_id, HAK_RELAXED);
+    uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     do {
         if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
-    } while (!hak_cas_weak(&last_id, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
+    } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
     heap->tag = hak__owner_word(heap->id, 0);

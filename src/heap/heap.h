@@ -132,6 +132,7 @@ void hak__heap_init(void);
 struct hak_heap *hak__heap_new(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
+extern _Atomic uint32_t hak__heap_last;
 uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
 
 /* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: the

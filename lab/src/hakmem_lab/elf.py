@@ -8,10 +8,17 @@ from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+from elftools.elf.segments import InterpSegment
 
 MACHINES = {
-    "EM_X86_64": "x86-64", "EM_386": "x86 (32 bits)", "EM_AARCH64": "aarch64", "EM_ARM": "arm", "EM_RISCV": "riscv",
-    "EM_PPC64": "ppc64", "EM_S390": "s390",
+    "EM_X86_64": "x86-64",
+    "EM_386": "x86 (32 bits)",
+    "EM_AARCH64": "aarch64",
+    "EM_ARM": "arm",
+    "EM_RISCV": "riscv",
+    "EM_PPC64": "ppc64",
+    "EM_S390": "s390",
 }
 
 
@@ -20,8 +27,6 @@ class Elf:
     path: Path
     machine: str
     interpreter: str | None  # the dynamic linker; None in libraries and in static programs
-    needed: tuple[str, ...]
-    dynamic: bool
 
 
 def describe(path: Path) -> Elf | None:
@@ -31,19 +36,15 @@ def describe(path: Path) -> Elf | None:
             return None
         try:
             elf = ELFFile(file)
-            interpreter, needed, dynamic = None, [], False
+            interpreter = None
             for segment in elf.iter_segments():
-                kind = segment["p_type"]
-                if kind == "PT_INTERP":
+                if isinstance(segment, InterpSegment):
                     interpreter = segment.get_interp_name()
-                elif kind == "PT_DYNAMIC":
-                    dynamic = True
-                    needed = [tag.needed for tag in segment.iter_tags("DT_NEEDED")]
             machine = str(elf["e_machine"])
             name = MACHINES.get(machine, machine.removeprefix("EM_").lower())
         except ELFError:
             return None
-    return Elf(path, name, interpreter, tuple(needed), dynamic)
+    return Elf(path, name, interpreter)
 
 
 def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
@@ -54,7 +55,7 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
             elf = ELFFile(file)
             for table in tables:
                 section = elf.get_section_by_name(table)
-                if section is None:
+                if not isinstance(section, SymbolTableSection):
                     continue
                 for found in section.get_symbol_by_name(name) or []:
                     if found["st_shndx"] != "SHN_UNDEF":

@@ -21,7 +21,7 @@ CANNOT_LOAD = 125  # as env, nohup and timeout have them
 CANNOT_RUN = 126
 NOT_FOUND = 127
 MOST_INTERPRETERS = 5
-LINK = "Link it with HAKMEM instead: libhakmem.a for a static program, -lhakmem for others (docs/lab.md, 'run')."
+LINK = "Link it with HAKMEM instead: libhakmem.a for a static program, -lhakmem for others (docs/lab.md, 'hakmem run')."
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,11 @@ def look(name: str, environment: Mapping[str, str]) -> Program:
                 return Program(path, described, None if current == path else path)
             following = interpreter_of(current, environment)
         except PermissionError:
-            raise LabError(f"{current} may be executed but not read: whether it can be preloaded is unknown",
-                           "Start it with --anyway.", CANNOT_LOAD) from None
+            raise LabError(
+                f"{current} may be executed but not read, so that nobody can say whether it can be preloaded",
+                "Start it with --anyway.",
+                CANNOT_LOAD,
+            ) from None
         if following is None:
             # Without a first line the shell is taken, as execvp does.
             following = find("/bin/sh", environment)
@@ -103,17 +106,23 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
     """(what is in the way, what to do), as far as the files tell."""
     file = program.file
     if file.machine != library.machine:
-        return (f"{program.name} is built for {file.machine}, and {library.path.name} for {library.machine}",
-                f"Build HAKMEM for {file.machine}, and give that library with --library PATH.")
+        return (
+            f"{program.name} is built for {file.machine}, and {library.path.name} for {library.machine}",
+            f"Build HAKMEM for {file.machine}, and give that library with --library PATH.",
+        )
     if file.interpreter is None:
         return (f"{program.name} is linked statically: it has its own malloc, and loads no library", LINK)
     if "musl" in Path(file.interpreter).name:
-        return (f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is built for glibc",
-                "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build of it.")
+        return (
+            f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is for glibc",
+            "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build.",
+        )
     why = privileged(file.path)
     if why:
-        return (f"{program.name} is started privileged ({why}): the dynamic linker then ignores LD_PRELOAD",
-                "Run a copy without the privilege (cp PROGRAM /tmp; a copy is not setuid), or link it with HAKMEM.")
+        return (
+            f"{program.name} is started privileged ({why}): the dynamic linker then ignores LD_PRELOAD",
+            "Run a copy without the privilege (cp PROGRAM /tmp; a copy is not setuid), or link it with HAKMEM.",
+        )
     return None
 
 
@@ -126,7 +135,12 @@ def refused_by_linker(program: Program, library: Path) -> str | None:
     try:
         done = subprocess.run(
             [linker, "--preload", str(library), "--list", str(program.file.path)],
-            env=environment, capture_output=True, text=True, errors="replace", timeout=10, check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -147,8 +161,11 @@ def check(program: Program, library: Path) -> None:
         if said:
             found = (f"{program.name} cannot load {library}: {said}", "Build HAKMEM on this system: './dev build'.")
     if found is not None:
-        raise LabError(f"not started, because it would not run on HAKMEM: {found[0]}",
-                       f"{found[1]} To start it on its own malloc all the same: --anyway.", CANNOT_LOAD)
+        raise LabError(
+            f"not started, because it would not run on HAKMEM: {found[0]}",
+            f"{found[1]} To start it on its own malloc all the same: --anyway.",
+            CANNOT_LOAD,
+        )
 
 
 def own_malloc(program: Program) -> bool:
