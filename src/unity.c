@@ -24,6 +24,7 @@
 #include "heap/remote.c"
 #include "large/large.c"
 #include "huge/huge.c"
+#include "cache/doubt.c"
 #include "cache/drain.c"
 #include "cache/outbox.c"
 #include "cache/refill.c"

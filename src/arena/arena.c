@@ -110,7 +110,7 @@ static int raise_top(size_t new_top)
 {
     if (new_top > hak__window_supers())
         return ENOMEM;
-    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(uint32_t));
+    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
     if (code == 0)
         code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
     if (code == 0)

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "diag/report.h"
+#include "os/os.h"
 #include "shared/pool.h"
 
 /* The last empty span of a class is kept for the next request only if its blocks are no larger. */
@@ -12,7 +13,13 @@ enum { KEPT_MAX = 16 << 10 };
 
 _Atomic uint32_t hak__heap_last;
 
-void hak__heap_init(void) { hak__spans = hak__span_memory(); }
+void hak__heap_init(void)
+{
+    hak__spans = hak__span_memory();
+#if HAK_PROTECT
+    hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
+#endif
+}
 
 uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
@@ -241,7 +248,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */
-    if (!hak_cas_strong(&hak__window.map[slab], &word, 0, HAK_RELAXED, HAK_RELAXED))
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_RELAXED, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
     span->free_count = span->frontier;   /* nothing is outside any more */

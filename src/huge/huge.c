@@ -78,7 +78,7 @@ void hak__huge_free(void *p, const char *function)
     if (first == HAK_NO_SUPER)
         hak__misuse_invalid(function, p, "not the start of a block");
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
-    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS], 0, HAK_RELAXED) != huge_word)
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != huge_word)
         hak__misuse_double_free(function, p, bytes);
     hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);

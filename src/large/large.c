@@ -17,6 +17,7 @@ static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, un
     hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_RECORD_SIZE));
     span->slabs = (uint8_t)slabs;
     span->class = (uint16_t)class;
+    hak__span_map_places(span);
 }
 
 bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)

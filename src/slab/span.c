@@ -6,6 +6,9 @@
 #include "base/assert.h"
 
 struct hak_span *hak__spans;
+#if HAK_PROTECT
+uint64_t hak__freed_key;
+#endif
 
 /* Writes the owner words of a span's slabs. */
 static void set_words(struct hak_span *span, uint32_t owner)
@@ -21,6 +24,30 @@ static void set_words(struct hak_span *span, uint32_t owner)
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
     hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
+}
+
+/* Says how far the frontier has come. */
+static void map_limit(struct hak_span *span)
+{
+#if HAK_PROTECT
+    size_t slab = hak__span_slab(span);
+    uint32_t limit = span->frontier * hak__class_excess(&hak__classes[span->class]);
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_owner_store(&hak__window.map[slab + i].limit, limit);
+#else
+    (void)span;
+#endif
+}
+
+void hak__span_map_places(struct hak_span *span)
+{
+#if HAK_PROTECT
+    size_t slab = hak__span_slab(span);
+    uint64_t reciprocal = hak__classes[span->class].reciprocal;
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_owner_store(&hak__window.map[slab + i].phase, i * HAK_SLAB_SIZE * reciprocal);
+#endif
+    map_limit(span);
 }
 
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
@@ -62,6 +89,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     set_owner(span, owner);
     for (uint32_t i = 0; i < slabs; i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
+    hak__span_map_places(span);
     set_words(span, owner);
     return span;
 }
@@ -130,6 +158,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
     for (uint32_t i = 1; i <= count; i++, block += size)
         out[want - i] = block;
     span->frontier = (uint16_t)(span->frontier + count);
+    map_limit(span);
     return count;
 }
 
@@ -145,7 +174,9 @@ void *hak__span_take_fresh(struct hak_span *span)
 {
     if (span->frontier == span->blocks)
         return NULL;
-    return hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+    char *block = hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+    map_limit(span);
+    return block;
 }
 
 /* --- giving ------------------------------------------------------------------------------------------------------ */

@@ -21,6 +21,7 @@
 
 #include "arena/arena.h"
 #include "size/size.h"
+#include "slab/freed.h"
 
 struct hak_span {
     /* the owner's line */
@@ -83,6 +84,9 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, u
 
 /* Ends a span of which no block is outside. Gives its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
+
+/* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
+void hak__span_map_places(struct hak_span *span);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
