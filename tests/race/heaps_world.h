@@ -124,7 +124,7 @@ static inline void begin_unused(size_t first, unsigned count) { hak__pool_give(f
 /* By the map: the span's own word is 0 when it has one block. */
 static inline uint32_t owner_of(size_t slab)
 {
-    uint32_t word = atomic_load(&hak__window.map[slab]);
+    uint32_t word = atomic_load(&hak__window.map[slab].owner);
     return hak__owner_code(word) < HAK_CODE_LIMIT ? hak__owner_id(word) : 0;
 }
 
