@@ -16,9 +16,7 @@ _Atomic uint32_t hak__heap_last;
 void hak__heap_init(void)
 {
     hak__spans = hak__span_memory();
-#if HAK_PROTECT
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
-#endif
 }
 
 uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
