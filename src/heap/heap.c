@@ -43,6 +43,8 @@ void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 {
+    if (span->warm != 0)
+        hak__warm_leave(heap, span);
     if (span->prev != NULL)
         span->prev->next = span->next;
     else
@@ -52,77 +54,7 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
     span->listed = false;
 }
 
-/* --- creation and destruction ------------------------------------------------------------------------------------- */
-
-static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
-{
-    if (bytes == 0)
-        return NULL;
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
-    void *memory = *head;
-    if (memory == NULL)
-        return hak__meta_alloc(bytes);
-    *head = *(void **)memory;
-    return memory;
-}
-
-static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
-{
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
-    *(void **)memory = *head;
-    *head = memory;
-}
-
-/* A run of slabs, in this order: unused ones of the SuperSlab used last, of any SuperSlab at hand; those that other heaps let go when they are swept; a
- * further SuperSlab. */
-static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
-{
-    size_t slab = hak__pool_take_near(heap->home, count, fresh);
-    if (slab == HAK_NO_RUN)
-        slab = hak__pool_take(count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    hak__heaps_sweep(heap);
-    slab = hak__pool_take(count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    hak__pool_trim();
-    return hak__pool_open(count, fresh);
-}
-
-static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
-{
-    const struct hak_class *class = &hak__classes[class_index];
-    size_t bytes = hak__span_bitmap_bytes(class);
-    void *bitmaps = bitmaps_take(heap, bytes);
-    if (bytes != 0 && bitmaps == NULL)
-        return NULL;
-    bool fresh;
-    size_t slab = find_slabs(heap, class->slabs, &fresh);
-    if (slab == HAK_NO_RUN) {
-        if (bitmaps != NULL)
-            bitmaps_give(heap, bitmaps, bytes);
-        return NULL;
-    }
-    heap->home = slab;
-    struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
-    hak__heap_list(heap, span);
-    hak_count(&heap->classes[class_index].span_count, 1);
-    return span;
-}
-
-static void end_span(struct hak_heap *heap, struct hak_span *span)
-{
-    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
-    if (span->listed)
-        hak__heap_unlist(heap, span);
-    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-    unsigned slabs = span->slabs;
-    void *bitmaps = hak__span_destroy(span);
-    if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
-    hak__pool_give(hak__span_slab(span), slabs);
-}
+/* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
 /* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of one
  * block is always ended: its slabs serve every class and thread from the pool. */
@@ -132,32 +64,26 @@ static void after_give(struct hak_heap *heap, struct hak_span *span)
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         if (span->blocks == 1 || !last) {
-            end_span(heap, span);
+            hak__heap_end_span(heap, span);
             return;
         }
+        heap->idle_classes |= 1ull << span->class;
     }
     if (!span->listed)
         hak__heap_list(heap, span);
+    hak__warm_regained(heap, span);
 }
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
 
-/* When no span of the heap has blocks to give: those of ended threads first, then a new one. */
-static struct hak_span *further_span(struct hak_heap *heap, uint32_t class_index)
-{
-    if (hak__heap_adopt(heap, class_index))
-        return heap->classes[class_index].spans;
-    return new_span(heap, class_index);
-}
-
-uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+/* The listed spans are asked in turn, then there is a further one. */
+static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t got = 0;
-    hak__heap_collect(heap);
     while (got < want) {
         struct hak_span *span = class->spans;
-        if (span == NULL && (got != 0 || (span = further_span(heap, class_index)) == NULL))
+        if (span == NULL && (got != 0 || (span = hak__heap_further_span(heap, class_index)) == NULL))
             break;
         got += hak__span_take(span, out, want - got);
         if (span->free_count == 0 && span->frontier != span->blocks)
@@ -165,9 +91,26 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
         if (!hak__span_has_blocks(span))
             hak__heap_unlist(heap, span);
     }
+    if (class->spans != NULL)
+        hak__warm_keep(heap, class->spans);
+    return got;
+}
+
+static uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    hak__heap_collect(heap);
+    if (hak__warm_prefill(heap, class_index))
+        return hak__warm_take(heap, class_index, out, want);
+    return take_listed(heap, class_index, out, want);
+}
+
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    uint32_t got = hak__warm_hit(heap, class_index) ? hak__warm_take(heap, class_index, out, want)
+                                                    : take_missed(heap, class_index, out, want);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak_count(&class->refilled, got);
+    hak_count(&heap->classes[class_index].refilled, got);
     return got;
 }
 
@@ -177,12 +120,14 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     hak__heap_collect(heap);
     struct hak_span *span = class->spans;
     if (span == NULL)
-        span = further_span(heap, class_index);
+        span = hak__heap_further_span(heap, class_index);
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
     void *block = hak__span_take_fresh(span);
     if (block != NULL && !hak__span_has_blocks(span))
         hak__heap_unlist(heap, span);
+    else
+        hak__warm_lost(heap, span);
     hak_count(&class->refilled, block != NULL);
     return block;
 }
@@ -290,6 +235,7 @@ bool hak__heap_is_valid(struct hak_heap *heap)
             valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
             valid &= hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id && hak__span_is_valid(span);
         }
+        valid &= hak__warm_is_valid(heap, c);
     }
     return valid;
 }
