@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "diag/report.h"
+#include "heap/warm.h"
 #include "shared/pool.h"
 
 static _Atomic uint32_t last_id;
@@ -76,41 +77,73 @@ static void after_give(struct hak_heap *heap, struct hak_span *span)
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
 
-/* The listed spans are asked in turn, then there is a further one. */
+/* Takes from a span down to out[0]; false when no other span should be asked, because the frontier moves one page per
+ * miss. */
+hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
+{
+    *got += hak__span_take(span, out, want - *got);
+    bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
+    hak__warm_lost(heap, span);
+    return !at_frontier && *got < want;
+}
+
+hak_inline uint32_t take_warm(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got = 0;
+    while (class->warm_count != 0 && take_from(heap, hak__warm_newest(heap, class_index), out, want, &got))
+        continue;
+    return got;
+}
+
+/* The listed spans are asked in turn, the last resort is a further one. */
 static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t got = 0;
-    while (got < want) {
-        struct hak_span *span = class->spans;
-        if (span == NULL && (got != 0 || (span = hak__heap_further_span(heap, class_index)) == NULL))
-            break;
-        got += hak__span_take(span, out, want - got);
-        if (span->free_count == 0 && span->frontier != span->blocks)
-            break;   /* the frontier moves one page per miss */
-        if (!hak__span_has_blocks(span))
-            hak__heap_unlist(heap, span);
-    }
+    if (class->spans == NULL && hak__heap_further_span(heap, class_index) == NULL)
+        return 0;
+    while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
+        continue;
     if (class->spans != NULL)
         hak__warm_keep(heap, class->spans);
     return got;
 }
 
-static uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
+    hak__warm_missed(heap, class_index);
     hak__heap_collect(heap);
     if (hak__warm_prefill(heap, class_index))
-        return hak__warm_take(heap, class_index, out, want);
+        return take_warm(heap, class_index, out, want);
     return take_listed(heap, class_index, out, want);
+}
+
+/* Whether a refill can be served from the pool. Freed blocks come before fresh ones: a refill that would move a frontier
+ * first takes in what others have freed. */
+hak_inline bool warm_hit(struct hak_heap *heap, uint32_t class_index)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    if (class->warm_count == 0)
+        return false;
+    if (hak__warm_newest(heap, class_index)->free_count < class->warm_need)
+        hak__heap_collect(heap);
+    return class->warm_count != 0;
 }
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
-    uint32_t got = hak__warm_hit(heap, class_index) ? hak__warm_take(heap, class_index, out, want)
-                                                    : take_missed(heap, class_index, out, want);
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got;
+    if (hak_likely(warm_hit(heap, class_index))) {
+        hak_count(&class->warm_hits, 1);
+        got = take_warm(heap, class_index, out, want);
+    } else {
+        got = take_missed(heap, class_index, out, want);
+    }
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak_count(&heap->classes[class_index].refilled, got);
+    hak_count(&class->refilled, got);
     return got;
 }
 
@@ -124,9 +157,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
     void *block = hak__span_take_fresh(span);
-    if (block != NULL && !hak__span_has_blocks(span))
-        hak__heap_unlist(heap, span);
-    else
+    if (block != NULL)
         hak__warm_lost(heap, span);
     hak_count(&class->refilled, block != NULL);
     return block;

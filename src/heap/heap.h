@@ -12,7 +12,7 @@
  *   1. a span is listed <=> it is this heap's and has blocks to give
  *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
  *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
- *   4. a span in the warm pool of its class is listed and good for a refill (warm.c); its `warm` says where it stands */
+ *   4. a span in the warm pool of its class is listed and good for a refill (warm.h); its `warm` says where it stands */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
@@ -42,8 +42,8 @@ struct hak_heap_class {
     uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
     uint8_t warm_count;         /* spans in the warm pool */
     uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
-    uint8_t warm_run;           /* refills served since the pool was last empty; stops counting at its end */
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
+    uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
 };
@@ -167,29 +167,6 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 
 /* Collects the spans on which other threads have freed blocks. */
 void hak__heap_collect(struct hak_heap *heap);
-
-/* --- the warm pool (warm.c) ------------------------------------------------------------------------------------------ */
-
-/* Whether a refill can be served from the pool; counts the hit, or else sees to the class's budget. */
-bool hak__warm_hit(struct hak_heap *heap, uint32_t class);
-
-/* Takes up to `want` blocks from the pool's spans, the newest first: stored downwards from out[want - 1]. */
-uint32_t hak__warm_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
-
-/* After a miss: puts listed spans with enough freed blocks into the pool; whether it has any then. */
-bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
-
-/* After a miss: the span that the search ended with joins the pool if it is good for the next refill. */
-void hak__warm_keep(struct hak_heap *heap, struct hak_span *span);
-
-/* A listed span has got blocks back: it joins the pool if it has enough and there is room. */
-void hak__warm_regained(struct hak_heap *heap, struct hak_span *span);
-
-/* A span in the pool has lost a block, or is unlisted: it leaves the pool unless it is still good. */
-void hak__warm_lost(struct hak_heap *heap, struct hak_span *span);
-void hak__warm_leave(struct hak_heap *heap, struct hak_span *span);
-
-bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);
 
 /* --- sources of spans (sources.c) ------------------------------------------------------------------------------------- */
 
