@@ -57,11 +57,11 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 
 /* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
-/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of one
- * block is always ended: its slabs serve every class and thread from the pool. */
-static void after_give(struct hak_heap *heap, struct hak_span *span)
+/* A span is wholly free or not listed. It is listed, or ended when it is empty and not the last one of its class. A span
+ * of one block is always ended: its slabs serve every class and thread from the pool. */
+static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
-    if (hak_unlikely(hak__span_outside(span) == 0)) {
+    if (hak__span_outside(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         if (span->blocks == 1 || !last) {
@@ -73,6 +73,15 @@ static void after_give(struct hak_heap *heap, struct hak_span *span)
     if (!span->listed)
         hak__heap_list(heap, span);
     hak__warm_regained(heap, span);
+}
+
+/* A span has got blocks back. */
+hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak_unlikely(hak__span_outside(span) == 0 || !span->listed))
+        after_give_slow(heap, span);
+    else
+        hak__warm_regained(heap, span);
 }
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
@@ -87,12 +96,13 @@ hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **o
     return !at_frontier && *got < want;
 }
 
-hak_inline uint32_t take_warm(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+/* From a span of the warm pool, and further ones while that is not enough. */
+hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
 {
+    uint32_t class_index = span->class, got = 0;
     const struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t got = 0;
-    while (class->warm_count != 0 && take_from(heap, hak__warm_newest(heap, class_index), out, want, &got))
-        continue;
+    while (take_from(heap, span, out, want, &got) && class->warm_count != 0)
+        span = hak__warm_newest(heap, class_index);
     return got;
 }
 
@@ -115,35 +125,33 @@ static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_i
     hak__warm_missed(heap, class_index);
     hak__heap_collect(heap);
     if (hak__warm_prefill(heap, class_index))
-        return take_warm(heap, class_index, out, want);
+        return take_warm(heap, hak__warm_newest(heap, class_index), out, want);
     return take_listed(heap, class_index, out, want);
 }
 
-/* Whether a refill can be served from the pool. Freed blocks come before fresh ones: a refill that would move a frontier
- * first takes in what others have freed. */
-hak_inline bool warm_hit(struct hak_heap *heap, uint32_t class_index)
+/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move
+ * a frontier first takes in what others have freed. */
+hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_heap_class *class = &heap->classes[class_index];
-    if (class->warm_count == 0)
-        return false;
-    if (hak__warm_newest(heap, class_index)->free_count < class->warm_need)
-        hak__heap_collect(heap);
-    return class->warm_count != 0;
+    if (hak_unlikely(class->warm_count == 0))
+        return NULL;
+    struct hak_span *span = hak__warm_newest(heap, class_index);
+    if (span->free_count >= class->warm_need || hak_load(&heap->pending, HAK_RELAXED) == NULL)
+        return span;
+    hak__heap_collect(heap);
+    return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
 }
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t got;
-    if (hak_likely(warm_hit(heap, class_index))) {
-        hak_count(&class->warm_hits, 1);
-        got = take_warm(heap, class_index, out, want);
-    } else {
-        got = take_missed(heap, class_index, out, want);
-    }
+    struct hak_span *span = warm_span(heap, class_index);
+    uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
+    hak_count(&class->warm_hits, span != NULL);
+    hak_count(&class->refilled, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak_count(&class->refilled, got);
     return got;
 }
 
