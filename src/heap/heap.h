@@ -102,7 +102,7 @@ struct hak_heap {
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t ending;                                /* the thread has begun to run its destructors */
-    size_t home;                                    /* the slab that was taken last */
+    size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */

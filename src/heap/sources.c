@@ -70,14 +70,13 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 
 static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    size_t super = heap->home / HAK_SUPER_SLABS;
-    if (super >= hak__arena_top())
+    if (heap->home == 0)
         return HAK_NO_RUN;
     /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
-    uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
+    uint64_t word = hak_load(&hak__supers[(heap->home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
     if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
         return HAK_NO_RUN;
-    return hak__pool_take_near(heap->home, count, fresh);
+    return hak__pool_take_near(heap->home - 1, count, fresh);
 }
 
 /* A class keeps its last span when that empties (heap.c). */
@@ -98,7 +97,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 static size_t claimed(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    size_t slab = hak__pool_take_near(heap->home, count, fresh);
+    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, count, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(count, fresh);
     if (slab != HAK_NO_RUN)
@@ -137,7 +136,7 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    heap->home = slab;
+    heap->home = slab + 1;
     struct hak_span *span = begin_span(heap, class_index, slab, fresh);
     hak_count(&heap->stages[stage], span != NULL);
     return span;

@@ -106,7 +106,7 @@ bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class_index)
     for (uint32_t i = 0; i < class->warm_count && valid; i++) {
         const struct hak_span *span = hak__warm_member(heap, class_index, i);
         valid &= span->warm == i + 1 && span->listed && span->class == class_index;
-        valid &= hak__warm_good(span, class->warm_need) && hak_load(&span->owner, HAK_RELAXED) == heap->id;
+        valid &= hak__warm_good(span, class->warm_need) && hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id;
     }
     return valid && members == class->warm_count;
 }
