@@ -17,26 +17,23 @@ struct hak_super *hak__supers;
 struct hak_super_word *hak__super_words;
 
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
-static _Atomic size_t frontier_super;   /* SuperSlabs below the frontier; all state below it is valid */
+_Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all state below it is valid */
 static size_t mapped_bytes, mapped_peak, dirty_bytes, taken_count, hole_count;
 static uint64_t purge_checked_ms;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
 enum { HOLES_PER_CALL = 4096 };
 
-/* The figures as they were when the lock was last released, for readers that must not wait for it. */
-static struct {
-    hak_counter mapped, taken, dirty, holes, peak;
-} published;
+struct hak_arena_books hak__arena_books;
 
 static void arena_unlock(void)
 {
     hak__limit_note(mapped_bytes);
-    hak_store(&published.mapped, mapped_bytes, HAK_RELAXED);
-    hak_store(&published.taken, taken_count, HAK_RELAXED);
-    hak_store(&published.dirty, dirty_bytes, HAK_RELAXED);
-    hak_store(&published.holes, hole_count, HAK_RELAXED);
-    hak_store(&published.peak, mapped_peak, HAK_RELAXED);
+    hak_store(&hak__arena_books.mapped, mapped_bytes, HAK_RELAXED);
+    hak_store(&hak__arena_books.taken, taken_count, HAK_RELAXED);
+    hak_store(&hak__arena_books.dirty, dirty_bytes, HAK_RELAXED);
+    hak_store(&hak__arena_books.holes, hole_count, HAK_RELAXED);
+    hak_store(&hak__arena_books.peak, mapped_peak, HAK_RELAXED);
     hak__lock_release(&lock);
 }
 
@@ -113,7 +110,7 @@ static int raise_top(size_t new_top)
 {
     if (new_top > hak__window_supers())
         return ENOMEM;
-    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(uint32_t));
+    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
     if (code == 0)
         code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
     if (code == 0)
@@ -123,7 +120,7 @@ static int raise_top(size_t new_top)
     if (code != 0)
         return code;
     /* release: whoever reads the new mark may read the metadata below it. */
-    hak_store(&frontier_super, new_top, HAK_RELEASE);
+    hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     return 0;
 }
@@ -513,7 +510,7 @@ void *hak__heap_memory(uint32_t id)
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
 
-size_t hak__arena_top(void) { return hak_load(&frontier_super, HAK_ACQUIRE); }
+size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }
 
 size_t hak__page_size(void)
 {
@@ -529,9 +526,9 @@ size_t hak__page_size(void)
 void hak__arena_figures(struct hak_arena_figures *out)
 {
     *out = (struct hak_arena_figures){
-        .mapped = hak_counted(&published.mapped), .taken = hak_counted(&published.taken),
-        .dirty = hak_counted(&published.dirty), .holes = hak_counted(&published.holes),
-        .peak = hak_counted(&published.peak), .top = hak__arena_top(),
+        .mapped = hak_counted(&hak__arena_books.mapped), .taken = hak_counted(&hak__arena_books.taken),
+        .dirty = hak_counted(&hak__arena_books.dirty), .holes = hak_counted(&hak__arena_books.holes),
+        .peak = hak_counted(&hak__arena_books.peak), .top = hak__arena_top(),
     };
     for (int w = 0; w < HAK_META_WINDOWS; w++)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);

@@ -47,6 +47,14 @@ struct hak_arena_figures {
     size_t peak;          /* most user bytes mapped at once */
 };
 
+/* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
+ * upkeep/live.c says where they lie. */
+struct hak_arena_books {
+    hak_counter mapped, taken, dirty, holes, peak;
+};
+extern struct hak_arena_books hak__arena_books;
+extern _Atomic size_t hak__arena_frontier;
+
 #define HAK_NO_SUPER ((size_t)-1)
 
 /* Starts the arena: chooses the window and maps the first metadata. 0, or an errno code; may be called again. */

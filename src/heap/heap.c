@@ -6,22 +6,32 @@
 #include "base/assert.h"
 #include "diag/report.h"
 #include "heap/warm.h"
+#include "os/os.h"
 #include "shared/pool.h"
 
-static _Atomic uint32_t last_id;
+/* The last empty span of a class is kept for the next request only if its blocks are no larger. */
+enum { KEPT_MAX = 16 << 10 };
 
-void hak__heap_init(void) { hak__spans = hak__span_memory(); }
+_Atomic uint32_t hak__heap_last;
 
-uint32_t hak__heap_last_id(void) { return hak_load(&last_id, HAK_ACQUIRE); }
+void hak__heap_init(void)
+{
+    hak__spans = hak__span_memory();
+#if HAK_PROTECT
+    hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
+#endif
+}
+
+uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
 struct hak_heap *hak__heap_new(void)
 {
-    uint32_t id = hak_load(&last_id, HAK_RELAXED);
+    uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     do {
         if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
-    } while (!hak_cas_weak(&last_id, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
+    } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
     heap->tag = hak__owner_word(heap->id, 0);
@@ -57,14 +67,14 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 
 /* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
-/* A span is wholly free or not listed. It is listed, or ended when it is empty and not the last one of its class. A span
- * of one block is always ended: its slabs serve every class and thread from the pool. */
+/* A span is wholly free or not listed. It is listed, or ended when it is empty and not the last one of its class. One of
+ * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
 static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak__span_outside(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        if (span->blocks == 1 || !last) {
+        if (!last || hak__classes[span->class].size > KEPT_MAX) {
             hak__heap_end_span(heap, span);
             return;
         }
@@ -205,7 +215,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */
-    if (!hak_cas_strong(&hak__window.map[slab], &word, 0, HAK_RELAXED, HAK_RELAXED))
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_RELAXED, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
     span->free_count = span->frontier;   /* nothing is outside any more */
@@ -217,6 +227,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     hak_count(&heap->remote_frees, 1);
 }
 
@@ -250,19 +261,21 @@ void hak__heap_wait(struct hak_heap *heap)
         hak__yield();
 }
 
+void hak__heap_sweep(struct hak_heap *heap)
+{
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
+    if (usable && hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+        hak__heap_collect(heap);
+        hak__leave(heap);
+    }
+}
+
 void hak__heaps_sweep(const struct hak_heap *mine)
 {
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
-        struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-        bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
-        if (!usable || heap == mine || hak_load(&heap->pending, HAK_RELAXED) == NULL)
-            continue;
-        if (hak__heap_try_enter(heap, HAK_SWEEPER)) {
-            hak__heap_collect(heap);
-            hak__leave(heap);
-        }
-    }
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != mine)
+            hak__heap_sweep(hak__heap_by_id(id));
 }
 
 bool hak__heap_is_valid(struct hak_heap *heap)

@@ -32,17 +32,17 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
-static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, bool fresh)
+static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
-    const struct hak_class *class = &hak__classes[class_index];
-    size_t bytes = hak__span_bitmap_bytes(class);
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
     void *bitmaps = bytes == 0 ? NULL : bitmaps_take(heap, bytes);
     if (bytes != 0 && bitmaps == NULL) {
-        hak__pool_give(slab, class->slabs);
+        hak__pool_give(slab, slabs);
         return NULL;
     }
-    struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
+    hak_count(&heap->slab_count, slabs);
     hak_count(&heap->classes[class_index].span_count, 1);
     return span;
 }
@@ -54,6 +54,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     if (span->listed)
         hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
+    hak_count(&heap->slab_count, 0 - (uint64_t)span->slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
@@ -95,15 +96,28 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
-static size_t claimed(struct hak_heap *heap, unsigned count, bool *fresh)
+/* Large blocks of which a full span has several also take a run that holds just one: the ends of SuperSlabs that full
+ * spans leave over are filled with them. */
+static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, count, fresh);
+    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    *count = full;
+    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_take(count, fresh);
+        slab = hak__pool_take(full, fresh);
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full)
+        return slab;
+    *count = lone;
+    return hak__pool_take(lone, fresh);
+}
+
+static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    size_t slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
-    return hak__pool_take(count, fresh);
+    return find_unused(heap, class_index, count, fresh);
 }
 
 static size_t locked(unsigned count, bool *fresh)
@@ -128,16 +142,17 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     }
     if (slab == HAK_NO_RUN) {
         stage = HAK_STAGE_CLAIMED;
-        slab = claimed(heap, count, &fresh);
+        slab = claimed(heap, class_index, &count, &fresh);
     }
     if (slab == HAK_NO_RUN) {
         stage = HAK_STAGE_LOCKED;
+        count = hak__classes[class_index].slabs;
         slab = locked(count, &fresh);
     }
     if (slab == HAK_NO_RUN)
         return NULL;
     heap->home = slab + 1;
-    struct hak_span *span = begin_span(heap, class_index, slab, fresh);
+    struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
     hak_count(&heap->stages[stage], span != NULL);
     return span;
 }

@@ -5,7 +5,7 @@
 
 #include "os/os.h"
 
-static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
+struct hak_pool_counts hak__pool_counts;
 
 /* Makes the hints of a SuperSlab say what its word says. */
 static void set_hints(size_t super, uint64_t slabs)
@@ -78,7 +78,7 @@ size_t hak__pool_open(unsigned count, bool *fresh)
         return HAK_NO_RUN;
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
-    hak_fetch_add(&supers_opened, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS;
 }
 
@@ -89,7 +89,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     uint32_t at = super < hak__arena_top() ? hak__slabs_claim(&hak__supers[super], count, fresh, &left) : HAK_NO_SLAB;
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
-    hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__pool_counts.claimed, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
 
@@ -101,7 +101,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
         found = search_level(level - 1, count, fresh);
     if (found != HAK_NO_RUN)
-        hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__pool_counts.claimed, 1, HAK_RELAXED);
     return found;
 }
 
@@ -118,7 +118,7 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
-        hak_fetch_add(&supers_closed, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;
     }
@@ -179,7 +179,7 @@ size_t hak__pool_trim(void)
 
 void hak__pool_figures(struct hak_pool_figures *out)
 {
-    out->claimed = hak_load(&runs_claimed, HAK_RELAXED);
-    out->opened = hak_load(&supers_opened, HAK_RELAXED);
-    out->closed = hak_load(&supers_closed, HAK_RELAXED);
+    out->claimed = hak_load(&hak__pool_counts.claimed, HAK_RELAXED);
+    out->opened = hak_load(&hak__pool_counts.opened, HAK_RELAXED);
+    out->closed = hak_load(&hak__pool_counts.closed, HAK_RELAXED);
 }

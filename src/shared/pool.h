@@ -14,6 +14,12 @@ struct hak_pool_figures {
     uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
 };
 
+/* The counters behind them; upkeep/live.c says where they lie. */
+struct hak_pool_counts {
+    _Atomic uint64_t claimed, opened, closed;
+};
+extern struct hak_pool_counts hak__pool_counts;
+
 #define HAK_NO_RUN ((size_t)-1)
 
 /* A run of `count` adjacent slabs (1..16) of the SuperSlabs that are in slabs already: its first slab's number, or

@@ -46,6 +46,7 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->adopted += hak_counted(&heap->adopted);
     for (unsigned stage = 0; stage < HAK_STAGES; stage++)
         out->stages[stage] += hak_counted(&heap->stages[stage]);
+    out->span_bytes += hak_counted(&heap->slab_count) * HAK_SLAB_SIZE;
     out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
     out->heaps++;
 }
@@ -57,7 +58,6 @@ static void sum_class(struct hak_totals *out, uint32_t c)
     class->live = class->refilled > gone ? class->refilled - gone : 0;
     out->live_bytes += class->live * hak__classes[c].size;
     out->cached_bytes += (class->cached + class->outbox) * hak__classes[c].size;
-    out->span_bytes += class->spans * hak__classes[c].slabs * HAK_SLAB_SIZE;
     all->refilled += class->refilled;
     all->drained += class->drained + class->collected;
     all->misses += class->misses;

@@ -113,7 +113,7 @@ static inline void begin(void)
 /* A span of the heap of which the first `count` blocks are in the program's hands and `given` are back. */
 static inline void begin_span(size_t slab, uint32_t class, uint32_t owner, uint16_t count, uint16_t given)
 {
-    hak__span_create(slab, class, owner, NULL, false);
+    hak__span_create(slab, hak__classes[class].slabs, class, owner, NULL, false);
     span(slab)->frontier = (uint16_t)(count + given);
     hak_count(&heap(owner)->classes[class].span_count, 1);
     if (class == SMALL)
@@ -132,7 +132,7 @@ static inline void begin_unused(size_t first, unsigned count) { hak__pool_give(f
 /* By the map: the span's own word is 0 when it has one block. */
 static inline uint32_t owner_of(size_t slab)
 {
-    uint32_t word = atomic_load(&hak__window.map[slab]);
+    uint32_t word = atomic_load(&hak__window.map[slab].owner);
     return hak__owner_code(word) < HAK_CODE_LIMIT ? hak__owner_id(word) : 0;
 }
 
