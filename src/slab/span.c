@@ -77,6 +77,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->listed = false;
+    span->warm = 0;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < slabs; i++)
