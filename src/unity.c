@@ -32,6 +32,7 @@
 #include "guard/crash.c"
 #include "guard/exact.c"
 #include "upkeep/dump.c"
+#include "upkeep/idle.c"
 #include "upkeep/ledger.c"
 #include "upkeep/live.c"
 #include "upkeep/output.c"

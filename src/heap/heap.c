@@ -137,7 +137,7 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
     return span;
 }
 
-static void end_span(struct hak_heap *heap, struct hak_span *span)
+static void end_span(struct hak_heap *heap, struct hak_span *span, bool idle)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
@@ -148,8 +148,13 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
-    hak__pool_give(hak__span_slab(span), slabs);
+    if (idle)
+        hak__pool_give_idle(hak__span_slab(span), slabs);
+    else
+        hak__pool_give(hak__span_slab(span), slabs);
 }
+
+void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span) { end_span(heap, span, true); }
 
 /* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. One of
  * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
@@ -159,7 +164,7 @@ static void after_give(struct hak_heap *heap, struct hak_span *span)
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         if (!last || hak__classes[span->class].size > KEPT_MAX) {
-            end_span(heap, span);
+            end_span(heap, span, false);
             return;
         }
     }

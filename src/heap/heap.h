@@ -3,8 +3,10 @@
  *
  * Who may touch what:
  *   records                     the owner thread
- *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps before
- *                               it asks for new memory; a forked child's only thread takes over heaps that were not busy
+ *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps (before
+ *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
+ *                               over heaps that were not busy
+ *   outbox                      the owner appends without `busy`; all else under it (cache/cache.h)
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
@@ -41,12 +43,14 @@ struct hak_heap_class {
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
 };
 
-/* Blocks of one slab of another heap, freed here and not yet published. */
+/* Blocks of one slab of another heap, freed here: those from `taken` on are not yet published. */
 struct hak_outbox_bucket {
     uint32_t slab;              /* the slab's number plus one; 0: unused */
-    uint16_t count, limit;
+    _Atomic uint16_t count;     /* blocks here; only the owner changes it */
+    _Atomic uint16_t limit;     /* where count stops; 0: the next one takes the slow path */
     void *blocks[HAK_OUTBOX_BLOCKS];
-    uint64_t reserved;          /* makes the bucket four cache lines */
+    _Atomic uint16_t taken;     /* blocks published out of it meanwhile, from the first; changes under `busy` */
+    uint16_t reserved[3];       /* makes the bucket four cache lines */
 };
 _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
@@ -77,7 +81,7 @@ struct hak_heap {
      * (cache/tune.c) */
     void *local[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS];
     /* slow paths */
-    uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
+    _Atomic uint32_t outbox_used;                   /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
     size_t process_bytes;                           /* capacity * size, summed */
@@ -141,6 +145,10 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint3
 
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
+
+/* Ends a listed span of which no block is outside, whether or not it is the last of its class; its slabs count as idle
+ * for as long as their SuperSlab has been. */
+void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);

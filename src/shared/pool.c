@@ -132,6 +132,13 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
+void hak__pool_give_idle(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    released(super, left);
+}
+
 static size_t purge_super(size_t super)
 {
     unsigned first, count;

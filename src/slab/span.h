@@ -36,7 +36,11 @@ struct hak_span {
     uint8_t words;                  /* words of each bitmap */
     uint8_t fresh;                  /* blocks at and above the frontier are known to be zero */
     uint8_t listed;                 /* in the heap's list */
+    uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
+    uint16_t changes_seen;          /* ... when upkeep looked last */
     uint64_t only_word;             /* the bitmap of spans of at most 64 blocks */
+    uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
+    uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
     /* the line that other threads write */
     hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */
     struct hak_span *pending_next;               /* while queued: the next on the owner's pending stack */
@@ -113,6 +117,10 @@ uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bit
 /* Moves the remote bits to the free ones and gives their number. A bit that was free already, or that stands for a
  * block never handed out, is the fault of whoever freed it; *culprit is then the block's index. */
 uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit);
+
+/* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not outside:
+ * nothing in them is needed. *from is its start afterwards; gives its bytes, 0 when there is none. */
+size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 bool hak__span_is_valid(const struct hak_span *span);
 

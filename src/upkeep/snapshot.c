@@ -16,10 +16,11 @@ static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
 {
     for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
         uint32_t slab = hak_peek(&heap->outbox[i].slab);
-        uint16_t count = hak_peek(&heap->outbox[i].count);
+        uint16_t taken = hak_load(&heap->outbox[i].taken, HAK_RELAXED);
+        uint16_t count = hak_load(&heap->outbox[i].count, HAK_ACQUIRE);
         uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_code(hak__owner_at(slab - 1)) / HAK_RECORD_SIZE;
         if (class < HAK_CLASSES)
-            out->classes[class].outbox += count;
+            out->classes[class].outbox += count > taken ? count - taken : 0;
     }
 }
 

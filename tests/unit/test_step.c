@@ -43,10 +43,10 @@ FRESH_TEST(after_the_delay)
     struct hak_heap *heap = filled_heap();
     free_most(heap, MANY / 4);
     uint64_t now = fake.now;
-    expect_eq(hak__upkeep_step(heap, now + DELAY - 1, false), 0);
-    size_t bytes = hak__upkeep_step(heap, now + DELAY, false);
+    expect_eq(hak__upkeep_step(now + DELAY - 1, HAK_UPKEEP_BOUNDED), 0);
+    size_t bytes = hak__upkeep_step(now + DELAY, HAK_UPKEEP_BOUNDED);
     expect_op(bytes, >=, (size_t)MANY * 1024 / 2);
-    expect_eq(hak__upkeep_step(heap, now + 2 * DELAY, false), 0);   /* nothing is left to give */
+    expect_eq(hak__upkeep_step(now + 2 * DELAY, HAK_UPKEEP_BOUNDED), 0);   /* nothing is left to give */
     for (uint32_t i = 0; i < MANY; i += MANY / 4)
         expect_eq(*(char *)blocks[i], 1);
     expect(hak__arena_is_valid());
@@ -59,7 +59,7 @@ FRESH_TEST(at_once)
     start();
     struct hak_heap *heap = filled_heap();
     free_most(heap, MANY / 4);
-    expect_op(hak__upkeep_step(heap, fake.now, true), >=, (size_t)MANY * 1024 / 2);
+    expect_op(hak__upkeep_step(fake.now, HAK_UPKEEP_ALL), >=, (size_t)MANY * 1024 / 2);
 }
 
 /* What is used again before the delay has passed starts its time anew. */
@@ -74,9 +74,9 @@ FRESH_TEST(busy_superslabs_are_left_alone)
     expect_eq(hak__pool_take(4, &fresh), slab);
     hak__pool_give(slab, 4);
     fake.now += 1;
-    expect_eq(hak__upkeep_step(NULL, fake.now, false), 0);
+    expect_eq(hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED), 0);
     fake.now += DELAY;
-    expect_eq(hak__upkeep_step(NULL, fake.now, false), 4 * HAK_SLAB_SIZE);
+    expect_eq(hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED), 4 * HAK_SLAB_SIZE);
     hak__pool_give(kept, 1);
 }
 
@@ -89,10 +89,10 @@ FRESH_TEST(idle_heaps_are_swept)
         heap_free_remote(heap, blocks[i]);
     hak__outbox_flush(heap, "free");
     hak__enter(idle);   /* its owner is in a slow path: not to be touched */
-    hak__upkeep_step(heap, fake.now, false);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 0);
     hak__leave(idle);
-    hak__upkeep_step(heap, fake.now, false);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), MANY);
     expect_heap_valid(idle);
 }
