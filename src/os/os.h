@@ -59,6 +59,14 @@ int hak__os_purge(uintptr_t address, size_t size);
 int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
 uintptr_t hak__os_probe(size_t size);
 
+/* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table. The thread has
+ * all signals blocked, a small stack, and the name "hakmem"; false when the system refuses one. To be called where
+ * allocating is allowed. hak__os_sleep returns at once unless *word is `value`, else when it is woken, interrupted, or
+ * `ms` have passed; HAK_OS_UNLIMITED: no limit. */
+hak_cold bool hak__os_thread_start(void (*body)(void));
+void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
+void hak__os_wake(_Atomic uint32_t *word);
+
 /* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.
  *

@@ -5,6 +5,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "upkeep/background.h"
 #include "upkeep/idle.h"
 
 enum { CALLS_PER_LOOK = 64, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 4096, BOUNDED_PURGES = 128 };
@@ -71,14 +72,22 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     return bytes;
 }
 
+/* Where a background thread does not take the steps in time, a slow path does. */
+static void look(uint64_t now)
+{
+    uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
+    hak__background_consider(now);
+    if (since >= (hak__background_runs() ? 2 * delay : delay / STEPS_PER_DELAY))
+        hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+}
+
 void hak__upkeep_tick(struct hak_heap *heap)
 {
+    hak__background_stir();
     if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK))
         return;
     heap->upkeep_calls = 0;
-    uint64_t now = hak__os->now_ms(), last = hak_load(&last_step_ms, HAK_RELAXED);
-    if (now - last >= hak__option(HAK_OPTION_purge_delay) / STEPS_PER_DELAY)
-        hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+    look(hak__os->now_ms());
 }
 
 void hak__upkeep_figures(struct hak_upkeep_figures *out)

@@ -28,7 +28,7 @@ FRESH_TEST(defaults_lie_in_their_bounds)
     }
 }
 
-static bool takes_numbers(int option) { return hak__option_rows[option].kind != HAK_PRESET; }
+static bool takes_numbers(int option) { return hak__option_rows[option].kind < HAK_PRESET; }
 
 static int set_number(const char *name, uint64_t value)
 {
