@@ -9,6 +9,7 @@
 #include "diag/report.h"
 #include "guard/exact.h"
 #include "huge/huge.h"
+#include "upkeep/armed.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
 
@@ -18,14 +19,17 @@ void *hak__no_memory(void)
     return NULL;
 }
 
-/* For slow paths that need no heap: a thread that has none does not count. */
-static void tick_attached(void)
+/* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
+static void tick_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();
-    if ((heap->mode & HAK_MODE_SENTINEL) == 0)
-        hak__upkeep_tick(heap);
-    else
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0) {
         hak__background_stir();
+        return;
+    }
+    hak__heap_idle_more(heap, given);
+    hak__heap_idle_less(heap, taken);
+    hak__upkeep_look(heap);
 }
 
 /* --- allocation ------------------------------------------------------------------------------------------------- */
@@ -75,7 +79,7 @@ static hak_noinline void *alloc_huge(size_t n)
 {
     bool zero;
     void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
-    tick_attached();
+    tick_huge(0, n);
     hak__background_deliver();
     return block;
 }
@@ -83,6 +87,11 @@ static hak_noinline void *alloc_huge(size_t n)
 void *hak__malloc_slow(size_t n)
 {
     void *block = NULL;
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_LARGE_MAX)
+        block = hak__armed_pop(heap, hak__class_of(n));
+    if (block != NULL)
+        return block;
     uint64_t started = hak__latency_begin();
     if (hak_likely(n <= HAK_LARGE_MAX))
         block = hak__alloc_class(hak__class_of(n));
@@ -184,6 +193,8 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
+        return;
     int saved = errno;
     uint64_t started = hak__latency_begin();
     free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
@@ -201,8 +212,9 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
+    size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
-    tick_attached();
+    tick_huge(bytes, 0);
 }
 
 /* What neither this thread's record nor its outbox took. */

@@ -32,6 +32,7 @@
 #include "cache/tune.c"
 #include "guard/crash.c"
 #include "guard/exact.c"
+#include "upkeep/armed.c"
 #include "upkeep/background.c"
 #include "upkeep/dump.c"
 #include "upkeep/idle.c"

@@ -40,6 +40,8 @@ struct hak_heap_class {
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
+    uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
+    uint32_t moved_seen;        /* blocks refilled and drained when idle classes were last looked for, modulo 2^32 */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
 };
 
@@ -57,7 +59,7 @@ _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers f
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
-enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
@@ -90,6 +92,13 @@ struct hak_heap {
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
+    uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
+    uint32_t refills, overflows;                    /* modulo 2^32 */
+    uint32_t refills_seen, overflows_seen;          /* when the heap was armed */
+    uint64_t armed_ms;                              /* when that was */
+    uint64_t much_ms;                               /* since when idle_bytes has been much; 0: it is not */
+    uint64_t shrink_ms;                             /* when idle records last gave back */
+    hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
     size_t home;                                    /* the slab that was taken last */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
@@ -105,6 +114,15 @@ struct hak_heap {
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
+
+/* Blocks of so many bytes were given back, or taken. Under `busy`, or by the owner; should both do so at once, the figure
+ * is a little wrong, and only decides how soon upkeep comes. */
+hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->idle_bytes, bytes); }
+hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
+{
+    uint64_t idle = hak_counted(&heap->idle_bytes);
+    hak_store(&heap->idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
+}
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
 void hak__heap_wait(struct hak_heap *heap);

@@ -5,6 +5,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "upkeep/armed.h"
 #include "upkeep/background.h"
 #include "upkeep/idle.h"
 
@@ -72,13 +73,26 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     return bytes;
 }
 
-/* Where a background thread does not take the steps in time, a slow path does. */
-static void look(uint64_t now)
+/* The first time only notes what has moved. */
+static void shrink_records(struct hak_heap *heap, uint64_t now)
 {
+    heap->shrink_ms = now;
+    hak__enter(heap);
+    hak__cache_shrink_idle(heap);
+    hak__leave(heap);
+}
+
+/* Where a background thread does not take the steps in time, a slow path does. */
+void hak__upkeep_look(struct hak_heap *heap)
+{
+    uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
     hak__background_consider(now);
     if (since >= (hak__background_runs() ? 2 * delay : delay / STEPS_PER_DELAY))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+    if (now - heap->shrink_ms >= delay)
+        shrink_records(heap, now);
+    hak__armed_decide(heap, now);
 }
 
 void hak__upkeep_tick(struct hak_heap *heap)
@@ -87,7 +101,7 @@ void hak__upkeep_tick(struct hak_heap *heap)
     if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK))
         return;
     heap->upkeep_calls = 0;
-    look(hak__os->now_ms());
+    hak__upkeep_look(heap);
 }
 
 void hak__upkeep_figures(struct hak_upkeep_figures *out)

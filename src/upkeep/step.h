@@ -25,6 +25,9 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 /* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
 void hak__upkeep_tick(struct hak_heap *heap);
 
+/* The same when the clock is to be looked at. */
+void hak__upkeep_look(struct hak_heap *heap);
+
 struct hak_upkeep_figures {
     uint64_t steps, collected_heaps, outbox_blocks;
 };

@@ -1,0 +1,75 @@
+/* When a heap is armed and opened. See armed.h. */
+#include "upkeep/armed.h"
+
+#include "diag/options.h"
+#include "upkeep/background.h"
+#include "upkeep/step.h"
+
+static _Atomic uint64_t armings;
+
+static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
+
+/* Entered, because a child forked meanwhile must not take over a heap of which half the records are closed. */
+static void arm(struct hak_heap *heap, uint64_t now_ms)
+{
+    hak__enter(heap);
+    hak__cache_arm(heap);
+    hak__leave(heap);
+    heap->armed_ms = now_ms;
+    hak_fetch_add(&armings, 1, HAK_RELAXED);
+}
+
+static void disarm(struct hak_heap *heap)
+{
+    if (!is_armed(heap))
+        return;
+    hak__enter(heap);
+    hak__cache_disarm(heap);
+    hak__leave(heap);
+}
+
+static void begin_count(struct hak_heap *heap)
+{
+    heap->armed_left = HAK_ARMED_CALLS;
+    heap->refills_seen = heap->refills;
+    heap->overflows_seen = heap->overflows;
+}
+
+/* Whether blocks have come by batches about as often as they went since the count began. */
+static bool takes_slow_paths(const struct hak_heap *heap)
+{
+    uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
+    return refills != 0 && refills >= overflows / 4;
+}
+
+void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
+{
+    uint64_t delay = hak__option(HAK_OPTION_purge_delay);
+    bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
+    if (much && heap->much_ms == 0)
+        heap->much_ms = now_ms;
+    if (much && now_ms - heap->much_ms > delay + delay / 2) {
+        hak_store(&heap->idle_bytes, 0, HAK_RELAXED);   /* what there was has gone back by now */
+        much = false;
+    }
+    if (!much)
+        heap->much_ms = 0;
+    if (!much || hak__background_runs() || (heap->mode & HAK_MODE_EXACT) != 0) {
+        disarm(heap);
+    } else if (!is_armed(heap) && now_ms - heap->armed_ms >= delay / 4) {
+        begin_count(heap);
+        arm(heap, now_ms);
+    }
+}
+
+void hak__armed_look(struct hak_heap *heap)
+{
+    if (heap->armed_left == 0) {
+        if (takes_slow_paths(heap))
+            disarm(heap);
+        begin_count(heap);
+    }
+    hak__upkeep_look(heap);
+}
+
+uint64_t hak__armed_times(void) { return hak_load(&armings, HAK_RELAXED); }
