@@ -1,6 +1,7 @@
 /* The walk over idle spans. See idle.h. */
 #include "upkeep/idle.h"
 
+#include "arena/thp.h"
 #include "diag/options.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64 };
@@ -53,6 +54,8 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
     size_t from = 0, bytes;
+    if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
+        return;
     while ((bytes = hak__span_idle_pages(span, hak__page_size(), &from)) != 0) {
         if (walk->purges == walk->work->purges)
             return;   /* the rest comes with another step */

@@ -7,6 +7,7 @@
 #include "shared/pool.h"
 #include "upkeep/armed.h"
 #include "upkeep/background.h"
+#include "upkeep/collapse.h"
 #include "upkeep/idle.h"
 
 enum { CALLS_PER_LOOK = 64, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 4096, BOUNDED_PURGES = 128 };
@@ -69,6 +70,8 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     if (effort == HAK_UPKEEP_ALL)
         serve_heaps();
     size_t bytes = purge(now_ms, effort);
+    if (effort == HAK_UPKEEP_DUE)
+        hak__collapse_walk(now_ms);
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
 }
