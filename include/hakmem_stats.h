@@ -110,7 +110,7 @@ struct hak_stats {
     uint64_t upkeep_outbox_blocks;    /* published out of the outboxes of other threads */
     uint64_t upkeep_spans_ended;      /* that were idle and wholly free */
     uint64_t upkeep_span_purges;      /* runs of pages returned from idle spans that are in use */
-    uint64_t upkeep_span_purged;      /* their bytes; some may not have been resident */
+    uint64_t upkeep_span_purged;      /* resident bytes of them */
     uint64_t upkeep_armings;          /* times that a thread armed its heap */
     uint64_t upkeep_background;       /* 1 while there is a background thread */
     uint64_t upkeep_background_starts;

@@ -23,10 +23,9 @@ void *hak__no_memory(void)
 static void tick_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();
-    if ((heap->mode & HAK_MODE_SENTINEL) != 0) {
-        hak__background_stir();
+    hak__background_stir();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0)
         return;
-    }
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
     hak__upkeep_look(heap);

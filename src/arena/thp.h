@@ -11,21 +11,21 @@
 #include "arena/arena.h"
 
 /* Marks memory that was just mapped as the option wants it. */
-void hak__thp_mapped(uintptr_t start, size_t bytes);
+hak_cold void hak__thp_mapped(uintptr_t start, size_t bytes);
 
 /* Whether a part of a SuperSlab in slabs must not be purged: it is, or may be, one huge page, and more than half of its
  * slabs are in use. Otherwise it counts as split from now on. */
-bool hak__thp_must_stay(size_t super);
+hak_cold bool hak__thp_must_stay(size_t super);
 
 /* Makes a SuperSlab that is wholly mapped one huge page. False: the system refused. */
-bool hak__thp_collapse(size_t super);
+hak_cold bool hak__thp_collapse(size_t super);
 
 /* Whether the option and the system allow that at all. */
-bool hak__thp_may_collapse(void);
+hak_cold bool hak__thp_may_collapse(void);
 
 struct hak_thp_figures {
     uint64_t collapsed, refused, split;
 };
-void hak__thp_figures(struct hak_thp_figures *out);
+hak_cold void hak__thp_figures(struct hak_thp_figures *out);
 
 #endif

@@ -123,7 +123,7 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function);
 void hak__outbox_flush(struct hak_heap *heap, const char *function);
 
 /* From a thread that has entered the heap as a sweeper: publishes what waits in its outbox; the number of blocks. */
-uint32_t hak__outbox_sweep(struct hak_heap *heap);
+hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);
 
 /* A class that is refilled begins to absorb, if its size allows. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
@@ -133,12 +133,12 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
 /* Closes all records, so that every call takes the slow path, and opens them again (upkeep/armed.h). */
-void hak__cache_arm(struct hak_heap *heap);
-void hak__cache_disarm(struct hak_heap *heap);
+hak_cold void hak__cache_arm(struct hak_heap *heap);
+hak_cold void hak__cache_disarm(struct hak_heap *heap);
 
 /* A class that has moved no batch since the last such call gives back half of what it holds, and of its capacity down to
  * that which it began with. */
-void hak__cache_shrink_idle(struct hak_heap *heap);
+hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
 
 /* A heap that is about to be parked, or has been taken up, leaves or joins the process's sum of capacities. */
 hak_noinline void hak__cache_park(struct hak_heap *heap);

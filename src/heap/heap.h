@@ -95,7 +95,7 @@ struct hak_heap {
     uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
     uint32_t refills, overflows;                    /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen;          /* when the heap was armed */
-    uint64_t armed_ms;                              /* when that was */
+    uint64_t armed_ms, count_ms;                    /* when that was, and when its calls were last counted anew */
     uint64_t much_ms;                               /* since when idle_bytes has been much; 0: it is not */
     uint64_t shrink_ms;                             /* when idle records last gave back */
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
@@ -166,7 +166,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
 /* Ends a listed span of which no block is outside, whether or not it is the last of its class; its slabs count as idle
  * for as long as their SuperSlab has been. */
-void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
+hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);

@@ -75,8 +75,8 @@ uintptr_t hak__os_probe(size_t size);
  * allocating is allowed. hak__os_sleep returns at once unless *word is `value`, else when it is woken, interrupted, or
  * `ms` have passed; HAK_OS_UNLIMITED: no limit. */
 hak_cold bool hak__os_thread_start(void (*body)(void));
-void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
-void hak__os_wake(_Atomic uint32_t *word);
+hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
+hak_cold void hak__os_wake(_Atomic uint32_t *word);
 
 /* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.

@@ -2,8 +2,12 @@
 #include "upkeep/armed.h"
 
 #include "diag/options.h"
+#include "os/os.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
+
+/* The clock is coarse: this is two of its ticks on most systems. */
+enum { FAST_MS = 9 };
 
 static _Atomic uint64_t armings;
 
@@ -28,18 +32,19 @@ static void disarm(struct hak_heap *heap)
     hak__leave(heap);
 }
 
-static void begin_count(struct hak_heap *heap)
+static void begin_count(struct hak_heap *heap, uint64_t now_ms)
 {
+    heap->count_ms = now_ms;
     heap->armed_left = HAK_ARMED_CALLS;
     heap->refills_seen = heap->refills;
     heap->overflows_seen = heap->overflows;
 }
 
-/* Whether blocks have come by batches about as often as they went since the count began. */
-static bool takes_slow_paths(const struct hak_heap *heap)
+/* Whether the count went by so fast that being armed is felt, while slow paths were taken, and not only to free. */
+static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
 {
     uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
-    return refills != 0 && refills >= overflows / 4;
+    return now_ms - heap->count_ms < FAST_MS && refills != 0 && refills >= overflows / 4;
 }
 
 void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
@@ -57,7 +62,7 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
     if (!much || hak__background_runs() || (heap->mode & HAK_MODE_EXACT) != 0) {
         disarm(heap);
     } else if (!is_armed(heap) && now_ms - heap->armed_ms >= delay / 4) {
-        begin_count(heap);
+        begin_count(heap, now_ms);
         arm(heap, now_ms);
     }
 }
@@ -65,9 +70,10 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
 void hak__armed_look(struct hak_heap *heap)
 {
     if (heap->armed_left == 0) {
-        if (takes_slow_paths(heap))
+        uint64_t now = hak__os->now_ms();
+        if (is_a_burden(heap, now))
             disarm(heap);
-        begin_count(heap);
+        begin_count(heap, now);
     }
     hak__upkeep_look(heap);
 }

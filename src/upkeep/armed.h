@@ -4,10 +4,11 @@
  * records are closed, so each call takes the slow path, and every 64th of them looks at the clock. Such a call costs a
  * few nanoseconds more than the fast path's, so a heap is armed for ARMED_CALLS calls at a time that the records could
  * serve. After them it depends on what the thread has done:
- *   - blocks came and went by batches: it takes slow paths by itself, which look at the clock; the heap is opened, and
- *     may be armed again a quarter of the purge delay later;
- *   - it freed only, or only hit: the next slow path may be far away, so the heap stays armed, until the memory has had
- *     its time to go back, one and a half purge delays after it became much.
+ *   - they went by within milliseconds, and blocks came by batches as well as they went: being armed would be felt, and
+ *     slow paths come by themselves; the heap is opened. They look at the clock more often while memory waits, and may
+ *     arm the heap again a quarter of the purge delay later;
+ *   - it freed only, or only hit, or is not in a hurry: the heap stays armed, until the memory has had its time to go
+ *     back, one and a half purge delays after it became much.
  * A heap that is armed when its thread goes to sleep is armed when it wakes, and then a step is due at once. */
 #ifndef HAK_UPKEEP_ARMED_H
 #define HAK_UPKEEP_ARMED_H
@@ -18,7 +19,7 @@ enum { HAK_ARMED_CALLS = 4096, HAK_ARMED_PER_LOOK = 64 };
 #define HAK_ARMED_MUCH ((size_t)8 << 20)
 
 /* From a tick that has looked at the clock. The heap is not entered. */
-void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms);
+hak_cold void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms);
 
 /* After ARMED_PER_LOOK more calls that an armed record has served. */
 hak_noinline void hak__armed_look(struct hak_heap *heap);
@@ -46,6 +47,6 @@ hak_inline bool hak__armed_push(struct hak_heap *heap, uint32_t class, void *blo
     return true;
 }
 
-uint64_t hak__armed_times(void);   /* how often a heap was armed */
+hak_cold uint64_t hak__armed_times(void);   /* how often a heap was armed */
 
 #endif

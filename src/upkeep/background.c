@@ -50,7 +50,7 @@ void hak__background_consider(uint64_t now_ms)
         hak_store(&hak__background_wanted, true, HAK_RELAXED);
 }
 
-static void thread_body(void);
+static hak_cold void thread_body(void);
 
 void hak__background_start(void)
 {

@@ -38,7 +38,7 @@ hak_inline void hak__background_stir(void)
 }
 
 /* From a tick that looks at the clock: asks for a thread if the option and the process's state say so. */
-void hak__background_consider(uint64_t now_ms);
+hak_cold void hak__background_consider(uint64_t now_ms);
 
 /* At the end of a request for memory, outside of everything. */
 hak_cold void hak__background_start(void);
@@ -55,14 +55,14 @@ hak_inline bool hak__background_runs(void)
     return word != HAK_BACKGROUND_NONE && word != HAK_BACKGROUND_STARTING;
 }
 
-void hak__background_ready(void);            /* the C library can create threads from now on */
-void hak__background_thread_begins(void);    /* a thread has attached a heap */
-void hak__background_thread_ends(void);      /* and parked it */
-void hak__background_fork_child(bool attached);   /* whether the one thread has a heap */
+hak_cold void hak__background_ready(void);            /* the C library can create threads from now on */
+hak_cold void hak__background_thread_begins(void);    /* a thread has attached a heap */
+hak_cold void hak__background_thread_ends(void);      /* and parked it */
+hak_cold void hak__background_fork_child(bool attached);   /* whether the one thread has a heap */
 
 struct hak_background_figures {
     uint64_t running, starts, wakeups;
 };
-void hak__background_figures(struct hak_background_figures *out);
+hak_cold void hak__background_figures(struct hak_background_figures *out);
 
 #endif

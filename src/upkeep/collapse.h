@@ -7,6 +7,6 @@
 #include "base/compiler.h"
 
 /* Looks at some SuperSlabs, going round from call to call; collapses one at most. One caller at a time (step.c). */
-void hak__collapse_walk(uint64_t now_ms);
+hak_cold void hak__collapse_walk(uint64_t now_ms);
 
 #endif

@@ -1,10 +1,13 @@
 /* The walk over idle spans. See idle.h. */
 #include "upkeep/idle.h"
 
+#include <string.h>
+
 #include "arena/thp.h"
 #include "diag/options.h"
+#include "os/os.h"
 
-enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64 };
+enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
 static hak_counter spans_ended, span_purges, span_bytes;
 static size_t next_super;   /* where the next walk goes on */
@@ -51,20 +54,41 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
     return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_idle_purge);
 }
 
+/* Narrows a run of `count` pages down to what lies between its first and its last resident page; how many in it are. */
+static size_t narrow(const unsigned char *pages, size_t *first, size_t *count)
+{
+    size_t resident = 0;
+    for (; *count != 0 && !pages[*first]; (*first)++, (*count)--)
+        continue;
+    while (*count != 0 && !pages[*first + *count - 1])
+        (*count)--;
+    for (size_t i = 0; i < *count; i++)
+        resident += pages[*first + i];
+    return resident;
+}
+
+/* The kernel is asked first which pages are there: one call instead of one for each run that went back long ago. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
-    size_t from = 0, bytes;
+    unsigned char pages[PAGES_OF_SPAN];
+    char *start = hak__span_start(span);
+    size_t from = 0, bytes, page = hak__page_size();
     if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
         return;
-    while ((bytes = hak__span_idle_pages(span, hak__page_size(), &from)) != 0) {
+    if (hak__os_resident((uintptr_t)start, (size_t)span->slabs << HAK_SLAB_SHIFT, pages) != 0)
+        memset(pages, 1, sizeof pages);
+    walk->held_purges++;
+    for (; (bytes = hak__span_idle_pages(span, page, &from)) != 0; from += bytes) {
+        size_t first = from / page, count = bytes / page, resident = narrow(pages, &first, &count);
+        if (resident == 0)
+            continue;
         if (walk->purges == walk->work->purges)
             return;   /* the rest comes with another step */
         walk->purges++;
         walk->held_purges++;
-        if (!hak__arena_purge_range(hak__span_start(span) + from, bytes))
+        if (!hak__arena_purge_range(start + first * page, count * page))
             break;    /* locked memory, say: not to be tried at every step */
-        walk->bytes += bytes;
-        from += bytes;
+        walk->bytes += resident * page;
     }
     span->purged = true;
 }

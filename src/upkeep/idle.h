@@ -17,12 +17,12 @@ struct hak_idle_work {
     uint32_t purges;          /* how many calls of the system may be made */
 };
 
-/* Gives the bytes whose pages went back; those that were not resident are among them. */
-size_t hak__idle_walk(const struct hak_idle_work *work);
+/* Gives the resident bytes that went back. */
+hak_cold size_t hak__idle_walk(const struct hak_idle_work *work);
 
 struct hak_idle_figures {
     uint64_t ended, purges, bytes;
 };
-void hak__idle_figures(struct hak_idle_figures *out);
+hak_cold void hak__idle_figures(struct hak_idle_figures *out);
 
 #endif

@@ -10,7 +10,7 @@
 #include "upkeep/collapse.h"
 #include "upkeep/idle.h"
 
-enum { CALLS_PER_LOOK = 64, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 4096, BOUNDED_PURGES = 128 };
+enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
 static _Atomic uint64_t last_step_ms;
@@ -101,7 +101,7 @@ void hak__upkeep_look(struct hak_heap *heap)
 void hak__upkeep_tick(struct hak_heap *heap)
 {
     hak__background_stir();
-    if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK))
+    if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK && (heap->much_ms == 0 || heap->upkeep_calls < CALLS_IF_MUCH)))
         return;
     heap->upkeep_calls = 0;
     hak__upkeep_look(heap);

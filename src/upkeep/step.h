@@ -13,25 +13,25 @@
 #include "heap/heap.h"
 
 enum hak_upkeep_effort {
-    HAK_UPKEEP_BOUNDED,     /* in a slow path: what is due, as far as a fraction of a millisecond goes */
+    HAK_UPKEEP_BOUNDED,     /* in a slow path: what is due, as far as about a millisecond goes */
     HAK_UPKEEP_DUE,         /* all that is due */
     HAK_UPKEEP_ALL,         /* everything, due or not */
 };
 
 /* Does what is due at `now_ms`. The caller is inside no heap. Gives the bytes returned to the system; 0 also when
  * another thread is in a step. */
-size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
+hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
 /* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
 void hak__upkeep_tick(struct hak_heap *heap);
 
 /* The same when the clock is to be looked at. */
-void hak__upkeep_look(struct hak_heap *heap);
+hak_cold void hak__upkeep_look(struct hak_heap *heap);
 
 struct hak_upkeep_figures {
     uint64_t steps, collected_heaps, outbox_blocks;
 };
-void hak__upkeep_figures(struct hak_upkeep_figures *out);
-void hak__upkeep_fork_child(void);
+hak_cold void hak__upkeep_figures(struct hak_upkeep_figures *out);
+hak_cold void hak__upkeep_fork_child(void);
 
 #endif
