@@ -50,6 +50,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
     hak_count(&heap->remote_frees, count - taken);
     hak_store(&bucket->count, 0, HAK_RELAXED);
     hak_store(&bucket->taken, 0, HAK_RELAXED);
+    hak_store(&bucket->limit, 0, HAK_RELAXED);   /* the slab may serve another class by the next time */
     if (count != taken)
         publish(slab, bucket->blocks + taken, count - taken, function, &heap->remote_published);
 }
