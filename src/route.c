@@ -89,8 +89,10 @@ void *hak__malloc_slow(size_t n)
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_LARGE_MAX)
         block = hak__armed_pop(heap, hak__class_of(n));
-    if (block != NULL)
+    if (block != NULL) {
+        hak__mark_live(block);
         return block;
+    }
     uint64_t started = hak__latency_begin();
     if (hak_likely(n <= HAK_LARGE_MAX))
         block = hak__alloc_class(hak__class_of(n));

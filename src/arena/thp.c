@@ -12,7 +12,7 @@ enum { UNMARKED_MOST = 4096 };
 
 static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
 static _Atomic bool impossible;         /* the kernel cannot collapse */
-static _Atomic uint64_t collapsed_supers, refused_supers, split_supers;
+struct hak_thp_counts hak__thp_counts;
 
 /* Looked at once: a change of it later concerns what is mapped by then as little as what others do to the process. */
 static enum hak_os_huge_setting setting(void)
@@ -42,7 +42,7 @@ bool hak__thp_must_stay(size_t super)
     if (hak_popcount32((uint32_t)hak_load(&at->slabs, HAK_RELAXED)) < HAK_SUPER_SLABS / 2)
         return true;
     if (collapsed && hak_exchange(&at->collapsed, false, HAK_RELAXED))
-        hak_fetch_add(&split_supers, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__thp_counts.split, 1, HAK_RELAXED);
     return false;
 }
 
@@ -50,7 +50,7 @@ bool hak__thp_may_collapse(void)
 {
     return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && !hak_load(&impossible, HAK_RELAXED)
            && (setting() == HAK_OS_HUGE_MADVISE
-               || (setting() == HAK_OS_HUGE_ALWAYS && hak_load(&collapsed_supers, HAK_RELAXED) < UNMARKED_MOST));
+               || (setting() == HAK_OS_HUGE_ALWAYS && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) < UNMARKED_MOST));
 }
 
 bool hak__thp_collapse(size_t super)
@@ -61,17 +61,11 @@ bool hak__thp_collapse(size_t super)
     int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
     if (code == 0) {
         hak_store(&hak__supers[super].collapsed, true, HAK_RELAXED);
-        hak_fetch_add(&collapsed_supers, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__thp_counts.collapsed, 1, HAK_RELAXED);
         return true;
     }
-    hak_fetch_add(&refused_supers, 1, HAK_RELAXED);
-    if (code == EINVAL && hak_load(&collapsed_supers, HAK_RELAXED) == 0)
+    hak_fetch_add(&hak__thp_counts.refused, 1, HAK_RELAXED);
+    if (code == EINVAL && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) == 0)
         hak_store(&impossible, true, HAK_RELAXED);
     return false;
-}
-
-void hak__thp_figures(struct hak_thp_figures *out)
-{
-    *out = (struct hak_thp_figures){ hak_load(&collapsed_supers, HAK_RELAXED), hak_load(&refused_supers, HAK_RELAXED),
-                                     hak_load(&split_supers, HAK_RELAXED) };
 }

@@ -23,9 +23,8 @@ hak_cold bool hak__thp_collapse(size_t super);
 /* Whether the option and the system allow that at all. */
 hak_cold bool hak__thp_may_collapse(void);
 
-struct hak_thp_figures {
-    uint64_t collapsed, refused, split;
-};
-hak_cold void hak__thp_figures(struct hak_thp_figures *out);
+extern struct hak_thp_counts {
+    _Atomic uint64_t collapsed, refused, split;
+} hak__thp_counts;
 
 #endif

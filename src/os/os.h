@@ -19,8 +19,7 @@
 #include "base/assert.h"
 #include "base/atomic.h"
 
-enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_ADVISE,
-                   HAK_OS_CALLS };
+enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };   /* advice counts with purges */
 enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE };
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */

@@ -4,12 +4,11 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "upkeep/background.h"
+#include "upkeep/counts.h"
 #include "upkeep/step.h"
 
 /* The clock is coarse: this is two of its ticks on most systems. */
 enum { FAST_MS = 9 };
-
-static _Atomic uint64_t armings;
 
 static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
 
@@ -20,7 +19,7 @@ static void arm(struct hak_heap *heap, uint64_t now_ms)
     hak__cache_arm(heap);
     hak__leave(heap);
     heap->armed_ms = now_ms;
-    hak_fetch_add(&armings, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__upkeep_counts.armings, 1, HAK_RELAXED);
 }
 
 static void disarm(struct hak_heap *heap)
@@ -77,5 +76,3 @@ void hak__armed_look(struct hak_heap *heap)
     }
     hak__upkeep_look(heap);
 }
-
-uint64_t hak__armed_times(void) { return hak_load(&armings, HAK_RELAXED); }

@@ -47,6 +47,4 @@ hak_inline bool hak__armed_push(struct hak_heap *heap, uint32_t class, void *blo
     return true;
 }
 
-hak_cold uint64_t hak__armed_times(void);   /* how often a heap was armed */
-
 #endif

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "upkeep/counts.h"
 #include "upkeep/step.h"
 
 /* auto: so many threads have allocated, so much is mapped. */
@@ -18,7 +19,6 @@ static _Atomic uint32_t threads_begun;       /* those that have attached a heap 
 static _Atomic uint32_t threads_alive;       /* ... and have not parked it */
 static _Atomic bool ready;
 static _Atomic uint64_t refused_ms;          /* when the system last refused a thread */
-static _Atomic uint64_t starts, wakeups;
 
 /* --- what other threads do ---------------------------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ void hak__background_start(void)
     if (!hak_cas_strong(&hak__background_word, &none, HAK_BACKGROUND_STARTING, HAK_RELAXED, HAK_RELAXED))
         return;
     if (hak__os_thread_start(thread_body)) {
-        hak_fetch_add(&starts, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
         return;   /* the thread sets the word: it may have ended again by now */
     }
     hak_store(&refused_ms, hak__os->now_ms(), HAK_RELAXED);
@@ -84,16 +84,11 @@ void hak__background_thread_ends(void)
 
 void hak__background_fork_child(bool attached)
 {
+    hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
     hak_store(&hak__background_wanted, false, HAK_RELAXED);
     hak_store(&threads_begun, attached, HAK_RELAXED);
     hak_store(&threads_alive, attached, HAK_RELAXED);
-}
-
-void hak__background_figures(struct hak_background_figures *out)
-{
-    *out = (struct hak_background_figures){ hak__background_runs(), hak_load(&starts, HAK_RELAXED),
-                                            hak_load(&wakeups, HAK_RELAXED) };
 }
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
@@ -120,6 +115,7 @@ static bool falls_asleep(uint64_t calm_ms)
 static void thread_body(void)
 {
     uint64_t stirred_ms = hak__os->now_ms();
+    hak_store(&hak__upkeep_counts.background, 1, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_STIRRED, HAK_RELAXED);
     for (;;) {
         /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
@@ -131,7 +127,8 @@ static void thread_body(void)
             stirred_ms = now;
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         hak__os_sleep(&pulse, seen, falls_asleep(now - stirred_ms) ? HAK_OS_UNLIMITED : period());
-        hak_fetch_add(&wakeups, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);
     }
+    hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
 }

@@ -60,9 +60,4 @@ hak_cold void hak__background_thread_begins(void);    /* a thread has attached a
 hak_cold void hak__background_thread_ends(void);      /* and parked it */
 hak_cold void hak__background_fork_child(bool attached);   /* whether the one thread has a heap */
 
-struct hak_background_figures {
-    uint64_t running, starts, wakeups;
-};
-hak_cold void hak__background_figures(struct hak_background_figures *out);
-
 #endif

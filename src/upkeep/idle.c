@@ -6,10 +6,10 @@
 #include "arena/thp.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "upkeep/counts.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
-static hak_counter spans_ended, span_purges, span_bytes;
 static size_t next_super;   /* where the next walk goes on */
 
 struct idle_walk {
@@ -99,7 +99,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
         return;
     if (hak__span_outside(span) == 0) {
         hak__heap_end_idle(walk->entered, span);
-        hak_count(&spans_ended, 1);
+        hak_count(&hak__upkeep_counts.spans_ended, 1);
     } else if (!span->purged) {
         purge_span(walk, span);
     }
@@ -114,6 +114,8 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
         return 1;
     struct hak_span *span = &hak__spans[slab];
     if (hak__owner_at(slab) != word || hak__span_at(slab) != span)   /* it was ended, or changed hands, before */
+        return 1;
+    if (hak__span_is_lone(slab, class))   /* any thread may end it at any moment, and nothing of it is free */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);
@@ -139,12 +141,7 @@ size_t hak__idle_walk(const struct hak_idle_work *work)
         walk_super(&walk, next_super);
         next_super += walk.purges < work->purges;
     }
-    hak_count(&span_purges, walk.purges);
-    hak_count(&span_bytes, walk.bytes);
+    hak_count(&hak__upkeep_counts.span_purges, walk.purges);
+    hak_count(&hak__upkeep_counts.span_purged, walk.bytes);
     return walk.bytes;
-}
-
-void hak__idle_figures(struct hak_idle_figures *out)
-{
-    *out = (struct hak_idle_figures){ hak_counted(&spans_ended), hak_counted(&span_purges), hak_counted(&span_bytes) };
 }

@@ -20,9 +20,4 @@ struct hak_idle_work {
 /* Gives the resident bytes that went back. */
 hak_cold size_t hak__idle_walk(const struct hak_idle_work *work);
 
-struct hak_idle_figures {
-    uint64_t ended, purges, bytes;
-};
-hak_cold void hak__idle_figures(struct hak_idle_figures *out);
-
 #endif

@@ -10,10 +10,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
-#include "upkeep/armed.h"
-#include "upkeep/background.h"
-#include "upkeep/idle.h"
-#include "upkeep/step.h"
+#include "upkeep/counts.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 
@@ -140,33 +137,22 @@ static void fill_from_arena(struct hak_stats *out)
     out->total_peak_bytes = arena.peak;
 }
 
-static void fill_from_thp(struct hak_stats *out)
-{
-    struct hak_thp_figures thp;
-    hak__thp_figures(&thp);
-    out->superslabs_collapsed = thp.collapsed;
-    out->superslabs_collapse_refused = thp.refused;
-    out->superslabs_split = thp.split;
-}
-
 static void fill_from_upkeep(struct hak_stats *out)
 {
-    struct hak_upkeep_figures steps;
-    struct hak_idle_figures idle;
-    struct hak_background_figures background;
-    hak__upkeep_figures(&steps);
-    hak__idle_figures(&idle);
-    hak__background_figures(&background);
-    out->upkeep_steps = steps.steps;
-    out->upkeep_collected_heaps = steps.collected_heaps;
-    out->upkeep_outbox_blocks = steps.outbox_blocks;
-    out->upkeep_spans_ended = idle.ended;
-    out->upkeep_span_purges = idle.purges;
-    out->upkeep_span_purged = idle.bytes;
-    out->upkeep_armings = hak__armed_times();
-    out->upkeep_background = background.running;
-    out->upkeep_background_starts = background.starts;
-    out->upkeep_background_wakeups = background.wakeups;
+    const struct hak_upkeep_counts *counts = &hak__upkeep_counts;
+    out->upkeep_steps = hak_counted(&counts->steps);
+    out->upkeep_collected_heaps = hak_counted(&counts->collected_heaps);
+    out->upkeep_outbox_blocks = hak_counted(&counts->outbox_blocks);
+    out->upkeep_spans_ended = hak_counted(&counts->spans_ended);
+    out->upkeep_span_purges = hak_counted(&counts->span_purges);
+    out->upkeep_span_purged = hak_counted(&counts->span_purged);
+    out->upkeep_armings = hak_counted(&counts->armings);
+    out->upkeep_background = hak_counted(&counts->background);
+    out->upkeep_background_starts = hak_counted(&counts->background_starts);
+    out->upkeep_background_wakeups = hak_counted(&counts->background_wakeups);
+    out->superslabs_collapsed = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED);
+    out->superslabs_collapse_refused = hak_load(&hak__thp_counts.refused, HAK_RELAXED);
+    out->superslabs_split = hak_load(&hak__thp_counts.split, HAK_RELAXED);
 }
 
 static void fill_from_huge(struct hak_stats *out)
@@ -189,8 +175,7 @@ static void fill_from_system(struct hak_stats *out)
     out->process_minor_faults = (uint64_t)usage.ru_minflt;
     out->system_mmap = hak_load(&hak__os_calls[HAK_OS_MAP], HAK_RELAXED);
     out->system_munmap = hak_load(&hak__os_calls[HAK_OS_UNMAP], HAK_RELAXED);
-    out->system_madvise = hak_load(&hak__os_calls[HAK_OS_PURGE], HAK_RELAXED)
-        + hak_load(&hak__os_calls[HAK_OS_ADVISE], HAK_RELAXED);
+    out->system_madvise = hak_load(&hak__os_calls[HAK_OS_PURGE], HAK_RELAXED);
     out->system_mremap = hak_load(&hak__os_calls[HAK_OS_MOVE], HAK_RELAXED);
     out->system_probe = hak_load(&hak__os_calls[HAK_OS_PROBE], HAK_RELAXED);
     out->system_failed = hak_load(&hak__os_failures, HAK_RELAXED);
@@ -213,7 +198,6 @@ void hak__snapshot(struct hak_stats *out)
     out->flags = (exact ? HAK_STATS_HAS_CALLS : 0) | (timed ? HAK_STATS_HAS_LATENCY : 0);
     fill_from_heaps(out);
     fill_from_arena(out);
-    fill_from_thp(out);
     fill_from_huge(out);
     fill_from_upkeep(out);
     fill_from_system(out);

@@ -8,13 +8,14 @@
 #include "upkeep/armed.h"
 #include "upkeep/background.h"
 #include "upkeep/collapse.h"
+#include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
 enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
 static _Atomic uint64_t last_step_ms;
-static hak_counter steps, collected_heaps, outbox_blocks;
+struct hak_upkeep_counts hak__upkeep_counts;
 
 /* --- heaps whose owners are not inside ---------------------------------------------------------------------------- */
 
@@ -28,8 +29,8 @@ static bool has_work(struct hak_heap *heap)
 
 static void serve(struct hak_heap *heap)
 {
-    hak_count(&collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
-    hak_count(&outbox_blocks, hak__outbox_sweep(heap));
+    hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
+    hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
 }
 
@@ -65,7 +66,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     if (hak_exchange(&stepping, 1, HAK_ACQUIRE) != 0)
         return 0;
     hak_store(&last_step_ms, now_ms, HAK_RELAXED);
-    hak_count(&steps, 1);
+    hak_count(&hak__upkeep_counts.steps, 1);
     serve_heaps();
     if (effort == HAK_UPKEEP_ALL)
         serve_heaps();
@@ -105,12 +106,6 @@ void hak__upkeep_tick(struct hak_heap *heap)
         return;
     heap->upkeep_calls = 0;
     hak__upkeep_look(heap);
-}
-
-void hak__upkeep_figures(struct hak_upkeep_figures *out)
-{
-    *out = (struct hak_upkeep_figures){ hak_counted(&steps), hak_counted(&collected_heaps),
-                                        hak_counted(&outbox_blocks) };
 }
 
 void hak__upkeep_fork_child(void) { hak_store(&stepping, 0, HAK_RELAXED); }

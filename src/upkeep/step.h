@@ -28,10 +28,6 @@ void hak__upkeep_tick(struct hak_heap *heap);
 /* The same when the clock is to be looked at. */
 hak_cold void hak__upkeep_look(struct hak_heap *heap);
 
-struct hak_upkeep_figures {
-    uint64_t steps, collected_heaps, outbox_blocks;
-};
-hak_cold void hak__upkeep_figures(struct hak_upkeep_figures *out);
 hak_cold void hak__upkeep_fork_child(void);
 
 #endif

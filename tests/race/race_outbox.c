@@ -56,7 +56,7 @@ static void setup(void)
     atomic_store(&mine()->busy, HAK_NOBODY);
     memset(later, 0, sizeof later);
     collected = 0;
-    hak__span_create(0, CLASS, THEIRS, NULL, true);
+    hak__span_create(0, 1, CLASS, THEIRS, NULL, true);
     hak__spans[0].frontier = BLOCKS;
     free_block(0);
 }
@@ -119,7 +119,7 @@ static void end_and_begin(void)
     if (hak__span_outside(&hak__spans[0]) != 0)
         return;
     hak__span_destroy(&hak__spans[0]);
-    hak__span_create(0, OTHER_CLASS, THEIRS, NULL, true);
+    hak__span_create(0, hak__classes[OTHER_CLASS].slabs, OTHER_CLASS, THEIRS, NULL, true);
     hak__spans[0].frontier = 1;
     reborn = true;
 }

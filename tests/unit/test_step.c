@@ -12,7 +12,7 @@
 #include "support/heaps.h"
 #include "upkeep/armed.h"
 #include "upkeep/collapse.h"
-#include "upkeep/idle.h"
+#include "upkeep/counts.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 1000 };
 
@@ -127,11 +127,15 @@ FRESH_TEST(ticks)
 
 static uint64_t idle_delay(void) { return hak__option(HAK_OPTION_idle_purge); }
 
-static struct hak_idle_figures idle_figures(void)
+struct idle_figures {
+    uint64_t ended, purges, bytes;
+};
+
+static struct idle_figures idle_figures(void)
 {
-    struct hak_idle_figures figures;
-    hak__idle_figures(&figures);
-    return figures;
+    const struct hak_upkeep_counts *counts = &hak__upkeep_counts;
+    return (struct idle_figures){ hak_counted(&counts->spans_ended), hak_counted(&counts->span_purges),
+                                  hak_counted(&counts->span_purged) };
 }
 
 /* Every 64th block stays: each span is partly used, and of 64 pages' worth of blocks one page is needed. */
@@ -146,7 +150,7 @@ FRESH_TEST(idle_spans_give_pages)
     hak__upkeep_step(fake.now + idle_delay() - 1, HAK_UPKEEP_BOUNDED);
     expect_eq(idle_figures().purges, 0);
     hak__upkeep_step(fake.now + idle_delay(), HAK_UPKEEP_DUE);
-    struct hak_idle_figures first = idle_figures();
+    struct idle_figures first = idle_figures();
     expect_op(first.bytes, >=, (size_t)MANY * 1024 / 64 * 50);
     for (uint32_t i = 0; i < MANY; i += 64)
         for (unsigned at = 0; at < 1024; at++)
