@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "upkeep/background.h"
 #include "upkeep/counts.h"
+#include "upkeep/idle.h"
 #include "upkeep/step.h"
 
 /* The clock is coarse: this is two of its ticks on most systems. */
@@ -52,7 +53,7 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
     bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
     if (much && heap->much_ms == 0)
         heap->much_ms = now_ms;
-    if (much && now_ms - heap->much_ms > delay + delay / 2) {
+    if (much && now_ms - heap->much_ms > delay + delay / 2 && !hak__idle_unfinished()) {
         hak_store(&heap->idle_bytes, 0, HAK_RELAXED);   /* what there was has gone back by now */
         much = false;
     }

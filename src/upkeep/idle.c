@@ -11,6 +11,7 @@
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
 static size_t next_super;   /* where the next walk goes on */
+static _Atomic bool unfinished;
 
 struct idle_walk {
     const struct hak_idle_work *work;
@@ -143,5 +144,8 @@ size_t hak__idle_walk(const struct hak_idle_work *work)
     }
     hak_count(&hak__upkeep_counts.span_purges, walk.purges);
     hak_count(&hak__upkeep_counts.span_purged, walk.bytes);
+    hak_store(&unfinished, walk.purges == work->purges, HAK_RELAXED);
     return walk.bytes;
 }
+
+bool hak__idle_unfinished(void) { return hak_load(&unfinished, HAK_RELAXED); }

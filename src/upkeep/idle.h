@@ -20,4 +20,7 @@ struct hak_idle_work {
 /* Gives the resident bytes that went back. */
 hak_cold size_t hak__idle_walk(const struct hak_idle_work *work);
 
+/* Whether the last walk stopped because it had made its calls of the system. */
+hak_cold bool hak__idle_unfinished(void);
+
 #endif
