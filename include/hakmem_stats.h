@@ -95,6 +95,9 @@ struct hak_stats {
     uint64_t superslabs_closed;       /* gone back whole so far */
     uint64_t superslabs_holes;        /* where somebody else's mapping was found */
     uint64_t superslabs_slab_runs_claimed;   /* runs found without a lock in one that was in slabs already */
+    uint64_t superslabs_collapsed;    /* made one huge page so far */
+    uint64_t superslabs_collapse_refused;
+    uint64_t superslabs_split;        /* huge pages of which parts went back, at most half of it in use */
 
     /* blocks above 1 MiB */
     uint64_t huge_live;
@@ -102,6 +105,18 @@ struct hak_stats {
     uint64_t huge_freed;
     uint64_t huge_grown_in_place;
     uint64_t huge_moved;              /* by having the kernel move their pages */
+
+    /* what upkeep has done so far */
+    uint64_t upkeep_steps;
+    uint64_t upkeep_collected_heaps;  /* times that a heap was collected for */
+    uint64_t upkeep_outbox_blocks;    /* published out of the outboxes of other threads */
+    uint64_t upkeep_spans_ended;      /* that were idle and wholly free */
+    uint64_t upkeep_span_purges;      /* runs of pages returned from idle spans that are in use */
+    uint64_t upkeep_span_purged;      /* resident bytes of them */
+    uint64_t upkeep_armings;          /* times that a thread armed its heap */
+    uint64_t upkeep_background;       /* 1 while there is a background thread */
+    uint64_t upkeep_background_starts;
+    uint64_t upkeep_background_wakeups;
 
     /* the whole process, by the kernel's account */
     uint64_t process_peak_rss_bytes;
@@ -119,6 +134,7 @@ struct hak_stats {
     uint64_t ledger_sum;              /* the eight above */
     uint64_t ledger_rss;              /* the kernel's figure: Rss of all mappings */
     uint64_t ledger_unread_spans;     /* spans in use while they were looked at; counted as wholly live and cached */
+    uint64_t ledger_huge_pages;       /* resident in huge pages, of the heap; not a state of its own */
 
     /* sums over all classes */
     uint64_t total_refilled;
@@ -134,7 +150,7 @@ struct hak_stats {
     uint64_t stages_claimed;          /* unused slabs of any SuperSlab, claimed without a lock */
     uint64_t stages_locked;           /* a further SuperSlab, under the arena's lock */
 
-    uint64_t reserved[59];
+    uint64_t reserved[45];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

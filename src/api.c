@@ -46,7 +46,7 @@ hak_export size_t hak_collect(void)
         hak__cache_flush(heap);
         hak__leave(heap);
     }
-    return hak__start() ? hak__upkeep_step(heap, hak__os->now_ms(), true) : 0;
+    return hak__start() ? hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL) : 0;
 }
 
 hak_export void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument)

@@ -7,6 +7,7 @@
 #include "guard/crash.h"
 #include "hakmem.h"
 #include "thread.h"
+#include "upkeep/background.h"
 #include "upkeep/live.h"
 #include "upkeep/output.h"
 
@@ -53,6 +54,7 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__fork_init();
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
+    hak__background_ready();
 }
 
 __attribute__((destructor)) static void library_ends(void)

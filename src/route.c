@@ -9,12 +9,26 @@
 #include "diag/report.h"
 #include "guard/exact.h"
 #include "huge/huge.h"
+#include "upkeep/armed.h"
+#include "upkeep/background.h"
 #include "upkeep/step.h"
 
 void *hak__no_memory(void)
 {
     errno = ENOMEM;
     return NULL;
+}
+
+/* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
+static void tick_huge(size_t given, size_t taken)
+{
+    struct hak_heap *heap = hak__heap_current();
+    hak__background_stir();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        return;
+    hak__heap_idle_more(heap, given);
+    hak__heap_idle_less(heap, taken);
+    hak__upkeep_look(heap);
 }
 
 /* --- allocation ------------------------------------------------------------------------------------------------- */
@@ -54,20 +68,36 @@ void *hak__alloc_class(uint32_t class)
     else if (hak__thread_is_late())
         block = alloc_late(class);
     hak__limit_deliver();
+    hak__background_deliver();
     if (hak_likely(block != NULL))
         hak__mark_live(block);
+    return block;
+}
+
+static hak_noinline void *alloc_huge(size_t n)
+{
+    bool zero;
+    void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    tick_huge(0, n);
+    hak__background_deliver();
     return block;
 }
 
 void *hak__malloc_slow(size_t n)
 {
     void *block = NULL;
-    bool zero;
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_LARGE_MAX)
+        block = hak__armed_pop(heap, hak__class_of(n));
+    if (block != NULL) {
+        hak__mark_live(block);
+        return block;
+    }
     uint64_t started = hak__latency_begin();
     if (hak_likely(n <= HAK_LARGE_MAX))
         block = hak__alloc_class(hak__class_of(n));
     else if (n <= PTRDIFF_MAX && hak__start())
-        block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+        block = alloc_huge(n);
     hak__latency_end(HAK_LATENCY_MALLOC, started);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
@@ -185,6 +215,8 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
+        return;
     int saved = errno;
     uint64_t started = hak__latency_begin();
     free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
@@ -197,6 +229,14 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
     hak__enter(heap);
     hak__outbox_add_slow(heap, p, word, "free");
     hak__leave(heap);
+    hak__upkeep_tick(heap);
+}
+
+static hak_noinline void free_huge(void *p)
+{
+    size_t bytes = hak__huge_usable(p);
+    hak__huge_free(p, "free");
+    tick_huge(bytes, 0);
 }
 
 /* What neither this thread's record nor its outbox took. */
@@ -205,7 +245,7 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
     int saved = errno;
     uint64_t started = hak__latency_begin();
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
-        hak__huge_free(p, "free");
+        free_huge(p);
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
         hak__misuse_invalid("free", p, why(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0)

@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 #include "init.h"
+#include "upkeep/background.h"
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
@@ -60,9 +61,12 @@ struct hak_heap *hak__thread_attach(void)
         return heap;
     if ((heap->mode & HAK_MODE_LATE) != 0 || !hak__start())
         return NULL;
-    heap = early_heap != NULL && !key_exists ? early_heap : obtain();
+    bool again = early_heap != NULL && !key_exists;
+    heap = again ? early_heap : obtain();
     if (heap == NULL)
         return NULL;
+    if (!again)
+        hak__background_thread_begins();
     if (!key_exists)
         early_heap = heap;
     set_current(heap);
@@ -88,6 +92,7 @@ static void thread_ends(void *value)
     hak__leave(heap);
     set_current(&late_sentinel);
     hak__heap_park(heap);
+    hak__background_thread_ends();
 }
 
 void hak__thread_init(void)
@@ -133,5 +138,6 @@ void hak__thread_fork_child(void)
         hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
         set_current(&hak__sentinel);
     }
+    hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
     hak__heaps_fork_child(mine, late_heap);
 }

@@ -19,7 +19,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BANDS = [f"tiny_unified_c{band}" for band in range(8)]
-ADAPTIVE = "adaptive"   # the preset that is the defaults themselves
 
 # One '@row' line per option. The help is last, because it may contain the separator.
 PROGRAM = """\
@@ -32,7 +31,9 @@ PROGRAM = """\
 """
 
 KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
-         "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name"}
+         "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
+         "THP": "`auto`, `always` or `never`"}
+NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto"}   # the defaults of options whose values are names
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
 
 
@@ -102,8 +103,8 @@ def options(text):
     for row in re.findall(r"@row(.*?)@end", text, re.S):
         name, kind, value, least, most, when, help_text = (field.strip() for field in row.split(";", 6))
         name, kind, when = (ast.literal_eval(word) for word in (name, kind, when))
-        if kind == "PRESET":
-            default, span = f"`{ADAPTIVE}`", KINDS[kind]
+        if kind in NAMED:
+            default, span = f"`{NAMED[kind]}`", KINDS[kind]
         else:
             default, low, high = (shown(kind, number(each)) for each in (value, least, most))
             span = KINDS[kind] if kind in ("FLAG", "STATS") else f"{low} to {high}"
@@ -134,7 +135,7 @@ def short_table(found):
 def preset_table(found, named):
     """The presets' capacities by band; the default one's are the options' defaults."""
     defaults = {o.name: o.default for o in found}
-    rows = [[f"`{ADAPTIVE}` (the default)", *(defaults[band] for band in BANDS)]]
+    rows = [[f"`{NAMED['PRESET']}` (the default)", *(defaults[band] for band in BANDS)]]
     rows += [[f"`{name}`", *values] for name, values in named]
     return table(["Preset", *(band[-2:].upper() for band in BANDS)], rows)
 

@@ -7,6 +7,7 @@
 
 #include "arena/limit.h"
 #include "arena/meta.h"
+#include "arena/thp.h"
 #include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
@@ -97,6 +98,7 @@ static int ensure_mapped(size_t first, size_t count, size_t bytes, bool one_by_o
         int code = hak__os_map((uintptr_t)hak__super_start(first + i) + super->mapped, length);
         if (code != 0)
             return code;
+        hak__thp_mapped((uintptr_t)hak__super_start(first + i) + super->mapped, length);
         mapped_bytes += length;
         mapped_peak = hak_max(mapped_peak, mapped_bytes);
         for (; i < j; i++)
@@ -339,6 +341,8 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
     for (size_t i = first; i < first + count; i++) {
         struct hak_super *super = &hak__supers[i];
         fresh &= super->dirty == 0;
+        if (super->dirty != HAK_SUPER_SIZE)
+            hak_store(&super->collapsed, false, HAK_RELAXED);
         dirty_bytes -= super->dirty;
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         mark_taken(i, true);

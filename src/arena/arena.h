@@ -26,6 +26,8 @@ struct hak_super {
     _Atomic uint64_t freed_ms;   /* when it was given back, or in slabs: when a slab last was */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
+    _Atomic uint32_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
+    _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
 };
 

@@ -84,7 +84,21 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
     return true;
 }
 
-/* --- the outbox (outbox.c): frees of other heaps' blocks, gathered by slab until a bucket is full ----------------- */
+/* --- the outbox (outbox.c): frees of other heaps' blocks, gathered by slab until a bucket is full -----------------
+ *
+ * The owner appends to a bucket on its fast path, without `busy`. A sweeper, which holds `busy`, may publish what waits
+ * there all the same:
+ *
+ *   owner, appending                              sweeper
+ *   1. slab and limit allow it                    a. limit := 0
+ *   2. blocks[count] := p                         b. n := count (acquire)
+ *   3. count := count + 1 (release)               c. publish blocks[taken .. n), then taken := n
+ *
+ * `count` has one writer, the owner; below it nothing changes while the owner is outside of its slow path; `taken` has
+ * none but the holder of `busy`. So a block that is appended at the same time is published now or stays for the next
+ * round, and none is published twice. From a. on the owner's next append takes the slow path, which begins the bucket
+ * anew: a slab that has ended and serves another class by then is not met with the old class's limit. An append that
+ * was past 1. already holds a block of the slab, which keeps it from ending. */
 
 /* A block of another heap joins those of its slab that wait already. False when there are none, or too many: nothing
  * has happened then, and hak__outbox_add_slow is to be called. */
@@ -92,11 +106,11 @@ hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p)
 {
     size_t slab = hak__slab_of(p);
     struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
-    uint32_t count = bucket->count;
-    if (hak_unlikely(bucket->slab != slab + 1 || count == bucket->limit))
+    uint32_t count = hak_load(&bucket->count, HAK_RELAXED);
+    if (hak_unlikely(bucket->slab != slab + 1 || count >= hak_load(&bucket->limit, HAK_RELAXED)))
         return false;
     bucket->blocks[count] = p;
-    hak_owner_store(&bucket->count, (uint16_t)(count + 1));
+    hak_store(&bucket->count, (uint16_t)(count + 1), HAK_RELEASE);
     return true;
 }
 
@@ -108,12 +122,23 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
 void hak__outbox_bypass(void *p, uint32_t word, const char *function);
 void hak__outbox_flush(struct hak_heap *heap, const char *function);
 
+/* From a thread that has entered the heap as a sweeper: publishes what waits in its outbox; the number of blocks. */
+hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);
+
 /* A class that is refilled begins to absorb, if its size allows. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 
 /* Capacities (tune.c). A class that has run both empty and over since it last grew doubles, within its ceiling and the
  * thread's budget; false when it did not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
+
+/* Closes all records, so that every call takes the slow path, and opens them again (upkeep/armed.h). */
+hak_cold void hak__cache_arm(struct hak_heap *heap);
+hak_cold void hak__cache_disarm(struct hak_heap *heap);
+
+/* A class that has moved no batch since the last such call gives back half of what it holds, and of its capacity down to
+ * that which it began with. */
+hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
 
 /* A heap that is about to be parked, or has been taken up, leaves or joins the process's sum of capacities. */
 hak_noinline void hak__cache_park(struct hak_heap *heap);

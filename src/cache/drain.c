@@ -44,6 +44,7 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
+    heap->overflows++;
     class->moves++;
     class->returned_lately = true;
     class->dry = 0;

@@ -1,7 +1,6 @@
 /* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
  * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
- * Called by route.c; flushed every few refills
- * and before a heap is parked. */
+ * Called by route.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
@@ -43,13 +42,36 @@ static void publish(size_t slab, void *const *blocks, uint32_t count, const char
     }
 }
 
+/* Publishes what is left in a bucket and empties it; by the owner, with its heap entered. */
 static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *bucket, const char *function)
 {
-    uint32_t count = bucket->count;
+    uint32_t count = hak_load(&bucket->count, HAK_RELAXED), taken = hak_load(&bucket->taken, HAK_RELAXED);
     size_t slab = bucket->slab - 1;
-    hak_count(&heap->remote_frees, count);
-    hak_owner_store(&bucket->count, 0);
-    publish(slab, bucket->blocks, count, function, &heap->remote_published);
+    hak_count(&heap->remote_frees, count - taken);
+    hak_store(&bucket->count, 0, HAK_RELAXED);
+    hak_store(&bucket->taken, 0, HAK_RELAXED);
+    hak_store(&bucket->limit, 0, HAK_RELAXED);   /* the slab may serve another class by the next time */
+    if (count != taken)
+        publish(slab, bucket->blocks + taken, count - taken, function, &heap->remote_published);
+}
+
+uint32_t hak__outbox_sweep(struct hak_heap *heap)
+{
+    uint32_t sum = 0;
+    for (uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED); used != 0; used &= used - 1) {
+        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(used)];
+        uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
+        if (hak_load(&bucket->count, HAK_RELAXED) == taken)
+            continue;
+        hak_store(&bucket->limit, 0, HAK_RELAXED);
+        /* acquire: pairs with the append's release; the blocks are in their places, and their users done with them. */
+        uint32_t count = hak_load(&bucket->count, HAK_ACQUIRE);
+        hak_count(&heap->remote_frees, count - taken);
+        publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->remote_published);
+        hak_store(&bucket->taken, (uint16_t)count, HAK_RELAXED);
+        sum += count - taken;
+    }
+    return sum;
 }
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
@@ -85,23 +107,26 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
     }
     size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
     struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
-    if (bucket->count != 0)
+    if (hak_load(&bucket->count, HAK_RELAXED) != 0)
         publish_bucket(heap, bucket, function);
     bucket->slab = (uint32_t)slab + 1;
-    bucket->limit = (uint16_t)hak_min(fits, HAK_OUTBOX_BLOCKS);
-    heap->outbox_used |= 1u << slab % HAK_OUTBOX_BUCKETS;
+    hak_store(&bucket->limit, (uint16_t)hak_min(fits, HAK_OUTBOX_BLOCKS), HAK_RELAXED);
+    uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED);
+    hak_store(&heap->outbox_used, used | 1u << slab % HAK_OUTBOX_BUCKETS, HAK_RELAXED);
     bucket->blocks[0] = p;
-    hak_owner_store(&bucket->count, 1);
+    hak_store(&bucket->count, 1, HAK_RELEASE);
     if (fits <= 1)
         publish_bucket(heap, bucket, function);
 }
 
 void hak__outbox_flush(struct hak_heap *heap, const char *function)
 {
-    for (; heap->outbox_used != 0; heap->outbox_used &= heap->outbox_used - 1) {
-        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(heap->outbox_used)];
-        if (bucket->count != 0)
+    uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED);
+    for (; used != 0; used &= used - 1) {
+        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(used)];
+        if (hak_load(&bucket->count, HAK_RELAXED) != 0)
             publish_bucket(heap, bucket, function);
         bucket->slab = 0;
     }
+    hak_store(&heap->outbox_used, 0, HAK_RELAXED);
 }

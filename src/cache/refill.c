@@ -29,6 +29,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         heap->outbox_misses = 0;
         hak__outbox_flush(heap, "free");
     }
+    heap->refills++;
     class->moves++;
     class->missed_lately = true;
     class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));

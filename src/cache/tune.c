@@ -44,11 +44,12 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    bool closed = class->capacity == 0 || (heap->mode & HAK_MODE_EXACT) != 0;
+    bool closed = class->capacity == 0 || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_ARMED)) != 0;
     if (closed == (bool)class->closed)
         return;
     if (closed) {
         class->hidden = heap->records[index];
+        class->absorbs = heap->absorb[index] != NULL;
         heap->absorb[index] = NULL;   /* a limit says nothing about where the closed record's top lies */
     }
     heap->records[index] = closed ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
@@ -289,6 +290,49 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     return true;
 }
 
+/* --- shrinkage by time ----------------------------------------------------------------------------------------------- */
+
+static void give_back_half(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    uint32_t held = hak__cache_count(heap, index), first = first_capacity(index, class->ceiling);
+    uint32_t keep = (uint32_t)hak_max(first, class->capacity / 2u);
+    hak__cache_drain(heap, index, (held + 1) / 2, "free");
+    if (class->local || keep >= class->capacity)
+        return;
+    size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
+    if (resize(heap, index, keep))
+        discharge(heap, less);
+}
+
+void hak__cache_shrink_idle(struct hak_heap *heap)
+{
+    if (!hak__option(HAK_OPTION_ring_adapt))
+        return;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+        struct hak_heap_class *class = &heap->classes[index];
+        uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
+        if (moved == heap->moved_seen[index] && class->capacity != 0)
+            give_back_half(heap, index);
+        heap->moved_seen[index] = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
+    }
+}
+
+/* --- arming ------------------------------------------------------------------------------------------------------------ */
+
+static void set_armed(struct hak_heap *heap, bool armed)
+{
+    heap->mode = armed ? heap->mode | HAK_MODE_ARMED : heap->mode & ~(uint32_t)HAK_MODE_ARMED;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+        open_or_close(heap, index);
+        if (!armed && heap->classes[index].absorbs)
+            hak__cache_absorb_begin(heap, index);
+    }
+}
+
+void hak__cache_arm(struct hak_heap *heap) { set_armed(heap, true); }
+void hak__cache_disarm(struct hak_heap *heap) { set_armed(heap, false); }
+
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 
 static bool enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity)
@@ -336,6 +380,9 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 
 void hak__cache_park(struct hak_heap *heap)
 {
+    if ((heap->mode & HAK_MODE_ARMED) != 0)
+        hak__cache_disarm(heap);
+    hak_store(&heap->idle_bytes, 0, HAK_RELAXED);
     hak_fetch_sub(&all_bytes, heap->process_bytes, HAK_RELAXED);
     heap->in_process_bytes = false;
 }

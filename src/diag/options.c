@@ -120,8 +120,15 @@ struct word {
     const char *name;
     uint64_t value;
 };
-static const struct word words[] = {
+static const struct word flags[] = {
     { "false", 0 }, { "off", 0 }, { "no", 0 }, { "true", 1 }, { "on", 1 }, { "yes", 1 }, { "exact", HAK_STATS_EXACT },
+};
+static const struct word backgrounds[] = {
+    { "0", 0 }, { "1", 1 }, { "auto", HAK_OPTION_AUTO }, { "off", 0 }, { "no", 0 }, { "false", 0 }, { "on", 1 },
+    { "yes", 1 }, { "true", 1 },
+};
+static const struct word thps[] = {
+    { "auto", HAK_THP_AUTO }, { "always", HAK_THP_ALWAYS }, { "never", HAK_THP_NEVER },
 };
 static const struct word units[] = {
     { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },
@@ -146,11 +153,22 @@ static hak_cold bool look_up(const struct word *table, size_t rows, struct text 
     return false;
 }
 
-static const char *nearest_preset(struct text key)
+/* The names of an option whose values have names, and are nothing else; the first of equals is the one to show. */
+static const struct word *names_of(const struct hak_option_row *row, size_t *rows)
+{
+    switch (row->kind) {
+    case HAK_PRESET: *rows = HAK_PRESETS; return presets;
+    case HAK_BACKGROUND: *rows = sizeof backgrounds / sizeof *backgrounds; return backgrounds;
+    case HAK_THP: *rows = sizeof thps / sizeof *thps; return thps;
+    default: return NULL;
+    }
+}
+
+static const char *nearest_name(const struct word *names, size_t rows, struct text key)
 {
     struct guess guess = { NULL, 0 };
-    for (int i = 0; i < HAK_PRESETS; i++)
-        offer(&guess, key, presets[i].name);
+    for (size_t i = 0; i < rows; i++)
+        offer(&guess, key, names[i].name);
     return guess.name;
 }
 
@@ -173,8 +191,10 @@ static hak_cold bool parse(const struct hak_option_row *row, struct text text, u
         return true;
     uint64_t number = 0, unit = 1;
     size_t digits = 0;
-    if (row->kind == HAK_PRESET)
-        return look_up(presets, HAK_PRESETS, text, value);
+    size_t rows;
+    const struct word *names = names_of(row, &rows);
+    if (names != NULL)
+        return look_up(names, rows, text, value);
     for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
         if (__builtin_mul_overflow(number, 10, &number)
             || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
@@ -183,7 +203,7 @@ static hak_cold bool parse(const struct hak_option_row *row, struct text text, u
     bool known = rest.length == 0;
     if (digits == 0)
         known = (row->kind == HAK_FLAG || row->kind == HAK_STATS)
-                && look_up(words, sizeof words / sizeof *words, text, &number);
+                && look_up(flags, sizeof flags / sizeof *flags, text, &number);
     else if (row->kind == HAK_BYTES)
         known = look_up(units, sizeof units / sizeof *units, rest, &unit);
     else if (row->kind == HAK_TIME)
@@ -243,9 +263,11 @@ static hak_cold void warn_value(int option, struct text text)
     uint64_t kept = hak__option((enum hak_option)option);
     char shown[64];
     copy_text(shown, sizeof shown, text);
-    if (row->kind == HAK_PRESET)
+    size_t rows;
+    const struct word *names = names_of(row, &rows);
+    if (names != NULL)
         warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown,
-                  nearest_preset(text), presets[kept].name);
+                  nearest_name(names, rows, text), hak__option_word((enum hak_option)option, kept));
     else
         warn_once("option %s: '%s' is not %s from %u to %u; %u is kept", name, shown, value_kinds[row->kind],
                   row->least, row->most, kept);
@@ -418,10 +440,13 @@ enum hak_option_origin hak__option_origin(enum hak_option option)
 
 const char *hak__option_word(enum hak_option option, uint64_t value)
 {
-    enum hak_option_kind kind = (enum hak_option_kind)hak__option_rows[option].kind;
-    if (kind == HAK_PRESET)
-        return presets[value].name;
-    if (kind != HAK_STATS || value < HAK_STATS_EXACT)
+    const struct hak_option_row *row = &hak__option_rows[option];
+    size_t rows = 0;
+    const struct word *names = names_of(row, &rows);
+    for (size_t i = 0; i < rows; i++)
+        if (names[i].value == value)
+            return names[i].name;
+    if (row->kind != HAK_STATS || value < HAK_STATS_EXACT)
         return NULL;
     return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : "prom";
 }
@@ -451,6 +476,8 @@ const char *hak__option_kind_name(enum hak_option_kind kind)
     case HAK_FLAG: return "flag";
     case HAK_STATS: return "stats";
     case HAK_PRESET: return "preset";
+    case HAK_BACKGROUND: return "background";
+    case HAK_THP: return "thp";
     }
     return "";
 }

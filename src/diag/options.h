@@ -15,7 +15,7 @@
 #define HAK_L25_RING_CAP 16
 #endif
 
-enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET };
+enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP };
 enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
 
 /* Later ones win. */
@@ -30,6 +30,8 @@ enum hak_option_origin {
 };
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
 enum { HAK_STATS_FILE_SIZE = 256 };
+enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
+enum hak_thp { HAK_THP_AUTO, HAK_THP_ALWAYS, HAK_THP_NEVER };
 
 enum hak_preset {
     HAK_PRESET_adaptive,

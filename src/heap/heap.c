@@ -160,6 +160,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     hak_count(&class->refilled, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
+    hak__heap_idle_less(heap, got * (size_t)hak__classes[class_index].size);
     return got;
 }
 
@@ -199,6 +200,7 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
             report(fault, span, blocks[given], function);
         hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
         hak_count(&heap->classes[span->class].drained, given);
+        hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
         after_give(heap, span);
         blocks += given;
         count -= given;
@@ -240,6 +242,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     if (count == 0)
         return;
     hak_count(&heap->classes[span->class].collected, count);
+    hak__heap_idle_more(heap, count * (size_t)hak__classes[span->class].size);
     heap->classes[span->class].returned_lately = true;
     heap->classes[span->class].dry = 0;
     after_give(heap, span);

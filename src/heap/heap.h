@@ -3,8 +3,10 @@
  *
  * Who may touch what:
  *   records                     the owner thread
- *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps before
- *                               it asks for new memory; a forked child's only thread takes over heaps that were not busy
+ *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps (before
+ *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
+ *                               over heaps that were not busy
+ *   outbox                      the owner appends without `busy`; all else under it (cache/cache.h)
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
@@ -43,25 +45,28 @@ struct hak_heap_class {
     uint8_t warm_count;         /* spans in the warm pool */
     uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
+    uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
 };
 _Static_assert(sizeof(struct hak_heap_class) == 128, "two cache lines");
 
-/* Blocks of one slab of another heap, freed here and not yet published. */
+/* Blocks of one slab of another heap, freed here: those from `taken` on are not yet published. */
 struct hak_outbox_bucket {
     uint32_t slab;              /* the slab's number plus one; 0: unused */
-    uint16_t count, limit;
+    _Atomic uint16_t count;     /* blocks here; only the owner changes it */
+    _Atomic uint16_t limit;     /* where count stops; 0: the next one takes the slow path */
     void *blocks[HAK_OUTBOX_BLOCKS];
-    uint64_t reserved;          /* makes the bucket four cache lines */
+    _Atomic uint16_t taken;     /* blocks published out of it meanwhile, from the first; changes under `busy` */
+    uint16_t reserved[3];       /* makes the bucket four cache lines */
 };
 _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
-enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
@@ -92,7 +97,7 @@ struct hak_heap {
      * (cache/tune.c) */
     void *local[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS];
     /* slow paths */
-    uint32_t outbox_used;                           /* bit b: bucket b may hold blocks */
+    _Atomic uint32_t outbox_used;                   /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
     size_t process_bytes;                           /* capacity * size, summed */
@@ -101,6 +106,14 @@ struct hak_heap {
     void **slots_free[12];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
+    uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
+    uint32_t refills, overflows;                    /* modulo 2^32 */
+    uint32_t refills_seen, overflows_seen;          /* when the heap was armed */
+    uint64_t armed_ms, count_ms;                    /* when that was, and when its calls were last counted anew */
+    uint64_t much_ms;                               /* since when idle_bytes has been much; 0: it is not */
+    uint64_t shrink_ms;                             /* when idle records last gave back */
+    uint32_t moved_seen[HAK_CLASSES];               /* blocks refilled and drained then, modulo 2^32 */
+    hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
     size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
@@ -120,6 +133,15 @@ struct hak_heap {
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
+
+/* Blocks of so many bytes were given back, or taken. Under `busy`, or by the owner; should both do so at once, the figure
+ * is a little wrong, and only decides how soon upkeep comes. */
+hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->idle_bytes, bytes); }
+hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
+{
+    uint64_t idle = hak_counted(&heap->idle_bytes);
+    hak_store(&heap->idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
+}
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
 void hak__heap_wait(struct hak_heap *heap);
@@ -161,6 +183,10 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint3
 
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
+
+/* Ends a listed span of which no block is outside, whether or not it is the last of its class; its slabs count as idle
+ * for as long as their SuperSlab has been. */
+hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);

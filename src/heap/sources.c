@@ -67,6 +67,13 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
     hak__pool_give(hak__span_slab(span), slabs);
 }
 
+void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
+{
+    unsigned slabs = span->slabs;
+    end_span(heap, span);
+    hak__pool_give_idle(hak__span_slab(span), slabs);
+}
+
 /* --- the stages ------------------------------------------------------------------------------------------------------- */
 
 static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)

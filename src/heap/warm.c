@@ -6,7 +6,7 @@
 #include "diag/options.h"
 
 /* The rates are 90 % and 95 %. */
-enum { FIRST_BUDGET = 3, LOOKS = 4, RATE_LOW = 230, RATE_HIGH = 243 };
+enum { FIRST_BUDGET = 3, SPAN_LOOKS = 4, RATE_LOW = 230, RATE_HIGH = 243 };
 
 void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
 {
@@ -75,7 +75,7 @@ void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t budget = budget_of(class), looks = budget * LOOKS, count = 0;
+    uint32_t budget = budget_of(class), looks = budget * SPAN_LOOKS, count = 0;
     struct hak_span *found[HAK_WARM_MAX];
     budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t)class->warm_count);
     for (struct hak_span *span = class->spans; span != NULL && count < budget && looks > 0; span = span->next, looks--)

@@ -10,6 +10,9 @@
 
 #include "os/os.h"
 
+#if !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25
+#endif
 #if !defined(MAP_FIXED_NOREPLACE)
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -50,6 +53,16 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     int saved = errno;
     void *got = mremap((void *)from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)to);
     int code = got == MAP_FAILED ? errno : 0;
+    errno = saved;
+    return code;
+}
+
+static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
+{
+    int saved = errno, advice = MADV_COLLAPSE;
+    if (what != HAK_OS_COLLAPSE)
+        advice = what == HAK_OS_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
+    int code = madvise((void *)address, size, advice) == 0 ? 0 : errno;
     errno = saved;
     return code;
 }
@@ -102,6 +115,8 @@ const struct hak_os hak__os_linux = {
     .unmap = linux_unmap,
     .purge = linux_purge,
     .move = linux_move,
+    .advise = linux_advise,
+    .huge_setting = hak__os_linux_huge_setting,
     .probe = linux_probe,
     .now_ms = linux_now_ms,
     .random = linux_random,

@@ -25,6 +25,11 @@ int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
     return counted(HAK_OS_MOVE, hak__os->move(from, size, to, new_size));
 }
 
+int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what)
+{
+    return counted(HAK_OS_PURGE, hak__os->advise(address, size, what));
+}
+
 uintptr_t hak__os_probe(size_t size)
 {
     uintptr_t found = hak__os->probe(size);

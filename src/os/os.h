@@ -10,6 +10,8 @@
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
+ *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
+ *                             range is a SuperSlab then); a hint, of which only COLLAPSE has a result worth knowing
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
@@ -17,7 +19,11 @@
 #include "base/assert.h"
 #include "base/atomic.h"
 
-enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };
+enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };   /* advice counts with purges */
+enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE };
+
+/* The system's setting for huge pages by fault; NEVER also where there are none. */
+enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
 
 #define HAK_OS_UNLIMITED UINT64_MAX
 
@@ -33,6 +39,8 @@ struct hak_os {
     int (*unmap)(uintptr_t address, size_t size);
     int (*purge)(uintptr_t address, size_t size);
     int (*move)(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
+    int (*advise)(uintptr_t address, size_t size, enum hak_os_advice what);
+    enum hak_os_huge_setting (*huge_setting)(void);   /* reads a file */
     uintptr_t (*probe)(size_t size);
     uint64_t (*now_ms)(void);        /* monotonic, coarse (a few ms) */
     uint64_t (*random)(void);        /* unpredictable where the system allows it, else merely varied */
@@ -42,6 +50,7 @@ struct hak_os {
 
 extern const struct hak_os hak__os_linux;
 hak_cold void hak__os_linux_seen(struct hak_os_seen *out);   /* system.c */
+hak_cold enum hak_os_huge_setting hak__os_linux_huge_setting(void);
 
 #if HAK_TESTING
 extern const struct hak_os *hak__os;             /* tests point it at a fake */
@@ -57,7 +66,16 @@ int hak__os_map(uintptr_t address, size_t size);
 int hak__os_unmap(uintptr_t address, size_t size);
 int hak__os_purge(uintptr_t address, size_t size);
 int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
+int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what);
 uintptr_t hak__os_probe(size_t size);
+
+/* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table. The thread has
+ * all signals blocked, a small stack, and the name "hakmem"; false when the system refuses one. To be called where
+ * allocating is allowed. hak__os_sleep returns at once unless *word is `value`, else when it is woken, interrupted, or
+ * `ms` have passed; HAK_OS_UNLIMITED: no limit. */
+hak_cold bool hak__os_thread_start(void (*body)(void));
+hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
+hak_cold void hak__os_wake(_Atomic uint32_t *word);
 
 /* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.
@@ -65,9 +83,10 @@ uintptr_t hak__os_probe(size_t size);
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
  * a part of the range is not mapped; `pages` is undefined then.
- * hak__os_mappings: calls `each` with the start and the resident bytes of every mapping of the process; false when the
+ * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
+ * those of them in huge pages; false when the
  * kernel does not tell. */
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
-bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident), void *argument);
+bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 
 #endif

@@ -28,19 +28,20 @@ static bool mapping_start(const char *line, uintptr_t *start)
     return *line == '-';
 }
 
-/* The bytes of a line "Rss:    123 kB". */
+/* The bytes of what follows the name in a line "Rss:    123 kB". */
 static size_t kilobytes(const char *line)
 {
     size_t n = 0;
-    for (line += 4; *line == ' '; line++)
+    for (; *line == ' '; line++)
         continue;
     for (; *line >= '0' && *line <= '9'; line++)
         n = n * 10 + (size_t)(*line - '0');
     return n << 10;
 }
 
-bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident), void *argument)
+bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument)
 {
+    static const char rss[] = "Rss:", huge[] = "AnonHugePages:";
     char chunk[1024], line[64];
     size_t used = 0;
     uintptr_t start = 0;
@@ -56,9 +57,11 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
             }
             line[used] = 0;
             used = 0;
-            if (!mapping_start(line, &start) && strncmp(line, "Rss:", 4) == 0) {
-                each(argument, start, kilobytes(line));
+            if (!mapping_start(line, &start) && strncmp(line, rss, sizeof rss - 1) == 0) {
+                each(argument, start, kilobytes(line + sizeof rss - 1), 0);
                 any = true;
+            } else if (strncmp(line, huge, sizeof huge - 1) == 0) {
+                each(argument, start, 0, kilobytes(line + sizeof huge - 1));
             }
         }
     }

@@ -26,6 +26,18 @@ static void read_text(const char *path, char *text, size_t size)
     text[length] = 0;
 }
 
+enum hak_os_huge_setting hak__os_linux_huge_setting(void)
+{
+    char text[64];   /* "always [madvise] never" */
+    int saved = errno;
+    read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
+    errno = saved;
+    for (const char *at = text; *at != 0; at++)
+        if (*at == '[')
+            return at[1] == 'a' ? HAK_OS_HUGE_ALWAYS : at[1] == 'm' ? HAK_OS_HUGE_MADVISE : HAK_OS_HUGE_NEVER;
+    return HAK_OS_HUGE_NEVER;
+}
+
 /* "max", nothing, or digits. */
 static uint64_t limit_in(const char *text)
 {

@@ -3,6 +3,7 @@
  * one of the two sees the other and no free run is left without its hint. */
 #include "shared/pool.h"
 
+#include "arena/thp.h"
 #include "os/os.h"
 
 struct hak_pool_counts hak__pool_counts;
@@ -132,11 +133,20 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
+void hak__pool_give_idle(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    released(super, left);
+}
+
 static size_t purge_super(size_t super)
 {
     unsigned first, count;
     uint64_t left;
     size_t bytes = 0;
+    if (hak__thp_must_stay(super))
+        return 0;
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
         if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {

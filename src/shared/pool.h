@@ -38,6 +38,9 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
 
+/* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
+void hak__pool_give_idle(size_t slab, unsigned count);
+
 /* Returns the pages of unused slabs of SuperSlabs that nobody has given slabs back to since `before_ms`. Gives the bytes
  * returned. Any thread, at any time: each run of slabs is claimed while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms);

@@ -42,6 +42,12 @@ void hak__span_map_places(struct hak_span *span)
     map_limit(span);
 }
 
+void hak__span_doubt(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak__map_limit(&hak__window.map[hak__span_slab(span) + i], 0);
+}
+
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
     set_owner(span, owner);
@@ -78,6 +84,8 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->fresh = fresh;
     span->listed = false;
     span->warm = 0;
+    span->changes++;
+    span->purged = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < slabs; i++)
@@ -160,6 +168,9 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken);
+    if (hak_unlikely(hak__doubts_all(&hak__window.map[hak__span_slab(span)])))
+        map_limit(span);
+    span->changes++;
     return taken;
 }
 
@@ -167,6 +178,7 @@ void *hak__span_take_fresh(struct hak_span *span)
 {
     if (span->frontier == span->blocks)
         return NULL;
+    span->changes++;
     char *block = hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
     map_limit(span);
     return block;
@@ -224,6 +236,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
     span->summary |= (uint64_t)(bits != 0) << w;
     *given = (uint32_t)(at - blocks);
     span->free_count = (uint16_t)(span->free_count + *given);
+    span->changes++;
     return hak_likely(at == end) ? HAK_SPAN_OK : fault_of(span, *at);
 }
 
@@ -257,7 +270,39 @@ uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fau
         count += hak_popcount64(bits);
     }
     span->free_count = (uint16_t)(span->free_count + count);
+    span->changes++;
     return count;
+}
+
+/* --- pages -------------------------------------------------------------------------------------------------------- */
+
+/* Whether no block of [first, last] is outside: each has its free bit or lies at or beyond the frontier. */
+static bool all_inside(const struct hak_span *span, uint32_t first, uint32_t last)
+{
+    last = last < span->frontier ? last : span->frontier - 1u;
+    for (uint32_t w = first / 64; first < span->frontier && w <= last / 64; w++) {
+        uint64_t mask = w == first / 64 ? ~0ull << first % 64 : ~0ull;
+        mask &= w == last / 64 ? hak_ones64(last % 64 + 1) : ~0ull;
+        if ((span->free[w] & mask) != mask)
+            return false;
+    }
+    return true;
+}
+
+size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from)
+{
+    size_t size = hak__classes[span->class].size, end = (size_t)span->slabs << HAK_SLAB_SHIFT, at = *from;
+    /* Beyond the frontier of a fresh span nothing has been touched. */
+    if (span->fresh)
+        end = hak_min(end, hak_align_up(span->frontier * size, page));
+    for (*from = end; at < end; at += page) {
+        bool idle = all_inside(span, (uint32_t)(at / size), (uint32_t)((at + page - 1) / size));
+        if (idle && *from == end)
+            *from = at;
+        else if (!idle && *from != end)
+            break;
+    }
+    return at - *from;
 }
 
 bool hak__span_is_valid(const struct hak_span *span)

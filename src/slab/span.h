@@ -37,6 +37,10 @@ struct hak_span {
     uint8_t fresh;                  /* blocks at and above the frontier are known to be zero */
     uint8_t listed;                 /* in the heap's list */
     uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
+    uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
+    uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
+    uint16_t changes_seen;          /* ... when upkeep looked last */
+    uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
     uint64_t only_word;             /* the bitmap of spans of at most 64 blocks */
     /* the line that other threads write */
     hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */
@@ -89,6 +93,9 @@ void *hak__span_destroy(struct hak_span *span);
 /* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
 void hak__span_map_places(struct hak_span *span);
 
+/* The keys of free blocks are lost with their pages: frees in this span are looked up until blocks are taken from it. */
+void hak__span_doubt(struct hak_span *span);
+
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
@@ -114,6 +121,10 @@ uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bit
 /* Moves the remote bits to the free ones and gives their number. A bit that was free already, or that stands for a
  * block never handed out, is the fault of whoever freed it; *culprit is then the block's index. */
 uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit);
+
+/* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not outside:
+ * nothing in them is needed. *from is its start afterwards; gives its bytes, 0 when there is none. */
+hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 bool hak__span_is_valid(const struct hak_span *span);
 

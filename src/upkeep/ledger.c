@@ -206,12 +206,14 @@ static bool mapping_is_ours(uintptr_t start)
     return super < hak__arena_top() && hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_HOLE;
 }
 
-static void count_mapping(void *argument, uintptr_t start, size_t resident)
+static void count_mapping(void *argument, uintptr_t start, size_t resident, size_t huge)
 {
     struct hak_stats *stats = argument;
     stats->ledger_rss += resident;
     if (!mapping_is_ours(start))
         stats->ledger_not_ours += resident;
+    else
+        stats->ledger_huge_pages += huge;
 }
 
 /* What lies outside of the spans, between the program and the caches. */

@@ -6,6 +6,7 @@
 #include "upkeep/live.h"
 
 #include "arena/meta.h"
+#include "arena/thp.h"
 #include "cache/cache.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -14,6 +15,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "upkeep/counts.h"
 
 /* X(name, address) */
 #define LIVE_ROOTS(X) \
@@ -28,6 +30,8 @@
     X(arena, &hak__arena_books) \
     X(pool, &hak__pool_counts) \
     X(huge, &hak__huge_counts) \
+    X(thp, &hak__thp_counts) \
+    X(upkeep, &hak__upkeep_counts) \
     X(heaps, hak__heap_address(0))          /* heap i at i * heap_stride, i from 1 */ \
     X(heap_last, &hak__heap_last)           /* 32 bits: the last i */ \
     X(os_calls, hak__os_calls) \
@@ -67,7 +71,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(heap_class_closed, AT(hak_heap_class, closed)) \
     X(heap_outbox, AT(hak_heap, outbox)) X(bucket_count, HAK_OUTBOX_BUCKETS) \
     X(bucket_stride, sizeof(struct hak_outbox_bucket)) X(bucket_slab, AT(hak_outbox_bucket, slab)) \
-    X(bucket_blocks, AT(hak_outbox_bucket, count)) \
+    X(bucket_blocks, AT(hak_outbox_bucket, count)) X(bucket_taken, AT(hak_outbox_bucket, taken)) \
     X(latency_buckets, HAK_LATENCY_BUCKETS) X(latency_stride, sizeof(struct hak_latency)) \
     X(option_count, HAK_OPTIONS) X(option_stride, sizeof(struct hak_option_row)) X(origin_shift, HAK_ORIGIN_SHIFT) \
     X(option_value, AT(hak_option_row, value)) X(option_least, AT(hak_option_row, least)) \
@@ -115,11 +119,24 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
 #define LIVE_superslabs_holes WORD(arena, AT(hak_arena_books, holes))
 #define LIVE_superslabs_slab_runs_claimed WORD(pool, AT(hak_pool_counts, claimed))
+#define LIVE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
+#define LIVE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
+#define LIVE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
 #define LIVE_huge_live WORD(huge, AT(hak_huge_counts, live))
 #define LIVE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
 #define LIVE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
 #define LIVE_huge_grown_in_place WORD(huge, AT(hak_huge_counts, grown_in_place))
 #define LIVE_huge_moved WORD(huge, AT(hak_huge_counts, moved))
+#define LIVE_upkeep_steps WORD(upkeep, AT(hak_upkeep_counts, steps))
+#define LIVE_upkeep_collected_heaps WORD(upkeep, AT(hak_upkeep_counts, collected_heaps))
+#define LIVE_upkeep_outbox_blocks WORD(upkeep, AT(hak_upkeep_counts, outbox_blocks))
+#define LIVE_upkeep_spans_ended WORD(upkeep, AT(hak_upkeep_counts, spans_ended))
+#define LIVE_upkeep_span_purges WORD(upkeep, AT(hak_upkeep_counts, span_purges))
+#define LIVE_upkeep_span_purged WORD(upkeep, AT(hak_upkeep_counts, span_purged))
+#define LIVE_upkeep_armings WORD(upkeep, AT(hak_upkeep_counts, armings))
+#define LIVE_upkeep_background WORD(upkeep, AT(hak_upkeep_counts, background))
+#define LIVE_upkeep_background_starts WORD(upkeep, AT(hak_upkeep_counts, background_starts))
+#define LIVE_upkeep_background_wakeups WORD(upkeep, AT(hak_upkeep_counts, background_wakeups))
 #define LIVE_process_peak_rss_bytes KERNEL
 #define LIVE_process_minor_faults KERNEL
 #define LIVE_ledger_live PAGES
@@ -133,6 +150,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_ledger_sum PAGES
 #define LIVE_ledger_rss PAGES
 #define LIVE_ledger_unread_spans PAGES
+#define LIVE_ledger_huge_pages PAGES
 #define LIVE_total_refilled RULE
 #define LIVE_total_drained RULE
 #define LIVE_total_misses RULE
@@ -201,7 +219,7 @@ struct live_preset_names {
 
 /* In the order of the enums of options.h; the unit test compares them with the words of options.c. */
 #define LIVE_ORIGINS(X) X(default) X(system) X(preset) X(symbol) X(conf) X(variable) X(api)
-#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset)
+#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp)
 struct live_origin_names { LIVE_ORIGINS(ROOM) };
 struct live_kind_names { LIVE_KINDS(ROOM) };
 struct live_when_names { char at_start[sizeof "at start"], new_threads[sizeof "new threads"], at_once[sizeof "at once"]; };
@@ -228,7 +246,7 @@ static const struct live_tables {
         [HAK_LIVE_LIST_COLUMNS] = { LIVE_COLUMN_COUNT, PLACE_OF(column_names), PLACE_OF(columns) },
         [HAK_LIVE_LIST_PRESETS] = { HAK_PRESETS, PLACE_OF(preset_names), 0 },
         [HAK_LIVE_LIST_ORIGINS] = { HAK_FROM_API + 1, PLACE_OF(origin_names), 0 },
-        [HAK_LIVE_LIST_KINDS] = { HAK_PRESET + 1, PLACE_OF(kind_names), 0 },
+        [HAK_LIVE_LIST_KINDS] = { HAK_THP + 1, PLACE_OF(kind_names), 0 },
         [HAK_LIVE_LIST_WHEN] = { HAK_AT_ONCE + 1, PLACE_OF(when_names), 0 },
         [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
     } },

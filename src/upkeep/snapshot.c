@@ -3,12 +3,14 @@
 
 #include <sys/resource.h>
 
+#include "arena/thp.h"
 #include "cache/cache.h"
 #include "diag/latency.h"
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "upkeep/counts.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 
@@ -16,10 +18,11 @@ static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
 {
     for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
         uint32_t slab = hak_peek(&heap->outbox[i].slab);
-        uint16_t count = hak_peek(&heap->outbox[i].count);
+        uint16_t taken = hak_load(&heap->outbox[i].taken, HAK_RELAXED);
+        uint16_t count = hak_load(&heap->outbox[i].count, HAK_ACQUIRE);
         uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_code(hak__owner_at(slab - 1)) / HAK_RECORD_SIZE;
         if (class < HAK_CLASSES)
-            out->classes[class].outbox += count;
+            out->classes[class].outbox += count > taken ? count - taken : 0;
     }
 }
 
@@ -145,6 +148,24 @@ static void fill_from_arena(struct hak_stats *out)
     out->total_peak_bytes = arena.peak;
 }
 
+static void fill_from_upkeep(struct hak_stats *out)
+{
+    const struct hak_upkeep_counts *counts = &hak__upkeep_counts;
+    out->upkeep_steps = hak_counted(&counts->steps);
+    out->upkeep_collected_heaps = hak_counted(&counts->collected_heaps);
+    out->upkeep_outbox_blocks = hak_counted(&counts->outbox_blocks);
+    out->upkeep_spans_ended = hak_counted(&counts->spans_ended);
+    out->upkeep_span_purges = hak_counted(&counts->span_purges);
+    out->upkeep_span_purged = hak_counted(&counts->span_purged);
+    out->upkeep_armings = hak_counted(&counts->armings);
+    out->upkeep_background = hak_counted(&counts->background);
+    out->upkeep_background_starts = hak_counted(&counts->background_starts);
+    out->upkeep_background_wakeups = hak_counted(&counts->background_wakeups);
+    out->superslabs_collapsed = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED);
+    out->superslabs_collapse_refused = hak_load(&hak__thp_counts.refused, HAK_RELAXED);
+    out->superslabs_split = hak_load(&hak__thp_counts.split, HAK_RELAXED);
+}
+
 static void fill_from_huge(struct hak_stats *out)
 {
     struct hak_huge_figures huge;
@@ -189,6 +210,7 @@ void hak__snapshot(struct hak_stats *out)
     fill_from_heaps(out);
     fill_from_arena(out);
     fill_from_huge(out);
+    fill_from_upkeep(out);
     fill_from_system(out);
     fill_latency(&out->latency_malloc, HAK_LATENCY_MALLOC);
     fill_latency(&out->latency_free, HAK_LATENCY_FREE);

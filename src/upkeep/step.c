@@ -1,37 +1,111 @@
 /* The step and when it is due. One thread at a time does it; others pass on. Takes no lock but the arena's. */
 #include "upkeep/step.h"
 
+#include "cache/cache.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "upkeep/armed.h"
+#include "upkeep/background.h"
+#include "upkeep/collapse.h"
+#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
-enum { CALLS_PER_LOOK = 64, STEPS_PER_DELAY = 4 };
+enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
 static _Atomic uint64_t last_step_ms;
+struct hak_upkeep_counts hak__upkeep_counts;
 
-size_t hak__upkeep_step(const struct hak_heap *mine, uint64_t now_ms, bool all)
+/* --- heaps whose owners are not inside ---------------------------------------------------------------------------- */
+
+static bool has_work(struct hak_heap *heap)
 {
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0;
+}
+
+static void serve(struct hak_heap *heap)
+{
+    hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
+    hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
+    hak__heap_collect(heap);
+}
+
+/* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in
+ * the next. */
+static void serve_heaps(void)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (has_work(heap) && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+            serve(heap);
+            hak__leave(heap);
+        }
+    }
+}
+
+/* --- the step ------------------------------------------------------------------------------------------------------- */
+
+static size_t purge(uint64_t now_ms, enum hak_upkeep_effort effort)
+{
+    bool all = effort == HAK_UPKEEP_ALL, bounded = effort == HAK_UPKEEP_BOUNDED;
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
+    struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX,
+                                  bounded ? BOUNDED_PURGES : UINT32_MAX };
+    size_t bytes = all || hak__option(HAK_OPTION_idle_purge) != 0 ? hak__idle_walk(&work) : 0;
+    bytes += now_ms >= delay ? hak__pool_purge(now_ms - delay) : 0;
+    return bytes + hak__arena_purge(now_ms, all);
+}
+
+size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
+{
     /* acquire, release: a step sees what the one before it has done. */
     if (hak_exchange(&stepping, 1, HAK_ACQUIRE) != 0)
         return 0;
     hak_store(&last_step_ms, now_ms, HAK_RELAXED);
-    hak__heaps_sweep(mine);
-    size_t bytes = now_ms >= delay ? hak__pool_purge(now_ms - delay) : 0;
-    bytes += hak__arena_purge(now_ms, all);
+    hak_count(&hak__upkeep_counts.steps, 1);
+    serve_heaps();
+    if (effort == HAK_UPKEEP_ALL)
+        serve_heaps();
+    size_t bytes = purge(now_ms, effort);
+    if (effort == HAK_UPKEEP_DUE)
+        hak__collapse_walk(now_ms);
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
 }
 
+/* The first time only notes what has moved. */
+static void shrink_records(struct hak_heap *heap, uint64_t now)
+{
+    heap->shrink_ms = now;
+    hak__enter(heap);
+    hak__cache_shrink_idle(heap);
+    hak__leave(heap);
+}
+
+/* Where a background thread does not take the steps in time, a slow path does. */
+void hak__upkeep_look(struct hak_heap *heap)
+{
+    uint64_t now = hak__os->now_ms();
+    uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
+    hak__background_consider(now);
+    if (since >= (hak__background_runs() ? 2 * delay : delay / STEPS_PER_DELAY))
+        hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+    if (now - heap->shrink_ms >= delay)
+        shrink_records(heap, now);
+    hak__armed_decide(heap, now);
+}
+
 void hak__upkeep_tick(struct hak_heap *heap)
 {
-    if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK))
+    hak__background_stir();
+    if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK && (heap->much_ms == 0 || heap->upkeep_calls < CALLS_IF_MUCH)))
         return;
     heap->upkeep_calls = 0;
-    uint64_t now = hak__os->now_ms(), last = hak_load(&last_step_ms, HAK_RELAXED);
-    if (now - last >= hak__option(HAK_OPTION_purge_delay) / STEPS_PER_DELAY)
-        hak__upkeep_step(heap, now, false);
+    hak__upkeep_look(heap);
 }
 
 void hak__upkeep_fork_child(void) { hak_store(&stepping, 0, HAK_RELAXED); }

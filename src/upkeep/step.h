@@ -1,18 +1,33 @@
 /* Upkeep: what has to be done as time goes by. One step is a function of the state and the time, so that tests call it
- * with a clock of their own; in a program the slow paths call hak__upkeep_tick, which looks at the clock now and then. */
+ * with a clock of their own; in a program the slow paths call hak__upkeep_tick, which looks at the clock now and then,
+ * and the background thread (background.h) calls it without them.
+ *
+ * A step
+ *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
+ *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for HAKMEM_IDLE_PURGE;
+ *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
+ * Records are their owners' alone: a tick gives back half of what its own thread has not moved for a while. */
 #ifndef HAK_UPKEEP_STEP_H
 #define HAK_UPKEEP_STEP_H
 
 #include "heap/heap.h"
 
-/* Does what is due at `now_ms` (HAKMEM_PURGE_DELAY after memory was freed): collects for the heaps of threads that do
- * not do it themselves, gives the pages of unused slabs and of free SuperSlabs back. With `all`, everything is due.
- * `mine` is the caller's heap, not entered, or NULL. Gives the bytes returned to the system. */
-size_t hak__upkeep_step(const struct hak_heap *mine, uint64_t now_ms, bool all);
+enum hak_upkeep_effort {
+    HAK_UPKEEP_BOUNDED,     /* in a slow path: what is due, as far as about a millisecond goes */
+    HAK_UPKEEP_DUE,         /* all that is due */
+    HAK_UPKEEP_ALL,         /* everything, due or not */
+};
+
+/* Does what is due at `now_ms`. The caller is inside no heap. Gives the bytes returned to the system; 0 also when
+ * another thread is in a step. */
+hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
 /* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
 void hak__upkeep_tick(struct hak_heap *heap);
 
-void hak__upkeep_fork_child(void);
+/* The same when the clock is to be looked at. */
+hak_cold void hak__upkeep_look(struct hak_heap *heap);
+
+hak_cold void hak__upkeep_fork_child(void);
 
 #endif

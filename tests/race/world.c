@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/thp.h"
 #include "base/assert.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -78,6 +79,12 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 }
 
 size_t hak__arena_dirty_room(void) { return 0; }
+
+bool hak__thp_must_stay(size_t super)
+{
+    (void)super;
+    return false;
+}
 
 static uint64_t no_time(void) { return 0; }
 static const struct hak_os world_os = { .now_ms = no_time };

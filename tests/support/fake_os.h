@@ -21,6 +21,8 @@ static struct {
     size_t limit;                    /* bytes that may be mapped in all */
     size_t largest_probe;            /* longer ones are refused */
     bool refuse_purge, refuse_unmap, refuse_move;
+    int refuse_advise;               /* what advice fails with; 0: it does not */
+    enum hak_os_huge_setting huge_setting;
     struct fake_range foreign[FAKE_FOREIGN];
     size_t foreign_count;
     uint64_t randoms;                /* random numbers given out; number n is n * random_step */
@@ -28,6 +30,8 @@ static struct {
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
     unsigned maps, unmaps, purges, moves, probes;
+    unsigned advices[HAK_OS_COLLAPSE + 1];   /* by kind */
+    uintptr_t advised;               /* where the last one was for */
     struct hak_os_seen seen;         /* what the system allows */
     unsigned looks;                  /* how often it was asked */
 } fake;
@@ -93,6 +97,18 @@ static int fake_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
     return code;
 }
 
+/* Only counted: what the kernel of the moment makes of it is not for tests. */
+static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
+{
+    fake_check_range(address, size);
+    expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
+    fake.advices[what]++;
+    fake.advised = address;
+    return fake.refuse_advise;
+}
+
+static enum hak_os_huge_setting fake_huge_setting(void) { return fake.huge_setting; }
+
 static uintptr_t fake_probe(size_t size)
 {
     fake.probes++;
@@ -112,7 +128,7 @@ static void fake_seen(struct hak_os_seen *out)
 static const struct hak_os fake_table = {
     .map = fake_map,       .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
     .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
-    .seen = fake_seen,
+    .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
 };
 
 /* To be called before anything else of the library. */

@@ -28,7 +28,7 @@ FRESH_TEST(defaults_lie_in_their_bounds)
     }
 }
 
-static bool takes_numbers(int option) { return hak__option_rows[option].kind != HAK_PRESET; }
+static bool takes_numbers(int option) { return hak__option_rows[option].kind < HAK_PRESET; }
 
 static int set_number(const char *name, uint64_t value)
 {
@@ -398,7 +398,7 @@ static void conf_warnings(void **state)
 {
     (void)state;
     expect_warning("HAKMEM_CONF", "a:1,a:1,a:1,refill_count:0,refill_count:0",   /* each of them once */
-                   "hakmem: option a is not known; the nearest one is stats\n"
+                   "hakmem: option a is not known; the nearest one is thp\n"
                    "hakmem: option refill_count: '0' is not a number from 1 to 256; 32 is kept\n");
     expect_warning("HAKMEM_PRESET", "hot2048",
                    "hakmem: option preset: 'hot2048' is not known; the nearest one is hot_2048; adaptive is kept\n");

@@ -1,12 +1,18 @@
-/* upkeep/step.c, with a clock of the test's own: freed memory goes back to the system when the purge delay has passed
- * and not before, from partly used SuperSlabs as from free ones; frees that wait for an idle heap are collected; a
- * tick looks at the clock only now and then, and does nothing while nothing is due. */
+/* upkeep/, with a clock and a system of the test's own: freed memory goes back when the purge delay has passed and not
+ * before, from partly used SuperSlabs as from free ones; so do pages in free blocks of idle spans, once, and idle spans
+ * themselves; frees that wait for an idle heap are collected and its outbox is published; a tick looks at the clock only
+ * now and then, and does nothing while nothing is due; a thread that has freed much is armed until that has gone back;
+ * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
 #include "upkeep/step.h"
 
+#include "arena/thp.h"
 #include "diag/options.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
+#include "upkeep/armed.h"
+#include "upkeep/collapse.h"
+#include "upkeep/counts.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 1000 };
 
@@ -43,10 +49,11 @@ FRESH_TEST(after_the_delay)
     struct hak_heap *heap = filled_heap();
     free_most(heap, MANY / 4);
     uint64_t now = fake.now;
-    expect_eq(hak__upkeep_step(heap, now + DELAY - 1, false), 0);
-    size_t bytes = hak__upkeep_step(heap, now + DELAY, false);
+    expect_eq(hak__upkeep_step(now + DELAY - 1, HAK_UPKEEP_BOUNDED), 0);
+    size_t bytes = hak__upkeep_step(now + DELAY, HAK_UPKEEP_BOUNDED);
     expect_op(bytes, >=, (size_t)MANY * 1024 / 2);
-    expect_eq(hak__upkeep_step(heap, now + 2 * DELAY, false), 0);   /* nothing is left to give */
+    hak__upkeep_step(now + 2 * DELAY, HAK_UPKEEP_BOUNDED);   /* pages inside of idle spans */
+    expect_eq(hak__upkeep_step(now + 3 * DELAY, HAK_UPKEEP_BOUNDED), 0);   /* nothing is left to give */
     for (uint32_t i = 0; i < MANY; i += MANY / 4)
         expect_eq(*(char *)blocks[i], 1);
     expect(hak__arena_is_valid());
@@ -59,7 +66,7 @@ FRESH_TEST(at_once)
     start();
     struct hak_heap *heap = filled_heap();
     free_most(heap, MANY / 4);
-    expect_op(hak__upkeep_step(heap, fake.now, true), >=, (size_t)MANY * 1024 / 2);
+    expect_op(hak__upkeep_step(fake.now, HAK_UPKEEP_ALL), >=, (size_t)MANY * 1024 / 2);
 }
 
 /* What is used again before the delay has passed starts its time anew. */
@@ -74,9 +81,9 @@ FRESH_TEST(busy_superslabs_are_left_alone)
     expect_eq(hak__pool_take(4, &fresh), slab);
     hak__pool_give(slab, 4);
     fake.now += 1;
-    expect_eq(hak__upkeep_step(NULL, fake.now, false), 0);
+    expect_eq(hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED), 0);
     fake.now += DELAY;
-    expect_eq(hak__upkeep_step(NULL, fake.now, false), 4 * HAK_SLAB_SIZE);
+    expect_eq(hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED), 4 * HAK_SLAB_SIZE);
     hak__pool_give(kept, 1);
 }
 
@@ -89,10 +96,10 @@ FRESH_TEST(idle_heaps_are_swept)
         heap_free_remote(heap, blocks[i]);
     hak__outbox_flush(heap, "free");
     hak__enter(idle);   /* its owner is in a slow path: not to be touched */
-    hak__upkeep_step(heap, fake.now, false);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 0);
     hak__leave(idle);
-    hak__upkeep_step(heap, fake.now, false);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), MANY);
     expect_heap_valid(idle);
 }
@@ -116,12 +123,302 @@ FRESH_TEST(ticks)
     expect_op(ticks, <=, 64);
 }
 
+/* --- idle spans ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t idle_delay(void) { return hak__option(HAK_OPTION_idle_purge); }
+
+struct idle_figures {
+    uint64_t ended, purges, bytes;
+};
+
+static struct idle_figures idle_figures(void)
+{
+    const struct hak_upkeep_counts *counts = &hak__upkeep_counts;
+    return (struct idle_figures){ hak_counted(&counts->spans_ended), hak_counted(&counts->span_purges),
+                                  hak_counted(&counts->span_purged) };
+}
+
+/* Every 64th block stays: each span is partly used, and of 64 pages' worth of blocks one page is needed. */
+FRESH_TEST(idle_spans_give_pages)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 64);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* sees the spans as they are */
+    expect_eq(idle_figures().purges, 0);
+    hak__upkeep_step(fake.now + idle_delay() - 1, HAK_UPKEEP_BOUNDED);
+    expect_eq(idle_figures().purges, 0);
+    hak__upkeep_step(fake.now + idle_delay(), HAK_UPKEEP_DUE);
+    struct idle_figures first = idle_figures();
+    expect_op(first.bytes, >=, (size_t)MANY * 1024 / 64 * 50);
+    for (uint32_t i = 0; i < MANY; i += 64)
+        for (unsigned at = 0; at < 1024; at++)
+            expect_eq(((char *)blocks[i])[at], 1);
+    hak__upkeep_step(fake.now + 10 * DELAY, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, first.purges);   /* nothing has moved: nothing is done again */
+    /* What is taken there again is a block like any other, and what calloc knows is still right. */
+    void *again[64];
+    for (int i = 0; i < 64; i++)
+        memset(again[i] = heap_malloc(heap, CLASS_1024), 2, 1024);
+    for (int i = 0; i < 64; i++)
+        heap_free(heap, CLASS_1024, again[i]);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(idle_purge_can_be_off)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    expect_eq(hak__option_set("idle_purge", "0"), 0);
+    free_most(heap, 64);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_DUE);
+    hak__upkeep_step(fake.now + 100 * DELAY, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, 0);
+    hak__upkeep_step(fake.now + 100 * DELAY, HAK_UPKEEP_ALL);   /* asked for in so many words */
+    expect_op(idle_figures().purges, >, 0);
+}
+
+/* A slow path does a part of it, and the next ones the rest. */
+FRESH_TEST(slow_paths_are_bounded)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 8);   /* one page of two: single pages */
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    unsigned before = fake.purges;
+    for (unsigned n = 1; n <= 8; n++) {
+        uint64_t runs = idle_figures().purges;
+        hak__upkeep_step(fake.now + n * DELAY, HAK_UPKEEP_BOUNDED);
+        expect_op(idle_figures().purges - runs, <=, 1024);
+    }
+    expect_op(fake.purges - before, >=, MANY / 8 - 16);
+}
+
+/* The last span of a class is kept while it is in use, not for ever. */
+FRESH_TEST(idle_spans_end)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, MANY);
+    heap_free(heap, CLASS_1024, blocks[0]);
+    hak__cache_flush(heap);
+    expect_eq(hak_counted(&heap->classes[CLASS_1024].span_count), 1);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    expect_eq(hak_counted(&heap->classes[CLASS_1024].span_count), 1);
+    hak__upkeep_step(fake.now + idle_delay(), HAK_UPKEEP_BOUNDED);
+    expect_eq(hak_counted(&heap->classes[CLASS_1024].span_count), 0);
+    expect_eq(idle_figures().ended, 1);
+    expect(heap_malloc(heap, CLASS_1024) != NULL);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(outboxes_are_published)
+{
+    (void)argument;
+    start();
+    struct hak_heap *idle = filled_heap(), *heap = heap_open(0);
+    heap_free_remote(heap, blocks[0]);
+    heap_free_remote(heap, blocks[1]);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* heaps are visited once in each, by their ids */
+    expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 2);
+    heap_free_remote(heap, blocks[2]);                /* the bucket begins anew */
+    hak__outbox_flush(heap, "free");
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 3);
+    expect_heap_valid(idle);
+}
+
+/* --- the owner's part ------------------------------------------------------------------------------------------------ */
+
+/* Freed, but for one block of each slab, and for what the record holds. */
+static struct hak_heap *heap_that_freed_much(void)
+{
+    struct hak_heap *heap = filled_heap();
+    hak__heap_idle_more(heap, HAK_ARMED_MUCH);   /* MANY blocks are not much by themselves */
+    free_most(heap, 64);
+    heap_free(heap, CLASS_1024, heap_malloc(heap, CLASS_1024));
+    return heap;
+}
+
+static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
+
+FRESH_TEST(arming)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = heap_that_freed_much();
+    expect(!armed(heap));
+    fake.now += DELAY;   /* of the time that has to pass between two armings */
+    hak__upkeep_look(heap);
+    expect(armed(heap) && heap->classes[CLASS_1024].closed);
+    expect_heap_valid(heap);
+    expect(hak__cache_pop(&heap->records[CLASS_1024]) == NULL);
+    void *block = hak__armed_pop(heap, CLASS_1024);
+    expect(block != NULL && hak__armed_push(heap, CLASS_1024, block));
+    fake.now += 2 * DELAY;
+    unsigned before = fake.purges, calls = 0;
+    while (fake.purges == before && calls < 1000) {   /* calls that all hit */
+        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+        calls += 2;
+    }
+    expect_op(calls, <=, HAK_ARMED_PER_LOOK);
+    expect(!armed(heap) && !heap->classes[CLASS_1024].closed);
+    expect_heap_valid(heap);
+}
+
+/* What has come and gone by batches meanwhile, and fast, is not held up. */
+FRESH_TEST(armed_heaps_in_a_hurry)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = heap_that_freed_much();
+    fake.now += DELAY;
+    hak__upkeep_look(heap);
+    expect(armed(heap));
+    for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
+        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+    expect(armed(heap));   /* it only hit */
+    heap->refills++;
+    for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
+        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+    expect(!armed(heap));
+    hak__upkeep_look(heap);
+    expect(!armed(heap));  /* not again at once */
+}
+
+FRESH_TEST(idle_records_give_back_half)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = heap_open(0);
+    void *some[8];
+    for (int i = 0; i < 8; i++)
+        some[i] = heap_malloc(heap, CLASS_1024);
+    for (int i = 0; i < 8; i++)
+        heap_free(heap, CLASS_1024, some[i]);
+    uint32_t held = hak__cache_count(heap, CLASS_1024);
+    expect_op(held, >=, 8);
+    hak__cache_shrink_idle(heap);   /* only notes what has moved */
+    expect_eq(hak__cache_count(heap, CLASS_1024), held);
+    while (held != 0) {
+        hak__cache_shrink_idle(heap);
+        expect_eq(hak__cache_count(heap, CLASS_1024), held / 2);
+        hak__cache_shrink_idle(heap);   /* the drain was the record's own */
+        held = hak__cache_count(heap, CLASS_1024);
+    }
+    expect_heap_valid(heap);
+}
+
+/* --- huge pages ------------------------------------------------------------------------------------------------------ */
+
+static void full_for_long(void)
+{
+    for (unsigned n = 0; n < 12; n++, fake.now += DELAY)
+        hak__collapse_walk(fake.now);
+}
+
+FRESH_TEST(full_superslabs_are_collapsed)
+{
+    (void)argument;
+    fake_install();
+    fake.huge_setting = HAK_OS_HUGE_MADVISE;
+    heaps_start();
+    struct hak_heap *heap = filled_heap();
+    hak__collapse_walk(fake.now);
+    expect_eq(fake.advices[HAK_OS_COLLAPSE], 0);   /* not full for long */
+    full_for_long();
+    expect_op(fake.advices[HAK_OS_COLLAPSE], >=, 1);
+    size_t super = (fake.advised - hak__window.base) >> HAK_SUPER_SHIFT;
+    expect_eq(atomic_load(&hak__supers[super].collapsed), 1);
+    expect_eq(fake.advices[HAK_OS_NO_HUGE] + fake.advices[HAK_OS_HUGE], 0);
+    expect(hak__thp_must_stay(super));             /* more than half of it is used */
+    free_most(heap, 64);
+    expect(hak__thp_must_stay(super));
+    uint64_t purges = idle_figures().purges;
+    hak__upkeep_step(fake.now, HAK_UPKEEP_DUE);
+    hak__upkeep_step(fake.now + DELAY, HAK_UPKEEP_DUE);
+    expect_op(idle_figures().purges, >, purges);   /* elsewhere */
+    expect_eq(is_mapped(hak__super_start(super)), true);
+    for (uint32_t i = 0; i < MANY; i += 64)
+        heap_free(heap, CLASS_1024, blocks[i]);
+    hak__cache_flush(heap);
+    hak__upkeep_step(fake.now + 9 * DELAY, HAK_UPKEEP_ALL);
+    expect(hak__arena_is_valid());
+}
+
+FRESH_TEST(where_huge_pages_are_the_rule)
+{
+    (void)argument;
+    fake_install();
+    fake.huge_setting = HAK_OS_HUGE_ALWAYS;
+    heaps_start();
+    filled_heap();
+    expect_op(fake.advices[HAK_OS_NO_HUGE], >=, 1);
+    expect_eq(fake.advices[HAK_OS_HUGE], 0);
+    full_for_long();
+    expect_op(fake.advices[HAK_OS_COLLAPSE], >=, 1);
+    expect_eq(fake.advices[HAK_OS_HUGE], fake.advices[HAK_OS_COLLAPSE]);   /* unmarked first */
+}
+
+FRESH_TEST(collapse_is_given_up)
+{
+    (void)argument;
+    fake_install();
+    fake.huge_setting = HAK_OS_HUGE_MADVISE;
+    fake.refuse_advise = EINVAL;   /* a kernel that does not know it */
+    heaps_start();
+    filled_heap();
+    full_for_long();
+    full_for_long();
+    expect_eq(fake.advices[HAK_OS_COLLAPSE], 1);
+}
+
+FRESH_TEST(never_huge)
+{
+    (void)argument;
+    char *environment[] = { "HAKMEM_THP=never", NULL };
+    fake_install();
+    fake.huge_setting = HAK_OS_HUGE_MADVISE;
+    hak__options_read_from(NULL, environment);
+    heaps_start();
+    filled_heap();
+    full_for_long();
+    for (int kind = 0; kind <= HAK_OS_COLLAPSE; kind++)
+        expect_eq(fake.advices[kind], 0);
+}
+
+FRESH_TEST(always_huge)
+{
+    (void)argument;
+    char *environment[] = { "HAKMEM_THP=always", NULL };
+    fake_install();
+    hak__options_read_from(NULL, environment);
+    heaps_start();
+    struct hak_heap *heap = filled_heap();
+    expect_op(fake.advices[HAK_OS_HUGE], >=, 1);
+    free_most(heap, 64);   /* every slab is used still: nothing is split */
+    hak__upkeep_step(fake.now, HAK_UPKEEP_DUE);
+    hak__upkeep_step(fake.now + DELAY, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_the_delay),  cmocka_unit_test(at_once),
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
+        cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
+        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
+        cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
+        cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
+        cmocka_unit_test(collapse_is_given_up), cmocka_unit_test(never_huge), cmocka_unit_test(always_huge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

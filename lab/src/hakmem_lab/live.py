@@ -167,7 +167,12 @@ class Live:
         return found
 
     def _word_of(self, kind: str, value: int) -> str | None:
-        words = self.words[PRESETS] if kind == "preset" else self.words[STATS] if kind == "stats" else []
+        words = {
+            "preset": self.words[PRESETS],
+            "stats": self.words[STATS],
+            "background": ["0", "1", "auto"],
+            "thp": ["auto", "always", "never"],
+        }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
     # --- figures --------------------------------------------------------------------------------------------------
@@ -214,6 +219,8 @@ class Live:
             return np.ascontiguousarray(heaps[:, at]).view(dtype)[:, :, 0]
 
         slabs, blocks = field(n["bucket_slab"], np.uint32), field(n["bucket_blocks"], np.uint16)
+        taken = field(n["bucket_taken"], np.uint16)
+        blocks = np.where(blocks > taken, blocks - taken, 0)
         for slab, count in zip(slabs[slabs != 0].tolist(), blocks[slabs != 0].tolist(), strict=True):
             class_index = self.class_of(self.memory.half(self.root["map"] + 4 * (slab - 1)))
             if class_index < n["class_count"]:

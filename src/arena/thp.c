@@ -1,0 +1,71 @@
+/* What is asked of the kernel about huge pages. See thp.h. */
+#include "arena/thp.h"
+
+#include <errno.h>
+
+#include "base/bits.h"
+#include "diag/options.h"
+#include "os/os.h"
+
+/* A SuperSlab that is unmarked to be collapsed is a mapping of its own; there are not arbitrarily many of those. */
+enum { UNMARKED_MOST = 4096 };
+
+static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
+static _Atomic bool impossible;         /* the kernel cannot collapse */
+struct hak_thp_counts hak__thp_counts;
+
+/* Looked at once: a change of it later concerns what is mapped by then as little as what others do to the process. */
+static enum hak_os_huge_setting setting(void)
+{
+    uint32_t seen = hak_load(&setting_seen, HAK_RELAXED);
+    if (seen == 0) {
+        seen = (uint32_t)hak__os->huge_setting() + 1;
+        hak_store(&setting_seen, seen, HAK_RELAXED);
+    }
+    return (enum hak_os_huge_setting)(seen - 1);
+}
+
+void hak__thp_mapped(uintptr_t start, size_t bytes)
+{
+    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
+        hak__os_advise(start, bytes, HAK_OS_HUGE);
+    else if (setting() == HAK_OS_HUGE_ALWAYS)
+        hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
+}
+
+bool hak__thp_must_stay(size_t super)
+{
+    struct hak_super *at = &hak__supers[super];
+    bool collapsed = hak_load(&at->collapsed, HAK_RELAXED);
+    if (!collapsed && hak__option(HAK_OPTION_thp) != HAK_THP_ALWAYS)
+        return false;
+    if (hak_popcount32((uint32_t)hak_load(&at->slabs, HAK_RELAXED)) < HAK_SUPER_SLABS / 2)
+        return true;
+    if (collapsed && hak_exchange(&at->collapsed, false, HAK_RELAXED))
+        hak_fetch_add(&hak__thp_counts.split, 1, HAK_RELAXED);
+    return false;
+}
+
+bool hak__thp_may_collapse(void)
+{
+    return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && !hak_load(&impossible, HAK_RELAXED)
+           && (setting() == HAK_OS_HUGE_MADVISE
+               || (setting() == HAK_OS_HUGE_ALWAYS && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) < UNMARKED_MOST));
+}
+
+bool hak__thp_collapse(size_t super)
+{
+    uintptr_t start = (uintptr_t)hak__super_start(super);
+    if (setting() == HAK_OS_HUGE_ALWAYS)   /* it was marked, and a marked one is refused */
+        hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
+    int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
+    if (code == 0) {
+        hak_store(&hak__supers[super].collapsed, true, HAK_RELAXED);
+        hak_fetch_add(&hak__thp_counts.collapsed, 1, HAK_RELAXED);
+        return true;
+    }
+    hak_fetch_add(&hak__thp_counts.refused, 1, HAK_RELAXED);
+    if (code == EINVAL && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) == 0)
+        hak_store(&impossible, true, HAK_RELAXED);
+    return false;
+}

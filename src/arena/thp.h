@@ -1,0 +1,30 @@
+/* Huge pages of the kernel (HAKMEM_THP). Called by arena.c for what it maps, by shared/ and upkeep/ before they purge a
+ * part of a SuperSlab, and by upkeep/ to collapse.
+ *
+ *   auto     nothing is asked of the kernel, but where its own setting is `always` new memory is marked so that no page is
+ *            huge by fault; the background thread collapses SuperSlabs that have long been full (upkeep/collapse.h)
+ *   always   all memory for blocks is marked as wanting huge pages
+ *   never    as auto, without the collapsing */
+#ifndef HAK_ARENA_THP_H
+#define HAK_ARENA_THP_H
+
+#include "arena/arena.h"
+
+/* Marks memory that was just mapped as the option wants it. */
+hak_cold void hak__thp_mapped(uintptr_t start, size_t bytes);
+
+/* Whether a part of a SuperSlab in slabs must not be purged: it is, or may be, one huge page, and more than half of its
+ * slabs are in use. Otherwise it counts as split from now on. */
+hak_cold bool hak__thp_must_stay(size_t super);
+
+/* Makes a SuperSlab that is wholly mapped one huge page. False: the system refused. */
+hak_cold bool hak__thp_collapse(size_t super);
+
+/* Whether the option and the system allow that at all. */
+hak_cold bool hak__thp_may_collapse(void);
+
+extern struct hak_thp_counts {
+    _Atomic uint64_t collapsed, refused, split;
+} hak__thp_counts;
+
+#endif

@@ -1,0 +1,79 @@
+/* When a heap is armed and opened. See armed.h. */
+#include "upkeep/armed.h"
+
+#include "diag/options.h"
+#include "os/os.h"
+#include "upkeep/background.h"
+#include "upkeep/counts.h"
+#include "upkeep/idle.h"
+#include "upkeep/step.h"
+
+/* The clock is coarse: this is two of its ticks on most systems. */
+enum { FAST_MS = 9 };
+
+static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
+
+/* Entered, because a child forked meanwhile must not take over a heap of which half the records are closed. */
+static void arm(struct hak_heap *heap, uint64_t now_ms)
+{
+    hak__enter(heap);
+    hak__cache_arm(heap);
+    hak__leave(heap);
+    heap->armed_ms = now_ms;
+    hak_fetch_add(&hak__upkeep_counts.armings, 1, HAK_RELAXED);
+}
+
+static void disarm(struct hak_heap *heap)
+{
+    if (!is_armed(heap))
+        return;
+    hak__enter(heap);
+    hak__cache_disarm(heap);
+    hak__leave(heap);
+}
+
+static void begin_count(struct hak_heap *heap, uint64_t now_ms)
+{
+    heap->count_ms = now_ms;
+    heap->armed_left = HAK_ARMED_CALLS;
+    heap->refills_seen = heap->refills;
+    heap->overflows_seen = heap->overflows;
+}
+
+/* Whether the count went by so fast that being armed is felt, while slow paths were taken, and not only to free. */
+static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
+{
+    uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
+    return now_ms - heap->count_ms < FAST_MS && refills != 0 && refills >= overflows / 4;
+}
+
+void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
+{
+    uint64_t delay = hak__option(HAK_OPTION_purge_delay);
+    bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
+    if (much && heap->much_ms == 0)
+        heap->much_ms = now_ms;
+    if (much && now_ms - heap->much_ms > delay + delay / 2 && !hak__idle_unfinished()) {
+        hak_store(&heap->idle_bytes, 0, HAK_RELAXED);   /* what there was has gone back by now */
+        much = false;
+    }
+    if (!much)
+        heap->much_ms = 0;
+    if (!much || hak__background_runs() || (heap->mode & HAK_MODE_EXACT) != 0) {
+        disarm(heap);
+    } else if (!is_armed(heap) && now_ms - heap->armed_ms >= delay / 4) {
+        begin_count(heap, now_ms);
+        arm(heap, now_ms);
+    }
+}
+
+void hak__armed_look(struct hak_heap *heap)
+{
+    if (heap->armed_left == 0) {
+        uint64_t now = hak__os->now_ms();
+        if (is_a_burden(heap, now))
+            disarm(heap);
+        begin_count(heap, now);
+    }
+    hak__upkeep_look(heap);
+}

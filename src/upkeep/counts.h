@@ -1,0 +1,15 @@
+/* What upkeep has done so far, in one place for all readers; each figure has one writer at a time. */
+#ifndef HAK_UPKEEP_COUNTS_H
+#define HAK_UPKEEP_COUNTS_H
+
+#include "base/atomic.h"
+
+struct hak_upkeep_counts {
+    hak_counter steps, collected_heaps, outbox_blocks;       /* step.c */
+    hak_counter spans_ended, span_purges, span_purged;       /* idle.c */
+    hak_counter armings;                                     /* armed.c */
+    hak_counter background, background_starts, background_wakeups;   /* background.c; the first is 1 while it runs */
+};
+extern struct hak_upkeep_counts hak__upkeep_counts;
+
+#endif

@@ -1,0 +1,152 @@
+/* The walk over idle spans. See idle.h. */
+#include "upkeep/idle.h"
+
+#include <string.h>
+
+#include "arena/thp.h"
+#include "diag/options.h"
+#include "os/os.h"
+#include "upkeep/counts.h"
+
+enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
+
+static size_t next_super;   /* where the next walk goes on */
+static _Atomic bool unfinished;
+
+struct idle_walk {
+    const struct hak_idle_work *work;
+    struct hak_heap *entered;
+    uint32_t held_spans, held_purges;   /* since it was entered */
+    uint32_t slabs, purges;             /* so far */
+    size_t bytes;
+};
+
+static void let_go(struct idle_walk *walk)
+{
+    if (walk->entered != NULL)
+        hak__leave(walk->entered);
+    walk->entered = NULL;
+    walk->held_spans = walk->held_purges = 0;
+}
+
+/* Enters the heap unless somebody is inside; its owner never waits long for us. */
+static bool enter_owner(struct idle_walk *walk, uint32_t id)
+{
+    struct hak_heap *heap = hak__heap_by_id(id);
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (walk->entered != heap || walk->held_spans >= SPANS_PER_HOLD || walk->held_purges >= PURGES_PER_HOLD)
+        let_go(walk);
+    if (walk->entered == NULL && (state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED)
+        && hak__heap_try_enter(heap, HAK_SWEEPER))
+        walk->entered = heap;
+    walk->held_spans++;
+    return walk->entered != NULL;
+}
+
+/* Whether nothing has moved for long enough. */
+static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
+{
+    uint32_t now = (uint32_t)work->now_ms;
+    if (span->changes != span->changes_seen) {
+        span->changes_seen = span->changes;
+        span->seen_ms = now;
+        span->purged = false;
+    }
+    return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_idle_purge);
+}
+
+/* Narrows a run of `count` pages down to what lies between its first and its last resident page; how many in it are. */
+static size_t narrow(const unsigned char *pages, size_t *first, size_t *count)
+{
+    size_t resident = 0;
+    for (; *count != 0 && !pages[*first]; (*first)++, (*count)--)
+        continue;
+    while (*count != 0 && !pages[*first + *count - 1])
+        (*count)--;
+    for (size_t i = 0; i < *count; i++)
+        resident += pages[*first + i];
+    return resident;
+}
+
+/* The kernel is asked first which pages are there: one call instead of one for each run that went back long ago. */
+static void purge_span(struct idle_walk *walk, struct hak_span *span)
+{
+    unsigned char pages[PAGES_OF_SPAN];
+    char *start = hak__span_start(span);
+    size_t from = 0, bytes, page = hak__page_size();
+    if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
+        return;
+    if (hak__os_resident((uintptr_t)start, (size_t)span->slabs << HAK_SLAB_SHIFT, pages) != 0)
+        memset(pages, 1, sizeof pages);
+    walk->held_purges++;
+    for (; (bytes = hak__span_idle_pages(span, page, &from)) != 0; from += bytes) {
+        size_t first = from / page, count = bytes / page, resident = narrow(pages, &first, &count);
+        if (resident == 0)
+            continue;
+        if (walk->purges == walk->work->purges)
+            return;   /* the rest comes with another step */
+        walk->purges++;
+        walk->held_purges++;
+        if (!hak__arena_purge_range(start + first * page, count * page))
+            break;    /* locked memory, say: not to be tried at every step */
+        hak__span_doubt(span);
+        walk->bytes += resident * page;
+    }
+    span->purged = true;
+}
+
+static void look_at(struct idle_walk *walk, struct hak_span *span)
+{
+    if (!span->listed || !has_idled(span, walk->work))
+        return;
+    if (hak__span_outside(span) == 0) {
+        hak__heap_end_idle(walk->entered, span);
+        hak_count(&hak__upkeep_counts.spans_ended, 1);
+    } else if (!span->purged) {
+        purge_span(walk, span);
+    }
+}
+
+/* What begins at a slab; gives the number of slabs to go on by. */
+static unsigned walk_slab(struct idle_walk *walk, size_t slab)
+{
+    uint32_t word = hak__owner_at(slab), class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && hak__classes[class].blocks > 1;
+    if (!small || !enter_owner(walk, hak__owner_id(word)))
+        return 1;
+    struct hak_span *span = &hak__spans[slab];
+    if (hak__owner_at(slab) != word || hak__span_at(slab) != span)   /* it was ended, or changed hands, before */
+        return 1;
+    if (hak__span_is_lone(slab, class))   /* any thread may end it at any moment, and nothing of it is free */
+        return 1;
+    unsigned slabs = span->slabs;
+    look_at(walk, span);
+    return slabs;
+}
+
+static void walk_super(struct idle_walk *walk, size_t super)
+{
+    if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
+        return;
+    for (unsigned i = 0; i < HAK_SUPER_SLABS;)
+        i += walk_slab(walk, super * HAK_SUPER_SLABS + i);
+    walk->slabs += HAK_SUPER_SLABS;
+    let_go(walk);
+}
+
+size_t hak__idle_walk(const struct hak_idle_work *work)
+{
+    struct idle_walk walk = { .work = work };
+    size_t top = hak__arena_top();
+    for (size_t n = 0; n < top && walk.slabs < work->slabs && walk.purges < work->purges; n++) {
+        next_super = next_super < top ? next_super : 0;
+        walk_super(&walk, next_super);
+        next_super += walk.purges < work->purges;
+    }
+    hak_count(&hak__upkeep_counts.span_purges, walk.purges);
+    hak_count(&hak__upkeep_counts.span_purged, walk.bytes);
+    hak_store(&unfinished, walk.purges == work->purges, HAK_RELAXED);
+    return walk.bytes;
+}
+
+bool hak__idle_unfinished(void) { return hak_load(&unfinished, HAK_RELAXED); }
