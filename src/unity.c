@@ -14,6 +14,7 @@
 #include "arena/meta.c"
 #include "arena/window.c"
 #include "arena/limit.c"
+#include "arena/lru.c"
 #include "arena/arena.c"
 #include "slab/span.c"
 #include "slab/superslab.c"

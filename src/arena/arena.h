@@ -23,7 +23,8 @@ struct hak_super {
     _Atomic uint64_t slabs;      /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
-    _Atomic uint64_t freed_ms;   /* when it was given back, or in slabs: when a slab last was */
+    _Atomic uint64_t freed_ms;   /* when it was emptied, or in slabs: when a slab was last given back */
+    uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
@@ -45,6 +46,8 @@ struct hak_arena_figures {
     size_t top;           /* SuperSlabs below the frontier */
     size_t holes;
     size_t peak;          /* most user bytes mapped at once */
+    size_t kept;          /* SuperSlabs emptied and kept with their old pages */
+    uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
 };
 
 #define HAK_NO_SUPER ((size_t)-1)
@@ -65,10 +68,12 @@ void hak__supers_give(size_t first, size_t count);
 /* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Returns what has been free for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = everything. Gives the bytes returned. */
+/* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one. Gives the bytes
+ * returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
-/* How many bytes outside of the arena's free SuperSlabs may hold old data without use (HAKMEM_DIRTY_LIMIT). */
+/* How many bytes of unused slabs may hold old data when a further SuperSlab is opened (HAKMEM_DIRTY_LIMIT): any number
+ * while an emptied SuperSlab is kept, because opening that one touches no new page. */
 size_t hak__arena_dirty_room(void);
 
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
@@ -95,6 +100,7 @@ size_t hak__page_size(void);
 
 /* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */
 void hak__arena_figures(struct hak_arena_figures *out);
+void hak__lru_figures(struct hak_arena_figures *out);   /* the returned_ ones of them */
 void hak__arena_fork_child(void);
 bool hak__arena_is_valid(void);
 
