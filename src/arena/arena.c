@@ -26,7 +26,7 @@ enum { HOLES_PER_CALL = 4096 };
 
 /* The figures as they were when the lock was last released, for readers that must not wait for it. */
 static struct {
-    hak_counter mapped, taken, dirty, holes, peak, kept;
+    hak_counter mapped, taken, dirty, holes, peak, kept, waited;
 } published;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
@@ -40,6 +40,7 @@ void hak__arena_unlock(void)
     hak_store(&published.holes, hak__books.holes, HAK_RELAXED);
     hak_store(&published.peak, hak__books.peak, HAK_RELAXED);
     hak_store(&published.kept, hak__books.kept, HAK_RELAXED);
+    hak_store(&published.waited, hak__books.waited, HAK_RELAXED);
     hak__lock_release(&lock);
 }
 
@@ -174,6 +175,13 @@ static void make_hole(size_t super)
     hak__books.holes++;
 }
 
+/* Rather one whose pages are there, or at least mapped. */
+static size_t find_one(void)
+{
+    size_t newest = hak__lru_newest();
+    return newest != HAK_NO_SUPER ? newest : hak__reserve_find();
+}
+
 /* Finds a run and maps it; the run is not yet marked. Holes met on the way are marked and passed over. */
 static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, size_t *first)
 {
@@ -181,7 +189,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
         size_t at;
         int code = 0;
         bool grown = false;
-        *first = count == 1 && align == 1 ? hak__lru_newest() : find_run(WHICH_DIRTY, count, align);
+        *first = count == 1 && align == 1 ? find_one() : find_run(WHICH_DIRTY, count, align);
         if (*first == HAK_NO_SUPER)
             *first = find_run(WHICH_FREE, count, align);
         if (*first == HAK_NO_SUPER) {
@@ -240,9 +248,11 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         hak__lru_due(hak__os->now_ms());
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
+    size_t mapped = hak__books.mapped;
     int code = find_and_map(count, align, bytes, ahead, &first);
     if (code != 0 && hak__lru_unmap_all())
         code = find_and_map(count, align, bytes, ahead, &first);
+    hak__books.waited += hak__books.mapped != mapped;
     if (code == 0) {
         purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
@@ -397,7 +407,8 @@ void hak__arena_figures(struct hak_arena_figures *out)
     *out = (struct hak_arena_figures){
         .mapped = hak_counted(&published.mapped), .taken = hak_counted(&published.taken),
         .dirty = hak_counted(&published.dirty), .holes = hak_counted(&published.holes),
-        .peak = hak_counted(&published.peak), .kept = hak_counted(&published.kept), .top = hak__arena_top(),
+        .peak = hak_counted(&published.peak), .kept = hak_counted(&published.kept),
+        .waited = hak_counted(&published.waited), .reserved = hak__reserve_mapped(), .top = hak__arena_top(),
     };
     hak__lru_figures(out);
     for (int w = 0; w < HAK_META_WINDOWS; w++)

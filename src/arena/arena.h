@@ -35,7 +35,7 @@ struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
-    uint64_t reserved;
+    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
 };
 
 struct hak_arena_figures {
@@ -47,6 +47,8 @@ struct hak_arena_figures {
     size_t holes;
     size_t peak;          /* most user bytes mapped at once */
     size_t kept;          /* SuperSlabs emptied and kept with their old pages */
+    uint64_t waited;      /* requests that had memory mapped, so far */
+    uint64_t reserved;    /* SuperSlabs mapped ahead of need, so far */
     uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
 };
 
@@ -71,6 +73,10 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 /* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one. Gives the bytes
  * returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
+
+/* Maps SuperSlabs ahead of need until HAKMEM_RESERVE of them are free and mapped, but no more than a quarter of those
+ * in use, and nothing that a limit would count. Gives how many. For upkeep. */
+size_t hak__reserve_refill(void);
 
 /* How many bytes of unused slabs may hold old data when a further SuperSlab is opened (HAKMEM_DIRTY_LIMIT): any number
  * while an emptied SuperSlab is kept, because opening that one touches no new page. */

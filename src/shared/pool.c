@@ -4,6 +4,10 @@
 #include "shared/pool.h"
 
 #include "os/os.h"
+#include "shared/tiers.h"
+
+/* Of the SuperSlabs that offer a run, so many are compared. */
+enum { CANDIDATES = 16 };
 
 static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
 
@@ -39,43 +43,90 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
-    if (at != HAK_NO_SLAB)
-        return super * HAK_SUPER_SLABS + at;
-    clear_hints(super, left);
-    return HAK_NO_RUN;
+    if (at == HAK_NO_SLAB) {
+        clear_hints(super, left);
+        return HAK_NO_RUN;
+    }
+    hak__tier_claimed(super, left);
+    return super * HAK_SUPER_SLABS + at;
 }
 
-/* The lowest SuperSlab that has the run, among those whose longest known run is of one level. */
-static size_t search_level(unsigned level, unsigned count, bool *fresh)
+/* --- search -------------------------------------------------------------------------------------------------------- */
+
+/* Which SuperSlabs a search looks at. By tiers: all that have a run of a level. Else those whose longest known run is
+ * of that level, so that the levels tell well-used SuperSlabs from others. */
+enum which_supers { BY_LEVEL, HOT_ONES, DRAINING_ONES };
+
+static uint64_t candidates(enum which_supers which, size_t word, unsigned level)
 {
-    for (size_t word = 0; word * 64 < hak__arena_top(); word++) {
-        const struct hak_super_word *hints = &hak__super_words[word];
-        uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
-        if (bits != 0 && level + 1 < HAK_LEVELS)
-            bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-        for (; bits != 0; bits &= bits - 1) {
-            size_t found = claim_in(word * 64 + hak_ctz64(bits), count, fresh);
-            if (found != HAK_NO_RUN)
-                return found;
+    const struct hak_super_word *hints = &hak__super_words[word];
+    uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
+    if (bits == 0)
+        return 0;
+    if (which != BY_LEVEL) {
+        uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
+        return bits & (which == HOT_ONES ? ~draining : draining);
+    }
+    return level + 1 < HAK_LEVELS ? bits & ~hak_load(&hints->partial[level + 1], HAK_RELAXED) : bits;
+}
+
+/* The fullest of a word's first candidates, as a bit. */
+static uint64_t fullest(size_t word, uint64_t bits, unsigned *left)
+{
+    uint64_t best = 0;
+    unsigned most = 0;
+    for (; bits != 0 && *left > 0; bits &= bits - 1, --*left) {
+        size_t super = word * 64 + hak_ctz64(bits);
+        unsigned used = 1 + hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > most) {
+            most = used;
+            best = bits & -bits;
         }
+    }
+    return best;
+}
+
+/* By tiers the fullest of the first few SuperSlabs that have the run, else the lowest. */
+static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
+{
+    uint64_t bits = candidates(which, word, level), tried = 0;
+    for (unsigned left = CANDIDATES; (bits &= ~tried) != 0;) {
+        tried = which == BY_LEVEL || left == 0 ? bits & -bits : fullest(word, bits, &left);
+        size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
+        if (found != HAK_NO_RUN)
+            return found;
     }
     return HAK_NO_RUN;
 }
 
-/* Best fit by levels: short runs first, so that long ones stay whole for those who need them. */
-static size_t search(unsigned level, unsigned count, bool *fresh)
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (; level < HAK_LEVELS && found == HAK_NO_RUN; level++)
-        found = search_level(level, count, fresh);
+    for (size_t word = 0; word * 64 < hak__arena_top() && found == HAK_NO_RUN; word++)
+        found = search_word(which, word, level, count, fresh);
     return found;
 }
+
+static size_t search(enum which_supers which, unsigned count, bool *fresh)
+{
+    unsigned level = hak__level_of(count), last = which == BY_LEVEL ? HAK_LEVELS - 1 : level;
+    size_t found = HAK_NO_RUN;
+    for (unsigned at = level; at <= last && found == HAK_NO_RUN; at++)
+        found = search_level(which, at, count, fresh);
+    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
+    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
+        found = search_level(which, level - 1, count, fresh);
+    return found;
+}
+
+/* --- runs ---------------------------------------------------------------------------------------------------------- */
 
 size_t hak__pool_open(unsigned count, bool *fresh)
 {
     size_t super = hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
+    hak__tier_opened(super);
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
     hak_fetch_add(&supers_opened, 1, HAK_RELAXED);
@@ -86,7 +137,9 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
-    uint32_t at = super < hak__arena_top() ? hak__slabs_claim(&hak__supers[super], count, fresh, &left) : HAK_NO_SLAB;
+    if (super >= hak__arena_top() || hak__tier_draining(super))
+        return HAK_NO_RUN;
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
     hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
@@ -95,11 +148,13 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
-    unsigned level = hak__level_of(count);
-    size_t found = search(level, count, fresh);
-    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
-    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(level - 1, count, fresh);
+    bool tiers = hak__tiers_on();
+    size_t found = search(tiers ? HOT_ONES : BY_LEVEL, count, fresh);
+    if (found == HAK_NO_RUN && tiers) {
+        found = search(DRAINING_ONES, count, fresh);
+        if (found != HAK_NO_RUN)
+            hak__tier_drawn();
+    }
     if (found != HAK_NO_RUN)
         hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
     return found;
@@ -110,7 +165,10 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     size_t super = slab / HAK_SUPER_SLABS;
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
     uint64_t left;
-    return hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left);
+    if (!hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
+        return false;
+    hak__tier_claimed(super, left);
+    return true;
 }
 
 /* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
@@ -118,11 +176,13 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
+        hak__tier_emptied(super);
         hak_fetch_add(&supers_closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;
     }
     set_hints(super, word);
+    hak__tier_released(super, word);
 }
 
 void hak__pool_give(size_t slab, unsigned count)

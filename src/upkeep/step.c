@@ -20,6 +20,7 @@ size_t hak__upkeep_step(const struct hak_heap *mine, uint64_t now_ms, bool all)
     hak__heaps_sweep(mine);
     size_t bytes = now_ms >= delay ? hak__pool_purge(now_ms - delay) : 0;
     bytes += hak__arena_purge(now_ms, all);
+    hak__reserve_refill();
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
 }

@@ -1,0 +1,47 @@
+/* Tiers: how well used each SuperSlab in slabs is, so that requests fill the well-used ones and let the others empty.
+ * Called by pool.c for every change of a SuperSlab's word, asked by pool.c and heap/.
+ *
+ *   HOT        opened lately, or well used: serves first, the fullest before others
+ *   DRAINING   few of its slabs are used: serves only before a further SuperSlab is opened
+ *   EMPTY      no slab is used: it goes back to the arena, which keeps it for a while (arena/lru.c)
+ *
+ *   HOT -> DRAINING    slabs were given back and HAK_TIER_LOW or fewer are used
+ *   DRAINING -> HOT    slabs were claimed and HAK_TIER_HIGH or more are used
+ * Between the two marks a SuperSlab stays what it is, so one around a mark does not go to and fro. */
+#ifndef HAK_SHARED_TIERS_H
+#define HAK_SHARED_TIERS_H
+
+#include "diag/options.h"
+#include "slab/superslab.h"
+
+enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 };   /* used slabs of 32 */
+_Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
+
+struct hak_tier_figures {
+    uint64_t hot, draining;            /* SuperSlabs in slabs, now */
+    uint64_t to_draining, to_hot;      /* changes so far */
+    uint64_t emptied;                  /* DRAINING ones that have become EMPTY */
+    uint64_t drawn;                    /* claims that DRAINING ones served, because nothing else could */
+};
+
+hak_inline bool hak__tiers_on(void) { return hak__option(HAK_OPTION_tiers) != 0; }
+hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
+
+/* Whether the SuperSlab is DRAINING; never while the option tiers is 0. */
+hak_inline bool hak__tier_draining(size_t super)
+{
+    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0 && hak__tiers_on();
+}
+
+/* A SuperSlab's word has become `word` by a claim or by a release. From any thread, after the change. */
+void hak__tier_claimed(size_t super, uint64_t word);
+void hak__tier_released(size_t super, uint64_t word);
+
+/* A SuperSlab begins its life in slabs: HOT; ends it: EMPTY. */
+void hak__tier_opened(size_t super);
+void hak__tier_emptied(size_t super);
+
+void hak__tier_drawn(void);   /* a DRAINING SuperSlab has served a claim */
+void hak__tier_figures(struct hak_tier_figures *out);
+
+#endif
