@@ -6,8 +6,9 @@
 #include "os/os.h"
 #include "shared/tiers.h"
 
-/* Of the SuperSlabs that offer a run, so many are compared. */
-enum { CANDIDATES = 16 };
+/* Of the SuperSlabs that offer a single slab so many are compared. How long a longer run they offer says how full they
+ * are well enough, and its takers are in a hurry. */
+enum { CANDIDATES = 4 };
 
 static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
 
@@ -53,21 +54,19 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-/* Which SuperSlabs a search looks at. By tiers: all that have a run of a level. Else those whose longest known run is
- * of that level, so that the levels tell well-used SuperSlabs from others. */
-enum which_supers { BY_LEVEL, HOT_ONES, DRAINING_ONES };
+enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
 
+/* Of 64 SuperSlabs, those whose longest known run is of one level: the shorter it is, the fuller they are. */
 static uint64_t candidates(enum which_supers which, size_t word, unsigned level)
 {
     const struct hak_super_word *hints = &hak__super_words[word];
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
-    if (bits == 0)
-        return 0;
-    if (which != BY_LEVEL) {
-        uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
-        return bits & (which == HOT_ONES ? ~draining : draining);
-    }
-    return level + 1 < HAK_LEVELS ? bits & ~hak_load(&hints->partial[level + 1], HAK_RELAXED) : bits;
+    if (bits != 0 && level + 1 < HAK_LEVELS)
+        bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
+    if (bits == 0 || which == ANY_TIER)
+        return bits;
+    uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
+    return bits & (which == HOT_ONES ? ~draining : draining);
 }
 
 /* The fullest of a word's first candidates, as a bit. */
@@ -86,12 +85,13 @@ static uint64_t fullest(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* By tiers the fullest of the first few SuperSlabs that have the run, else the lowest. */
+/* By tiers the fullest of the first few that offer a single slab, else the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
-    uint64_t bits = candidates(which, word, level), tried = 0;
-    for (unsigned left = CANDIDATES; (bits &= ~tried) != 0;) {
-        tried = which == BY_LEVEL || left == 0 ? bits & -bits : fullest(word, bits, &left);
+    uint64_t bits = candidates(which, word, level), tried;
+    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+        bool only = (bits & (bits - 1)) == 0;
+        tried = only || left == 0 ? bits & -bits : fullest(word, bits, &left);
         size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
         if (found != HAK_NO_RUN)
             return found;
@@ -109,9 +109,9 @@ static size_t search_level(enum which_supers which, unsigned level, unsigned cou
 
 static size_t search(enum which_supers which, unsigned count, bool *fresh)
 {
-    unsigned level = hak__level_of(count), last = which == BY_LEVEL ? HAK_LEVELS - 1 : level;
+    unsigned level = hak__level_of(count);
     size_t found = HAK_NO_RUN;
-    for (unsigned at = level; at <= last && found == HAK_NO_RUN; at++)
+    for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
         found = search_level(which, at, count, fresh);
     /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
@@ -149,7 +149,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     bool tiers = hak__tiers_on();
-    size_t found = search(tiers ? HOT_ONES : BY_LEVEL, count, fresh);
+    size_t found = search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
     if (found == HAK_NO_RUN && tiers) {
         found = search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
@@ -182,7 +182,6 @@ static void released(size_t super, uint64_t word)
         return;
     }
     set_hints(super, word);
-    hak__tier_released(super, word);
 }
 
 void hak__pool_give(size_t slab, unsigned count)
@@ -211,6 +210,7 @@ static size_t purge_super(size_t super)
 
 size_t hak__pool_purge(uint64_t before_ms)
 {
+    hak__tiers_step();
     size_t bytes = 0;
     for (size_t super = 0; super < hak__arena_top(); super++) {
         bool in_slabs = hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS;

@@ -1,7 +1,7 @@
 /* The tier of a SuperSlab is one bit, written when it changes and not otherwise: searches of all threads read it. Who
- * writes the bit looks at the SuperSlab's word again afterwards, because others may have claimed or released in between;
- * both accesses, like those of the word, are seq_cst, so of two that meet the later one sees both changes and has the
- * last say. A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
+ * sets the bit looks at the SuperSlab's word again afterwards; who claims looks at the bit afterwards. Both accesses,
+ * like those of the word, are seq_cst, so one of the two sees the other, and no well-used SuperSlab stays DRAINING.
+ * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
 #include "shared/tiers.h"
 
 static _Atomic uint64_t tier_to_draining, tier_to_hot, tier_emptied, tier_drawn;
@@ -20,30 +20,42 @@ static bool set_draining(size_t super, bool value)
     return ((before & bit) != 0) != value;
 }
 
-/* Moves the SuperSlab over a mark that its word is beyond, until it is beyond none. */
-static void settle(size_t super, uint64_t word)
-{
-    for (;; word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)) {
-        unsigned used = hak__slabs_used(word);
-        bool draining = is_draining(super);
-        if (draining ? used < HAK_TIER_HIGH : used > HAK_TIER_LOW)
-            return;
-        if (set_draining(super, !draining))
-            hak_fetch_add(draining ? &tier_to_hot : &tier_to_draining, 1, HAK_RELAXED);
-    }
-}
-
-/* Only a release makes a SuperSlab DRAINING: one that has just been opened has few used slabs, too. */
 void hak__tier_claimed(size_t super, uint64_t word)
 {
-    if (hak_unlikely(is_draining(super)) && hak__slabs_used(word) >= HAK_TIER_HIGH)
-        settle(super, word);
+    if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
+        return;
+    if (set_draining(super, false))
+        hak_fetch_add(&tier_to_hot, 1, HAK_RELAXED);
 }
 
-void hak__tier_released(size_t super, uint64_t word)
+/* The second look is for a claim that came between the first one and the bit, and has seen no bit. */
+static void begin_to_drain(size_t super)
 {
-    if (hak__slabs_used(word) <= HAK_TIER_LOW && !is_draining(super))
-        settle(super, word);
+    if (set_draining(super, true))
+        hak_fetch_add(&tier_to_draining, 1, HAK_RELAXED);
+    hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+/* Whether SuperSlabs that stay HOT have unused slabs, to take over what others are not to serve. */
+static bool others_have_room(void)
+{
+    for (size_t super = 0; super < hak__arena_top(); super++) {
+        unsigned used = hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > HAK_TIER_LOW && used < HAK_SUPER_SLABS)
+            return true;
+    }
+    return false;
+}
+
+void hak__tiers_step(void)
+{
+    if (!hak__tiers_on() || !others_have_room())
+        return;
+    for (size_t super = 0; super < hak__arena_top(); super++) {
+        uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
+        if (hak__slabs_used(word) <= HAK_TIER_LOW && !is_draining(super))
+            begin_to_drain(super);
+    }
 }
 
 void hak__tier_opened(size_t super)

@@ -1,13 +1,14 @@
 /* Tiers: how well used each SuperSlab in slabs is, so that requests fill the well-used ones and let the others empty.
  * Called by pool.c for every change of a SuperSlab's word, asked by pool.c and heap/.
  *
- *   HOT        opened lately, or well used: serves first, the fullest before others
+ *   HOT        serves first, the fullest before others
  *   DRAINING   few of its slabs are used: serves only before a further SuperSlab is opened
  *   EMPTY      no slab is used: it goes back to the arena, which keeps it for a while (arena/lru.c)
  *
- *   HOT -> DRAINING    slabs were given back and HAK_TIER_LOW or fewer are used
- *   DRAINING -> HOT    slabs were claimed and HAK_TIER_HIGH or more are used
- * Between the two marks a SuperSlab stays what it is, so one around a mark does not go to and fro. */
+ *   HOT -> DRAINING    a step of upkeep finds HAK_TIER_LOW slabs used, or fewer, and others with room
+ *   DRAINING -> HOT    a claim makes it HAK_TIER_HIGH or more
+ * Between the two marks a SuperSlab stays what it is, and it begins to drain by the clock only, so one around a mark does
+ * not go to and fro, and a release of slabs costs nothing more. */
 #ifndef HAK_SHARED_TIERS_H
 #define HAK_SHARED_TIERS_H
 
@@ -33,9 +34,11 @@ hak_inline bool hak__tier_draining(size_t super)
     return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0 && hak__tiers_on();
 }
 
-/* A SuperSlab's word has become `word` by a claim or by a release. From any thread, after the change. */
+/* A SuperSlab's word has become `word` by a claim. From any thread, after the change. */
 void hak__tier_claimed(size_t super, uint64_t word);
-void hak__tier_released(size_t super, uint64_t word);
+
+/* Looks for SuperSlabs that are to drain. For upkeep; any thread, at any time. */
+void hak__tiers_step(void);
 
 /* A SuperSlab begins its life in slabs: HOT; ends it: EMPTY. */
 void hak__tier_opened(size_t super);
