@@ -18,15 +18,17 @@
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
-/* One per SuperSlab, out of line. */
+/* One per SuperSlab, out of line; a cache line each, because threads that each work in a SuperSlab of their own write to
+ * them at the same time. */
 struct hak_super {
-    _Atomic uint64_t slabs;      /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
+    hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
     _Atomic uint64_t freed_ms;   /* when it was emptied, or in slabs: when a slab was last given back */
     uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
+    _Atomic uint64_t claims;     /* runs of slabs claimed so far; counted here, where nobody else writes */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
 };
 

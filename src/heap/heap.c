@@ -73,13 +73,30 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
-/* A run of slabs, in this order: unused ones of the SuperSlab used last, of any SuperSlab at hand; those that other heaps let go when they are swept; a
- * further SuperSlab. */
+/* The i-th home, or the last one if it is none of them, becomes the first. */
+static void come_home(struct hak_heap *heap, unsigned i, size_t slab)
+{
+    for (i = i < HAK_HOMES ? i : HAK_HOMES - 1; i > 0; i--)
+        heap->homes[i] = heap->homes[i - 1];
+    heap->homes[0] = (uint32_t)(slab / HAK_SUPER_SLABS);
+}
+
+static size_t take_at_home(struct hak_heap *heap, unsigned count, bool *fresh)
+{
+    size_t slab = HAK_NO_RUN;
+    for (unsigned i = 0; i < HAK_HOMES && slab == HAK_NO_RUN; i++) {
+        slab = hak__pool_take_near((size_t)heap->homes[i] * HAK_SUPER_SLABS, count, fresh);
+        if (slab != HAK_NO_RUN && i != 0)
+            come_home(heap, i, slab);
+    }
+    return slab;
+}
+
+/* A run of slabs, in this order: unused ones of the heap's own SuperSlabs, of any SuperSlab at hand; those that other
+ * heaps let go when they are swept; a further SuperSlab. */
 static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    size_t slab = hak__pool_take_near(heap->home, count, fresh);
-    if (slab == HAK_NO_RUN)
-        slab = hak__pool_take(count, fresh);
+    size_t slab = hak__pool_take(count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
@@ -98,13 +115,16 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
     if (bytes != 0 && bitmaps == NULL)
         return NULL;
     bool fresh;
-    size_t slab = find_slabs(heap, class->slabs, &fresh);
+    size_t slab = take_at_home(heap, class->slabs, &fresh);
+    if (slab == HAK_NO_RUN) {
+        slab = find_slabs(heap, class->slabs, &fresh);
+        come_home(heap, HAK_HOMES, slab == HAK_NO_RUN ? 0 : slab);
+    }
     if (slab == HAK_NO_RUN) {
         if (bitmaps != NULL)
             bitmaps_give(heap, bitmaps, bytes);
         return NULL;
     }
-    heap->home = slab;
     struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
     hak_count(&heap->classes[class_index].span_count, 1);

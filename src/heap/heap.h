@@ -57,6 +57,9 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
+/* A heap takes slabs from these before it searches, so that two threads seldom write to one SuperSlab's word. */
+enum { HAK_HOMES = 8 };
+
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
     uint32_t tag; /* id << HAK_CODE_BITS */ \
@@ -87,7 +90,7 @@ struct hak_heap {
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t ending;                                /* the thread has begun to run its destructors */
-    size_t home;                                    /* the slab that was taken last */
+    uint32_t homes[HAK_HOMES];                      /* SuperSlabs from which slabs were taken, the last one first */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */

@@ -10,7 +10,7 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
-static _Atomic uint64_t runs_claimed, supers_opened, supers_closed;
+static _Atomic uint64_t supers_opened, supers_closed;
 
 /* Makes the hints of a SuperSlab say what its word says. */
 static void set_hints(size_t super, uint64_t slabs)
@@ -49,6 +49,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
         return HAK_NO_RUN;
     }
     hak__tier_claimed(super, left);
+    hak_fetch_add(&hak__supers[super].claims, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
 
@@ -142,7 +143,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
-    hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__supers[super].claims, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
 
@@ -155,8 +156,6 @@ size_t hak__pool_take(unsigned count, bool *fresh)
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
     }
-    if (found != HAK_NO_RUN)
-        hak_fetch_add(&runs_claimed, 1, HAK_RELAXED);
     return found;
 }
 
@@ -239,7 +238,9 @@ size_t hak__pool_trim(void)
 
 void hak__pool_figures(struct hak_pool_figures *out)
 {
-    out->claimed = hak_load(&runs_claimed, HAK_RELAXED);
+    out->claimed = 0;
+    for (size_t super = 0; super < hak__arena_top(); super++)
+        out->claimed += hak_load(&hak__supers[super].claims, HAK_RELAXED);
     out->opened = hak_load(&supers_opened, HAK_RELAXED);
     out->closed = hak_load(&supers_closed, HAK_RELAXED);
 }
