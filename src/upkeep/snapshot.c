@@ -9,6 +9,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "shared/tiers.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 
@@ -132,6 +133,23 @@ static void fill_from_arena(struct hak_stats *out)
     out->superslabs_closed = pool.closed;
     out->superslabs_slab_runs_claimed = pool.claimed;
     out->total_peak_bytes = arena.peak;
+    out->lru_kept = arena.kept;
+    out->lru_returned_by_age = arena.returned_by_age;
+    out->lru_returned_by_bytes = arena.returned_by_bytes;
+    out->reserve_mapped = arena.reserved;
+    out->reserve_missed = arena.waited;
+}
+
+static void fill_from_tiers(struct hak_stats *out)
+{
+    struct hak_tier_figures tiers;
+    hak__tier_figures(&tiers);
+    out->tiers_hot = tiers.hot;
+    out->tiers_draining = tiers.draining;
+    out->tiers_to_draining = tiers.to_draining;
+    out->tiers_to_hot = tiers.to_hot;
+    out->tiers_emptied = tiers.emptied;
+    out->tiers_drawn = tiers.drawn;
 }
 
 static void fill_from_huge(struct hak_stats *out)
@@ -177,6 +195,7 @@ void hak__snapshot(struct hak_stats *out)
     out->flags = (exact ? HAK_STATS_HAS_CALLS : 0) | (timed ? HAK_STATS_HAS_LATENCY : 0);
     fill_from_heaps(out);
     fill_from_arena(out);
+    fill_from_tiers(out);
     fill_from_huge(out);
     fill_from_system(out);
     fill_latency(&out->latency_malloc, HAK_LATENCY_MALLOC);
