@@ -143,6 +143,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
+    hak__tier_claimed(super, left);
     hak_fetch_add(&hak__supers[super].claims, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
