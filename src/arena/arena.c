@@ -351,7 +351,10 @@ int hak__arena_init(void)
 size_t hak__arena_dirty_room(void)
 {
     size_t mapped = hak_counted(&published.mapped), dirty = hak_counted(&published.dirty);
-    return dirty != 0 ? SIZE_MAX : hak__option(HAK_OPTION_dirty_limit) + mapped / 8;
+    size_t limit = hak__option(HAK_OPTION_dirty_limit) + (mapped - dirty) / 8;
+    /* A quarter more, so that a heap that goes to and fro around the limit is not purged all the time. */
+    limit += limit / 4;
+    return limit > dirty ? limit - dirty : 0;
 }
 
 bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }

@@ -80,8 +80,8 @@ size_t hak__arena_purge(uint64_t now_ms, bool all);
  * in use, and nothing that a limit would count. Gives how many. For upkeep. */
 size_t hak__reserve_refill(void);
 
-/* How many bytes of unused slabs may hold old data when a further SuperSlab is opened (HAKMEM_DIRTY_LIMIT): any number
- * while an emptied SuperSlab is kept, because opening that one touches no new page. */
+/* How many bytes of unused slabs may hold old data beside the emptied SuperSlabs, when one is opened
+ * (HAKMEM_DIRTY_LIMIT). */
 size_t hak__arena_dirty_room(void);
 
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */

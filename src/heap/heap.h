@@ -58,7 +58,7 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
 /* A heap takes slabs from these before it searches, so that two threads seldom write to one SuperSlab's word. */
-enum { HAK_HOMES = 8 };
+enum { HAK_HOMES = 4 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \

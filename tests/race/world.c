@@ -27,7 +27,7 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
-        heaps[i].home = 0;
+        heaps[i].homes[0] = (uint32_t)0;
         atomic_store(&heaps[i].busy, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
