@@ -1,21 +1,35 @@
 # libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; and their installation.
 include(CMakePackageConfigHelpers)
 
-add_library(hakmem_unit OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
-target_link_libraries(hakmem_unit PRIVATE hakmem_source)
-target_compile_definitions(hakmem_unit PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG)
-target_compile_options(hakmem_unit PRIVATE
-  ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
-hakmem_add_flags_if_known(hakmem_unit PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
+# hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
+function(hakmem_add_unit target protect)
+  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
+  target_link_libraries(${target} PRIVATE hakmem_source)
+  target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
+  target_compile_options(${target} PRIVATE
+    ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
+endfunction()
 
-add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_unit>)
-set_target_properties(hakmem PROPERTIES
-  VERSION ${PROJECT_VERSION}
-  SOVERSION ${PROJECT_VERSION_MAJOR}
-  LINKER_LANGUAGE C)
-# nodelete: live blocks and thread destructors outlast any dlclose.
-target_link_options(hakmem PRIVATE "LINKER:-z,noseparate-code"
-  "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+# hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
+function(hakmem_add_shared target unit)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}>)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+  target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
+    "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+endfunction()
+
+hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}")
+hakmem_add_shared(hakmem hakmem_unit)
+set_target_properties(hakmem PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+
+# What the checks cost is measured against the same library without them. Not installed.
+if(HAKMEM_BUILD_TESTS OR HAKMEM_BUILD_BENCH)
+  hakmem_add_unit(hakmem_unprotected_unit OFF)
+  hakmem_add_shared(hakmem_unprotected hakmem_unprotected_unit)
+  target_link_libraries(hakmem_unprotected PRIVATE Threads::Threads)
+  set_target_properties(hakmem_unprotected PROPERTIES OUTPUT_NAME hakmem-unprotected)
+endif()
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.
 target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")

@@ -13,8 +13,7 @@ static uint32_t aligned_class(size_t align, size_t n)
     if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
         return HAK_CLASSES;
     uint32_t class = hak__class_of(hak_max(n, hak_min(align, HAK_MID_MAX + 1)));
-    /* Blocks of the large pool begin at a slab's start, whatever their size. */
-    while (class < HAK_CLASS_FIRST_LARGE && hak__classes[class].size % align != 0)
+    while (hak__classes[class].size % align != 0)   /* the last class is a multiple of every such alignment */
         class++;
     return class;
 }

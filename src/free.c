@@ -1,6 +1,7 @@
 /* free's fast path, as a decision table on one XOR of the slab's owner word with the heap's tag:
  *
  *   x <  HAK_CODE_LIMIT   mine, and x is the offset of the class's record      push, or free_full when there is no room
+ *   ... but no block begins at the address, or it looks freed                  free_doubtful
  *   x >= HAK_CODE_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
  *   no word               NULL, or an address outside of the window            free_outside */
 #include "hakmem.h"
@@ -15,8 +16,16 @@ hak_export void hak_free(void *p)
     }
     struct hak_heap *heap = hak__heap_current();
     size_t x = hak__owner_at(slab) ^ heap->tag;
-    if (hak_unlikely(x >= HAK_CODE_LIMIT))
+    if (hak_unlikely(x >= HAK_CODE_LIMIT)) {
         hak__free_foreign(p, x, heap);
-    else if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
+        return;
+    }
+    bool block = hak__begins_block(&hak__window.map[slab], hak__class_of_code(x), p);
+    if (hak_unlikely(!block || hak__looks_freed(p))) {
+        hak__free_doubtful(p, x, heap);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
         hak__free_full(p, x, heap);
 }

@@ -5,7 +5,9 @@
 #include "base/lock.h"
 #include "diag/options.h"
 #include "guard/crash.h"
+#include "hakmem.h"
 #include "thread.h"
+#include "upkeep/live.h"
 #include "upkeep/output.h"
 
 static struct hak_lock init_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
@@ -23,6 +25,7 @@ static bool start_slow(void)
         done = hak__arena_init() == 0;
         if (done) {
             hak__heap_init();
+            hak__live_open(hak_version());
             hak_store(&started, true, HAK_RELEASE);
         }
     }

@@ -12,5 +12,8 @@ hak_export void *hak_malloc(size_t n)
     else
         return hak__malloc_slow(n);
     void *block = hak__cache_pop(hak__record_at(hak__heap_current(), code));
-    return hak_likely(block != NULL) ? block : hak__malloc_slow(n);
+    if (hak_unlikely(block == NULL))
+        return hak__malloc_slow(n);
+    hak__mark_live(block);
+    return block;
 }

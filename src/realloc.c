@@ -1,6 +1,7 @@
 /* realloc and reallocarray. A block keeps its place while its class fits and less than half of it is wasted; large
  * blocks grow into free neighbours and shrink by letting slabs go; huge ones grow by mapping what follows or by moving
- * their pages. Only then is anything copied. */
+ * their pages. Only then is anything copied, and into a block that leaves room for what will follow. */
+#include <errno.h>
 #include <string.h>
 
 #include "hakmem.h"
@@ -25,34 +26,63 @@ static void *resize_in_place(void *p, size_t have, size_t n)
     return done ? p : NULL;
 }
 
-/* Whether a block of `have` bytes stays what it is for n bytes. */
-hak_inline bool keeps(size_t have, size_t n) { return n <= have && n >= have / 2; }
+/* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
+hak_inline bool keeps(size_t have, size_t n) { return n - have / 2 <= have / 2; }
 
-static hak_noinline void *realloc_slow(void *p, size_t n)
+/* What to ask for when a block moves to grow: what grows tends to go on. A step of less than an eighth is one of many,
+ * so that a quarter is taken at once; a longer one has its own room ahead. A large block takes whole slabs, alone in
+ * its span, since such a one can grow where it stands (docs/decisions/0010). */
+static size_t with_room(size_t have, size_t n)
 {
-    if (p == NULL)
-        return hak_malloc(n);
-    size_t have = hak__usable(p, "realloc");
-    if (n == 0) {
-        hak_free(p);
-        return NULL;
+    if (n < have || n > HAK_LARGE_MAX)
+        return n;
+    if (n > HAK_MID_MAX)
+        return hak_align_up(n, HAK_SLAB_SIZE);
+    return n - have < have / 8 ? have + have / 4 : n;
+}
+
+static void *move_elsewhere(void *p, size_t have, size_t n)
+{
+    size_t want = with_room(have, n);
+    int saved = errno;
+    void *q = hak_malloc(want);
+    if (hak_unlikely(q == NULL && want != n)) {
+        errno = saved;
+        q = hak_malloc(n);
     }
-    void *q = keeps(have, n) ? p : resize_in_place(p, have, n);
-    if (q != NULL)
-        return q;
-    q = hak_malloc(n);
-    if (q == NULL)
+    if (hak_unlikely(q == NULL))
         return NULL;
     memcpy(q, p, have < n ? have : n);
     hak_free(p);
     return q;
 }
 
-/* The frequent case: a block of a size class that is still right. NULL has no size, and n = 0 is never kept. */
+/* A block of `have` bytes that does not stay what it is. */
+static hak_noinline void *change_size(void *p, size_t have, size_t n)
+{
+    if (n == 0) {
+        hak_free(p);
+        return NULL;
+    }
+    void *q = have > HAK_MID_MAX && n > HAK_MID_MAX ? resize_in_place(p, have, n) : NULL;
+    return q != NULL ? q : move_elsewhere(p, have, n);
+}
+
+static hak_noinline void *realloc_slow(void *p, size_t n)
+{
+    if (p == NULL)
+        return hak_malloc(n);
+    size_t have = hak__usable(p, "realloc");
+    return keeps(have, n) ? p : change_size(p, have, n);
+}
+
+/* The frequent case: a block of a size class that is still right. */
 hak_export void *hak_realloc(void *p, size_t n)
 {
-    size_t have = hak__usable_class(p);
-    return hak_likely(have != 0 && keeps(have, n) && n != 0) ? p : realloc_slow(p, n);
+    const struct hak_class *class = hak__class_at(p);
+    if (hak_unlikely(class == NULL))
+        return realloc_slow(p, n);
+    return hak_likely(keeps(class->size, n)) ? p : change_size(p, class->size, n);
 }
 
 hak_export void *hak_reallocarray(void *p, size_t count, size_t size)

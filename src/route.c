@@ -54,6 +54,8 @@ void *hak__alloc_class(uint32_t class)
     else if (hak__thread_is_late())
         block = alloc_late(class);
     hak__limit_deliver();
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
     return block;
 }
 
@@ -77,8 +79,10 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || heap->classes[class].closed)
         return hak__alloc_class(class);
     void *block = hak__cache_pop(&heap->records[class]);
-    if (block != NULL)
+    if (block != NULL) {
+        hak__mark_live(block);
         return block;
+    }
     hak__enter(heap);
     block = hak__heap_take_zeroed(heap, class);
     hak__leave(heap);
@@ -97,6 +101,29 @@ static const char *why(const void *p, uint32_t word)
     if (word == 0)
         return "no block is here, or it was freed before";
     return "not the start of a block";
+}
+
+/* Whether the owner map's word names a span. */
+static bool names_span(uint32_t word)
+{
+    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
+}
+
+/* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
+ * by the program's own doing; so the books decide. */
+static hak_cold void check_block(const void *p, uint32_t word, const char *function)
+{
+    size_t slab = hak__slab_of(p);
+    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
+    struct hak_heap *heap = hak__heap_current();
+    bool begins = hak__begins_block(&hak__window.map[slab], class, p);
+    if (!begins && !hak__doubts_all(&hak__window.map[slab])) {
+        uint32_t index;
+        bool start = hak__span_index(hak__span_at(slab), p, &index) == HAK_SPAN_OK;
+        hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+    }
+    if ((!begins || hak__looks_freed(p)) && hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p))
+        hak__misuse_double_free(function, p, class->size);
 }
 
 static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
@@ -125,6 +152,14 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
     else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
+}
+
+void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
+{
+    check_block(p, heap->tag | (uint32_t)code, "free");
+    hak__mark_freed(p);
+    if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
+        hak__free_full(p, code, heap);
 }
 
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
@@ -165,11 +200,16 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)x ^ heap->tag, code = hak__owner_code(word);
-    if (hak_likely(code < HAK_CODE_LIMIT) && hak__cache_absorb(heap, code, p))
-        return;
-    bool block = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && code < HAK_CODE_LIMIT;
-    if (hak_likely(block && (heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add(heap, p))
-        return;
+    if (hak_likely(names_span(word))) {
+        if (hak_unlikely(!hak__begins_block(&hak__window.map[hak__slab_of(p)], hak__class_of_code(code), p)
+                         || hak__looks_freed(p)))
+            check_block(p, word, "free");
+        hak__mark_freed(p);
+        if (hak__cache_absorb(heap, code, p))
+            return;
+        if (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add(heap, p))
+            return;
+    }
     free_rest(heap, word, p);
 }
 
@@ -182,7 +222,11 @@ void hak__free_outside(void *p)
 size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
-    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : hak__usable_class(p);
+    if (names_span(word)) {
+        check_block(p, word, function);
+        return hak__class_of_code(hak__owner_code(word))->size;
+    }
+    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
     return usable;

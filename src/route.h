@@ -20,19 +20,26 @@ hak_noinline void hak__free_full(void *p, size_t code, struct hak_heap *heap);
 hak_noinline void hak__free_foreign(void *p, size_t x, struct hak_heap *heap);
 hak_noinline void hak__free_outside(void *p);
 
-/* The usable bytes of the block of a size class that begins at p; 0 when there is none there. */
-hak_inline size_t hak__usable_class(const void *p)
+/* A free into the thread's own heap of what is no block, or looks freed. */
+hak_cold void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap);
+
+/* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
+hak_inline const struct hak_class *hak__class_at(const void *p)
 {
-    size_t slab = hak__slab_of(p);
+    size_t distance = (uintptr_t)p - hak__window.base, slab = distance / HAK_SLAB_SIZE;
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
-        return 0;
-    uint32_t word = hak__owner_at(slab), code = hak__owner_code(word);
-    if (hak_unlikely(hak__owner_id(word) - 1 >= HAK_HEAPS_MAX || code >= HAK_CODE_LIMIT))
-        return 0;
-    const struct hak_class *class = &hak__classes[code / HAK_RECORD_SIZE];
-    const char *start = hak__slab_start(slab - hak_load(&hak__spans[slab].back, HAK_RELAXED));
-    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - start));
-    return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class->size : 0;
+        return NULL;
+    uint32_t word = hak__owner_at(slab), first_heap = hak__owner_word(1, 0);
+    if (hak_unlikely(word - first_heap >= hak__owner_word(HAK_HEAPS_MAX, 0) || hak__owner_code(word) >= HAK_CODE_LIMIT))
+        return NULL;
+    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
+#if HAK_PROTECT
+    return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
+#else
+    size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
+    struct hak_place place = hak__place_of(class->reciprocal, before + distance % HAK_SLAB_SIZE);
+    return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;
+#endif
 }
 
 /* The usable bytes of any block that begins at p; aborts with a report when none does. */

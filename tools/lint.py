@@ -11,12 +11,13 @@ import sys
 
 import lint_generated
 import lint_idioms
+import lint_lab
 import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
 
-LINTS = (lint_layers, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts)
+LINTS = (lint_layers, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
 
 
 def main(arguments):

@@ -10,6 +10,7 @@ import unittest
 import lint
 import lint_generated
 import lint_idioms
+import lint_lab
 import lint_layers
 import lint_scripts
 import lint_shape
@@ -142,6 +143,7 @@ class Text(LintTest):
         self.plant("a.bin", b"ELF\0")
         self.plant("big.txt", "x\n" * (300 << 10))
         self.plant("a.c", "int x; \nint y;")
+        self.plant("docs/decisions/charts.js", "x\n" * (300 << 10))
         self.assert_finds(lint_text, "a.bin: is not text", "big.txt: 600 KiB", "a.c:1: blanks", "a.c: no newline")
 
 
@@ -171,6 +173,28 @@ class Scripts(LintTest):
         self.assert_finds(lint_scripts, "SC2086")
 
 
+class Lab(LintTest):
+    def setUp(self):
+        super().setUp()
+        rules = pathlib.Path(__file__).resolve().parent.parent / "lab" / "pyproject.toml"
+        self.plant("lab/pyproject.toml", rules.read_text())
+        self.plant("lab/tests/test_a.py", "def test_a() -> None:\n    assert 1 + 1 == 2\n")
+
+    @unittest.skipUnless(lint_lab.installed("ruff"), "ruff is not installed")
+    def test_ruff(self):
+        self.plant("lab/src/a.py", "import os\n")
+        self.assert_finds(lint_lab, "lab/src/a.py:1:8: F401")
+
+    @unittest.skipUnless(lint_lab.installed("mypy"), "mypy is not installed")
+    def test_mypy(self):
+        self.plant("lab/src/a.py", "def half(value: int) -> int:\n    return value / 2\n")
+        self.assert_finds(lint_lab, "lab/src/a.py:2: error: Incompatible return value")
+
+    def test_allowed(self):
+        self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")
+        self.assert_finds(lint_lab)
+
+
 class Runner(LintTest):
     def run_all(self):
         said = io.StringIO()
@@ -187,6 +211,9 @@ class Runner(LintTest):
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
         self.plant("tools/gen_a.py", "")
+        self.plant("lab/pyproject.toml", '[tool.mypy]\nfiles = ["src", "tests"]\n')
+        for name in ("src", "tests"):
+            self.plant(f"lab/{name}/{name}_a.py", "A = 1\n")
         status, said = self.run_all()
         self.assertEqual((status, said.splitlines()[-1]), (0, "lint: OK"))
 

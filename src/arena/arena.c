@@ -18,29 +18,29 @@ struct hak_super *hak__supers;
 struct hak_super_word *hak__super_words;
 
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
-static _Atomic size_t frontier_super;   /* SuperSlabs below the frontier; all state below it is valid */
+_Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all state below it is valid */
 struct hak_books hak__books;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
 enum { HOLES_PER_CALL = 4096 };
 
-/* The figures as they were when the lock was last released, for readers that must not wait for it. */
-static struct {
-    hak_counter mapped, taken, dirty, holes, peak, kept, waited;
-} published;
+struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
 
 void hak__arena_unlock(void)
 {
     hak__limit_note(hak__books.mapped);
-    hak_store(&published.mapped, hak__books.mapped, HAK_RELAXED);
-    hak_store(&published.taken, hak__books.taken, HAK_RELAXED);
-    hak_store(&published.dirty, hak__books.dirty, HAK_RELAXED);
-    hak_store(&published.holes, hak__books.holes, HAK_RELAXED);
-    hak_store(&published.peak, hak__books.peak, HAK_RELAXED);
-    hak_store(&published.kept, hak__books.kept, HAK_RELAXED);
-    hak_store(&published.waited, hak__books.waited, HAK_RELAXED);
+    hak_store(&hak__arena_books.mapped, hak__books.mapped, HAK_RELAXED);
+    hak_store(&hak__arena_books.taken, hak__books.taken, HAK_RELAXED);
+    hak_store(&hak__arena_books.dirty, hak__books.dirty, HAK_RELAXED);
+    hak_store(&hak__arena_books.holes, hak__books.holes, HAK_RELAXED);
+    hak_store(&hak__arena_books.peak, hak__books.peak, HAK_RELAXED);
+    hak_store(&hak__arena_books.kept, hak__books.kept, HAK_RELAXED);
+    hak_store(&hak__arena_books.waited, hak__books.waited, HAK_RELAXED);
+    hak_store(&hak__arena_books.reserved, hak__books.reserved, HAK_RELAXED);
+    hak_store(&hak__arena_books.returned_by_age, hak__books.returned_by_age, HAK_RELAXED);
+    hak_store(&hak__arena_books.returned_by_bytes, hak__books.returned_by_bytes, HAK_RELAXED);
     hak__lock_release(&lock);
 }
 
@@ -108,7 +108,7 @@ int hak__top_raise(size_t new_top)
 {
     if (new_top > hak__window_supers())
         return ENOMEM;
-    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(uint32_t));
+    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
     if (code == 0)
         code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
     if (code == 0)
@@ -118,7 +118,7 @@ int hak__top_raise(size_t new_top)
     if (code != 0)
         return code;
     /* release: whoever reads the new mark may read the metadata below it. */
-    hak_store(&frontier_super, new_top, HAK_RELEASE);
+    hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     return 0;
 }
@@ -350,7 +350,7 @@ int hak__arena_init(void)
 
 size_t hak__arena_dirty_room(void)
 {
-    size_t mapped = hak_counted(&published.mapped), dirty = hak_counted(&published.dirty);
+    size_t mapped = hak_counted(&hak__arena_books.mapped), dirty = hak_counted(&hak__arena_books.dirty);
     size_t limit = hak__option(HAK_OPTION_dirty_limit) + (mapped - dirty) / 8;
     /* A quarter more, so that a heap that goes to and fro around the limit is not purged all the time. */
     limit += limit / 4;
@@ -392,7 +392,7 @@ void *hak__heap_memory(uint32_t id)
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
 
-size_t hak__arena_top(void) { return hak_load(&frontier_super, HAK_ACQUIRE); }
+size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }
 
 size_t hak__page_size(void)
 {
@@ -408,20 +408,20 @@ size_t hak__page_size(void)
 void hak__arena_figures(struct hak_arena_figures *out)
 {
     *out = (struct hak_arena_figures){
-        .mapped = hak_counted(&published.mapped), .taken = hak_counted(&published.taken),
-        .dirty = hak_counted(&published.dirty), .holes = hak_counted(&published.holes),
-        .peak = hak_counted(&published.peak), .kept = hak_counted(&published.kept),
-        .waited = hak_counted(&published.waited), .reserved = hak__reserve_mapped(), .top = hak__arena_top(),
+        .mapped = hak_counted(&hak__arena_books.mapped), .taken = hak_counted(&hak__arena_books.taken),
+        .dirty = hak_counted(&hak__arena_books.dirty), .holes = hak_counted(&hak__arena_books.holes),
+        .peak = hak_counted(&hak__arena_books.peak), .kept = hak_counted(&hak__arena_books.kept),
+        .waited = hak_counted(&hak__arena_books.waited), .reserved = hak_counted(&hak__arena_books.reserved),
+        .returned_by_age = hak_counted(&hak__arena_books.returned_by_age),
+        .returned_by_bytes = hak_counted(&hak__arena_books.returned_by_bytes), .top = hak__arena_top(),
     };
-    hak__lru_figures(out);
     for (int w = 0; w < HAK_META_WINDOWS; w++)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);
 }
 
 void hak__arena_fork_child(void)
 {
-    if (hak_load(&lock.held, HAK_RELAXED) != 0)
-        hak__lru_rebuild();
+    hak__lru_rebuild();
     hak__lock_reset(&lock);
     hak__limit_fork_child();
     hak__meta_fork_child();

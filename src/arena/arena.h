@@ -28,7 +28,6 @@ struct hak_super {
     uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
-    _Atomic uint64_t claims;     /* runs of slabs claimed so far; counted here, where nobody else writes */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
 };
 
@@ -53,6 +52,14 @@ struct hak_arena_figures {
     uint64_t reserved;    /* SuperSlabs mapped ahead of need, so far */
     uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
 };
+
+/* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
+ * upkeep/live.c says where they lie. */
+struct hak_arena_books {
+    hak_counter mapped, taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes;
+};
+extern struct hak_arena_books hak__arena_books;
+extern _Atomic size_t hak__arena_frontier;
 
 #define HAK_NO_SUPER ((size_t)-1)
 
@@ -108,7 +115,6 @@ size_t hak__page_size(void);
 
 /* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */
 void hak__arena_figures(struct hak_arena_figures *out);
-void hak__lru_figures(struct hak_arena_figures *out);   /* the returned_ ones of them */
 void hak__arena_fork_child(void);
 bool hak__arena_is_valid(void);
 

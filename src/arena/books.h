@@ -13,6 +13,8 @@ struct hak_books {
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t waited;          /* requests that had memory mapped */
+    uint64_t reserved;        /* SuperSlabs mapped ahead of need, so far */
+    uint64_t returned_by_age, returned_by_bytes;   /* bytes of emptied SuperSlabs, so far */
     uint64_t looked_ms;       /* when the list was last looked at for its age */
 };
 
@@ -58,7 +60,7 @@ bool hak__super_unmap(size_t super);
 /* Unmaps every free SuperSlab: the last resort before a request is refused. Whether there was one. */
 bool hak__lru_unmap_all(void);
 
-/* In a forked child whose parent may have been in the middle of a change: links the list anew. */
+/* In a forked child: links the list anew. */
 void hak__lru_rebuild(void);
 bool hak__lru_is_valid(void);
 
@@ -66,6 +68,5 @@ bool hak__lru_is_valid(void);
 
 /* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
 size_t hak__reserve_find(void);
-uint64_t hak__reserve_mapped(void);   /* SuperSlabs mapped ahead so far */
 
 #endif

@@ -15,8 +15,6 @@
 /* Neighbours that were emptied so soon after one another go back by one call, although the order says otherwise. */
 enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
 
-static _Atomic uint64_t lru_returned_age, lru_returned_bytes;
-
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 
 static void lru_link(size_t super)
@@ -151,11 +149,11 @@ void hak__lru_due(uint64_t now_ms)
     uint64_t age = hak__option(HAK_OPTION_lru_age);
     size_t limit = lru_limit();
     if (hak__books.dirty > limit)
-        hak_fetch_add(&lru_returned_bytes, hak__lru_purge(now_ms, limit), HAK_RELAXED);
+        hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
     if (hak__books.dirty > 0 && now_ms - hak__books.looked_ms > age / LOOKS_PER_AGE) {
         hak__books.looked_ms = now_ms;
         if (now_ms >= age)
-            hak_fetch_add(&lru_returned_age, hak__lru_purge(now_ms - age, 0), HAK_RELAXED);
+            hak__books.returned_by_age += hak__lru_purge(now_ms - age, 0);
     }
 }
 
@@ -164,7 +162,7 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_lru_age);
     hak__arena_lock();
     size_t freed = now_ms >= age ? hak__lru_purge(now_ms - age, 0) : 0;
-    hak_fetch_add(&lru_returned_age, freed, HAK_RELAXED);
+    hak__books.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
 }
@@ -180,13 +178,15 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* The bitmap, set last and cleared first, says who is in the list; what is not, is at worst found clean and mapped. */
+/* The kernel copies a process page by page while its other threads go on, so the links may be of different moments even
+ * if nobody held the lock. The bitmap, set last and cleared first, says who is in the list; what is not, is at worst found clean and mapped. */
 void hak__lru_rebuild(void)
 {
     hak__books.newest = hak__books.oldest = 0;
     hak__books.kept = hak__books.dirty = 0;
     for (size_t i = hak__arena_top(); i-- > 0;)
-        if (hak__super_is_dirty(i)) {
+        if (hak__super_is_dirty(i) && !hak__super_is_taken(i)) {
+            hak__supers[i].older = 0;
             hak__books.dirty += hak__supers[i].dirty;
             lru_link(i);
         }
@@ -208,10 +208,4 @@ bool hak__lru_is_valid(void)
         age = freed;
     }
     return valid && count == bits && count == hak__books.kept && newer == hak__books.oldest;
-}
-
-void hak__lru_figures(struct hak_arena_figures *out)
-{
-    out->returned_by_age = hak_load(&lru_returned_age, HAK_RELAXED);
-    out->returned_by_bytes = hak_load(&lru_returned_bytes, HAK_RELAXED);
 }

@@ -23,7 +23,7 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
 {
     size_t slabs = supers * HAK_SUPER_SLABS;
     switch (window) {
-    case HAK_META_MAP: return slabs * sizeof(uint32_t);
+    case HAK_META_MAP: return slabs * sizeof(struct hak_slab);
     case HAK_META_SUPERS: return supers * sizeof(struct hak_super);
     case HAK_META_WORDS: return hak_div_up(supers, 64) * sizeof(struct hak_super_word);
     case HAK_META_HEAPS: return HAK_HEAPS_MAX * HAK_HEAP_STRIDE;

@@ -1,4 +1,5 @@
-/* The owner map: one 32-bit word per 64 KiB slab of the window says whose it is and of which class.
+/* The owner map: one entry per 64 KiB slab of the window. Its word says whose the slab is and of which class, the rest
+ * at which addresses blocks begin that have been handed out (slab/freed.h).
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
  *   word = heap id << HAK_CODE_BITS | code      code = class * HAK_RECORD_SIZE, or HAK_CODE_INNER
@@ -13,11 +14,19 @@
 #include "base/atomic.h"
 #include "base/limits.h"
 
+struct hak_slab {
+    _Atomic uint32_t owner;
+#if HAK_PROTECT
+    uint32_t limit;
+    uint64_t phase;
+#endif
+};
+
 /* What the fast path of free reads; written when the window grows. */
 struct hak_window {
     uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
-    _Atomic uint32_t *map;              /* owner words, by slab */
-    size_t slabs;                       /* high-water mark: slabs that have a mapped word; atomic stores only */
+    struct hak_slab *map;               /* by slab */
+    size_t slabs;                       /* high-water mark: slabs that have a mapped entry; atomic stores only */
 };
 extern struct hak_window hak__window;
 
@@ -33,7 +42,7 @@ hak_inline char *hak__slab_start(size_t slab) { return (char *)(hak__window.base
 /* The word of a slab below the high-water mark. */
 hak_inline uint32_t hak__owner_at(size_t slab)
 {
-    return hak_load(&hak__window.map[slab], HAK_RELAXED);
+    return hak_load(&hak__window.map[slab].owner, HAK_RELAXED);
 }
 
 /* The word for any address at all: 0 for those that are not ours. */
@@ -47,7 +56,7 @@ hak_inline uint32_t hak__owner_of(const void *p)
 
 hak_inline void hak__owner_set(size_t slab, uint32_t word)
 {
-    hak_store(&hak__window.map[slab], word, HAK_RELAXED);
+    hak_store(&hak__window.map[slab].owner, word, HAK_RELAXED);
 }
 
 #endif

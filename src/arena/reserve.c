@@ -8,7 +8,6 @@
 /* A process uses this many SuperSlabs for one that it has in reserve: small ones have none. */
 enum { USED_PER_RESERVED = 4, READY_LOOKS = 256 };
 
-static _Atomic uint64_t reserve_mapped;
 static size_t refused_at;   /* bytes that were mapped when the system last refused; it is not asked again until that changes */
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
@@ -71,9 +70,7 @@ size_t hak__reserve_refill(void)
     want = hak_min(want, hak__books.taken / USED_PER_RESERVED);
     while (count_ready(want, &gap) < want && map_one(gap))
         done++;
+    hak__books.reserved += done;
     hak__arena_unlock();
-    hak_fetch_add(&reserve_mapped, done, HAK_RELAXED);
     return done;
 }
-
-uint64_t hak__reserve_mapped(void) { return hak_load(&reserve_mapped, HAK_RELAXED); }

@@ -38,7 +38,7 @@ static int try_base(uintptr_t base, size_t supers)
     if (code != 0)
         return code;
     window_supers = supers;
-    hak__window.map = (_Atomic uint32_t *)hak__meta_start(HAK_META_MAP);
+    hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
     return 0;

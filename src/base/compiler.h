@@ -54,4 +54,9 @@
 #define HAK_TSAN 0
 #endif
 
+/* Whether every free checks its pointer on the spot (slab/freed.h); the build option HAKMEM_PROTECT. */
+#if !defined(HAK_PROTECT)
+#define HAK_PROTECT 1
+#endif
+
 #endif

@@ -7,7 +7,7 @@
 
 enum { SPINS = 100 };
 
-static _Atomic uint64_t waits;
+_Atomic uint64_t hak__lock_wait_count;
 
 #if HAK_DEBUG
 static __thread uint32_t held_ranks;   /* bit r: a lock of rank r is held */
@@ -29,7 +29,7 @@ void hak__lock_acquire(struct hak_lock *lock)
     /* acquire: pairs with the release in hak__lock_release. */
     if (hak_exchange(&lock->held, 1, HAK_ACQUIRE) == 0)
         return;
-    hak_fetch_add(&waits, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__lock_wait_count, 1, HAK_RELAXED);
     for (unsigned spins = 0;; spins++) {
         if (hak_load(&lock->held, HAK_RELAXED) == 0 && hak_exchange(&lock->held, 1, HAK_ACQUIRE) == 0)
             return;
@@ -54,4 +54,4 @@ void hak__lock_reset(struct hak_lock *lock)
 
 void hak__yield(void) { sched_yield(); }
 
-uint64_t hak__lock_waits(void) { return hak_load(&waits, HAK_RELAXED); }
+uint64_t hak__lock_waits(void) { return hak_load(&hak__lock_wait_count, HAK_RELAXED); }

@@ -30,6 +30,7 @@ void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
 void hak__yield(void);
 
 /* How often a lock was found held, for the statistics. */
+extern _Atomic uint64_t hak__lock_wait_count;
 uint64_t hak__lock_waits(void);
 
 #endif

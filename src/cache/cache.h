@@ -120,6 +120,11 @@ hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
+/* Whether the books say that the block at p, which looks freed, is: it is in a stack, in the caller's outbox or in its
+ * span. `mine` is the calling thread's heap, not entered, or NULL. Where another thread is at work on the books it may be
+ * too early to tell: then false, and the double free is found when the block is collected. */
+bool hak__cache_has_freed(struct hak_heap *mine, const void *p);
+
 bool hak__cache_is_valid(struct hak_heap *heap);
 
 #endif

@@ -6,9 +6,7 @@
 
 #include "base/bits.h"
 
-static struct {
-    _Atomic uint64_t sum, buckets[HAK_LATENCY_BUCKETS];
-} histograms[HAK_LATENCY_KINDS];
+struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
 
 uint64_t hak__latency_now(void)
 {
@@ -23,13 +21,13 @@ void hak__latency_add(enum hak_latency_kind kind, uint64_t started)
 {
     uint64_t took = hak__latency_now() - started;
     unsigned bucket = took == 0 ? 0 : (unsigned)hak_min(hak_msb64(took) + 1, HAK_LATENCY_BUCKETS - 1);
-    hak_fetch_add(&histograms[kind].sum, took, HAK_RELAXED);
-    hak_fetch_add(&histograms[kind].buckets[bucket], 1, HAK_RELAXED);
+    hak_fetch_add(&hak__latencies[kind].sum, took, HAK_RELAXED);
+    hak_fetch_add(&hak__latencies[kind].buckets[bucket], 1, HAK_RELAXED);
 }
 
-uint64_t hak__latency_sum(enum hak_latency_kind kind) { return hak_load(&histograms[kind].sum, HAK_RELAXED); }
+uint64_t hak__latency_sum(enum hak_latency_kind kind) { return hak_load(&hak__latencies[kind].sum, HAK_RELAXED); }
 
 uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket)
 {
-    return hak_load(&histograms[kind].buckets[bucket], HAK_RELAXED);
+    return hak_load(&hak__latencies[kind].buckets[bucket], HAK_RELAXED);
 }

@@ -8,6 +8,11 @@
 enum hak_latency_kind { HAK_LATENCY_MALLOC, HAK_LATENCY_FREE, HAK_LATENCY_KINDS };
 enum { HAK_LATENCY_BUCKETS = 32 };   /* bucket i: less than 2^i ns; the last one: all that are longer as well */
 
+struct hak_latency {
+    _Atomic uint64_t sum, buckets[HAK_LATENCY_BUCKETS];   /* sum: ns */
+};
+extern struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
+
 uint64_t hak__latency_now(void);
 void hak__latency_add(enum hak_latency_kind kind, uint64_t started);
 

@@ -24,6 +24,8 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
         hak__heap_list(heap, span);
         hak_count(&former->classes[class].span_count, (uint64_t)-1);
         hak_count(&heap->classes[class].span_count, 1);
+        hak_count(&former->slab_count, 0 - (uint64_t)span->slabs);
+        hak_count(&heap->slab_count, span->slabs);
         hak_count(&heap->adopted, 1);
     }
 }

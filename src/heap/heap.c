@@ -5,23 +5,33 @@
 
 #include "base/assert.h"
 #include "diag/report.h"
+#include "os/os.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
 
-static _Atomic uint32_t last_id;
+/* The last empty span of a class is kept for the next request only if its blocks are no larger. */
+enum { KEPT_MAX = 16 << 10 };
 
-void hak__heap_init(void) { hak__spans = hak__span_memory(); }
+_Atomic uint32_t hak__heap_last;
 
-uint32_t hak__heap_last_id(void) { return hak_load(&last_id, HAK_ACQUIRE); }
+void hak__heap_init(void)
+{
+    hak__spans = hak__span_memory();
+#if HAK_PROTECT
+    hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
+#endif
+}
+
+uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
 struct hak_heap *hak__heap_new(void)
 {
-    uint32_t id = hak_load(&last_id, HAK_RELAXED);
+    uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     do {
         if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
-    } while (!hak_cas_weak(&last_id, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
+    } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
     heap->tag = hak__owner_word(heap->id, 0);
@@ -101,19 +111,48 @@ static size_t take_at_home(struct hak_heap *heap, unsigned count, bool *fresh)
     return slab;
 }
 
-/* A run of slabs, in this order: unused ones of the heap's own SuperSlabs, of any SuperSlab at hand; those that other
- * heaps let go when they are swept; a further SuperSlab. */
-static size_t find_slabs(struct hak_heap *heap, unsigned count, bool *fresh)
+static size_t take_anywhere(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     size_t slab = hak__pool_take(count, fresh);
     if (slab != HAK_NO_RUN)
+        come_home(heap, HAK_HOMES, slab);
+    return slab;
+}
+
+/* Unused slabs for a span of a class. Large blocks of which a full span has several also take a run that holds just one:
+ * the ends of SuperSlabs that full spans leave over are filled with them. */
+static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    *count = full;
+    size_t slab = take_at_home(heap, full, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = take_anywhere(heap, full, fresh);
+    if (slab == HAK_NO_RUN && class_index >= HAK_CLASS_FIRST_LARGE && lone != full) {
+        *count = lone;
+        slab = take_anywhere(heap, lone, fresh);
+    }
+    hak_count(&heap->runs_claimed, slab != HAK_NO_RUN);
+    return slab;
+}
+
+/* A run of slabs, in this order: unused ones of the heap's own SuperSlabs, of any SuperSlab at hand; those that other
+ * heaps let go when they are swept; a further SuperSlab. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    size_t slab = find_unused(heap, class_index, count, fresh);
+    if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
-    slab = hak__pool_take(count, fresh);
+    slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
     hak__pool_trim();
-    return hak__pool_open(count, fresh);
+    *count = hak__classes[class_index].slabs;
+    slab = hak__pool_open(*count, fresh);
+    if (slab != HAK_NO_RUN)
+        come_home(heap, HAK_HOMES, slab);
+    return slab;
 }
 
 static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
@@ -124,18 +163,16 @@ static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
     if (bytes != 0 && bitmaps == NULL)
         return NULL;
     bool fresh;
-    size_t slab = take_at_home(heap, class->slabs, &fresh);
-    if (slab == HAK_NO_RUN) {
-        slab = find_slabs(heap, class->slabs, &fresh);
-        come_home(heap, HAK_HOMES, slab == HAK_NO_RUN ? 0 : slab);
-    }
+    unsigned slabs;
+    size_t slab = find_slabs(heap, class_index, &slabs, &fresh);
     if (slab == HAK_NO_RUN) {
         if (bitmaps != NULL)
             bitmaps_give(heap, bitmaps, bytes);
         return NULL;
     }
-    struct hak_span *span = hak__span_create(slab, class_index, heap->id, bitmaps, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
+    hak_count(&heap->slab_count, slabs);
     hak_count(&heap->classes[class_index].span_count, 1);
     return span;
 }
@@ -147,20 +184,21 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
         hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
     unsigned slabs = span->slabs;
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
     hak__pool_give(hak__span_slab(span), slabs);
 }
 
-/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. A span of one
- * block is always ended: its slabs serve every class and thread from the pool. */
+/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. One of
+ * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
 static void after_give(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak_unlikely(hak__span_outside(span) == 0)) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        if (span->blocks == 1 || !last) {
+        if (!last || hak__classes[span->class].size > KEPT_MAX) {
             end_span(heap, span);
             return;
         }
@@ -250,7 +288,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */
-    if (!hak_cas_strong(&hak__window.map[slab], &word, 0, HAK_RELAXED, HAK_RELAXED))
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_RELAXED, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
     span->free_count = span->frontier;   /* nothing is outside any more */
@@ -262,6 +300,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
     hak_count(&heap->remote_frees, 1);
 }
 
@@ -295,19 +334,21 @@ void hak__heap_wait(struct hak_heap *heap)
         hak__yield();
 }
 
+void hak__heap_sweep(struct hak_heap *heap)
+{
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
+    if (usable && hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+        hak__heap_collect(heap);
+        hak__leave(heap);
+    }
+}
+
 void hak__heaps_sweep(const struct hak_heap *mine)
 {
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
-        struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-        bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
-        if (!usable || heap == mine || hak_load(&heap->pending, HAK_RELAXED) == NULL)
-            continue;
-        if (hak__heap_try_enter(heap, HAK_SWEEPER)) {
-            hak__heap_collect(heap);
-            hak__leave(heap);
-        }
-    }
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != mine)
+            hak__heap_sweep(hak__heap_by_id(id));
 }
 
 bool hak__heap_is_valid(struct hak_heap *heap)

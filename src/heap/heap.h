@@ -95,7 +95,8 @@ struct hak_heap {
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
-    hak_counter remote_frees, remote_published, forwarded, adopted;
+    hak_counter remote_frees, remote_published, forwarded, adopted, runs_claimed;
+    hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
@@ -124,6 +125,9 @@ hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, HAK_N
  * serve others. `mine` is entered by the caller. */
 void hak__heaps_sweep(const struct hak_heap *mine);
 
+/* The same for one heap, which is not the caller's. */
+void hak__heap_sweep(struct hak_heap *heap);
+
 /* Starts the layer once the arena runs. */
 void hak__heap_init(void);
 
@@ -131,6 +135,7 @@ void hak__heap_init(void);
 struct hak_heap *hak__heap_new(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
+extern _Atomic uint32_t hak__heap_last;
 uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
 
 /* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: the

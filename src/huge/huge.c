@@ -7,7 +7,7 @@
 #include "base/bits.h"
 #include "diag/report.h"
 
-static _Atomic uint64_t huge_live, huge_live_bytes, allocated, freed, grown_blocks, moved_blocks;
+struct hak_huge_counts hak__huge_counts;
 
 static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS;
 
@@ -51,9 +51,9 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
     }
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak__owner_set(first * HAK_SUPER_SLABS, huge_word);
-    hak_fetch_add(&huge_live, 1, HAK_RELAXED);
-    hak_fetch_add(&allocated, 1, HAK_RELAXED);
-    hak_fetch_add(&huge_live_bytes, n, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.live, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.allocated, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.live_bytes, n, HAK_RELAXED);
     hak__limit_deliver();
     return hak__super_start(first);
 }
@@ -78,18 +78,18 @@ void hak__huge_free(void *p, const char *function)
     if (first == HAK_NO_SUPER)
         hak__misuse_invalid(function, p, "not the start of a block");
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
-    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS], 0, HAK_RELAXED) != huge_word)
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != huge_word)
         hak__misuse_double_free(function, p, bytes);
-    hak_fetch_sub(&huge_live, 1, HAK_RELAXED);
-    hak_fetch_add(&freed, 1, HAK_RELAXED);
-    hak_fetch_sub(&huge_live_bytes, bytes, HAK_RELAXED);
+    hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
+    hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     hak__supers_give(first, supers_of(bytes));
 }
 
 static void account_resize(size_t first, size_t before, size_t after)
 {
     hak_store(&hak__supers[first].huge_bytes, after, HAK_RELAXED);
-    hak_fetch_add(&huge_live_bytes, after - before, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.live_bytes, after - before, HAK_RELAXED);
 }
 
 static void shrink(size_t first, size_t before, size_t after)
@@ -117,7 +117,7 @@ static void *move(size_t first, size_t before, size_t after)
     hak__owner_set(to * HAK_SUPER_SLABS, huge_word);
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
     hak__supers_give(first, supers_of(before));
-    hak_fetch_add(&moved_blocks, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.moved, 1, HAK_RELAXED);
     return hak__super_start(to);
 }
 
@@ -139,7 +139,7 @@ static void *resize_run(void *p, size_t n)
     else if (!hak__supers_extend(first, supers_of(before), supers_of(n), n))
         return move(first, before, n);
     account_resize(first, before, n);
-    hak_fetch_add(&grown_blocks, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.grown_in_place, 1, HAK_RELAXED);
     return p;
 }
 
@@ -152,10 +152,10 @@ void *hak__huge_resize(void *p, size_t n)
 
 void hak__huge_figures(struct hak_huge_figures *out)
 {
-    out->live = hak_load(&huge_live, HAK_RELAXED);
-    out->live_bytes = hak_load(&huge_live_bytes, HAK_RELAXED);
-    out->allocated = hak_load(&allocated, HAK_RELAXED);
-    out->freed = hak_load(&freed, HAK_RELAXED);
-    out->grown_in_place = hak_load(&grown_blocks, HAK_RELAXED);
-    out->moved = hak_load(&moved_blocks, HAK_RELAXED);
+    out->live = hak_load(&hak__huge_counts.live, HAK_RELAXED);
+    out->live_bytes = hak_load(&hak__huge_counts.live_bytes, HAK_RELAXED);
+    out->allocated = hak_load(&hak__huge_counts.allocated, HAK_RELAXED);
+    out->freed = hak_load(&hak__huge_counts.freed, HAK_RELAXED);
+    out->grown_in_place = hak_load(&hak__huge_counts.grown_in_place, HAK_RELAXED);
+    out->moved = hak_load(&hak__huge_counts.moved, HAK_RELAXED);
 }

@@ -9,6 +9,12 @@ struct hak_huge_figures {
     uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
 };
 
+/* The counters behind them; upkeep/live.c says where they lie. */
+struct hak_huge_counts {
+    _Atomic uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
+};
+extern struct hak_huge_counts hak__huge_counts;
+
 /* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0. */
 void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 

@@ -17,15 +17,20 @@ static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, un
     hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_RECORD_SIZE));
     span->slabs = (uint8_t)slabs;
     span->class = (uint16_t)class;
+    hak__span_map_places(span);
 }
 
 bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = hak__span_at(slab);
-    unsigned have = span->slabs, want = hak__classes[class].slabs;
+    unsigned have = span->slabs, want = hak__class_lone_slabs(class);
     uint32_t former = span->class;
     hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
+    if (span->blocks != 1)
+        return false;
+    while (class + 1 < HAK_CLASSES && hak__class_lone_slabs(class + 1) == want)
+        class++;
     hak_assert(!span->listed && hak__span_outside(span) == 1, "the block is in the program's hands");
     if (want > have && !hak__pool_extend(slab, have, want))
         return false;
@@ -36,5 +41,6 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     hak_count(&heap->classes[former].span_count, (uint64_t)-1);
     hak_count(&heap->classes[class].refilled, 1);
     hak_count(&heap->classes[class].span_count, 1);
+    hak_count(&heap->slab_count, (uint64_t)want - have);
     return true;
 }

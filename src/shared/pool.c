@@ -10,7 +10,7 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
-static _Atomic uint64_t supers_opened, supers_closed;
+struct hak_pool_counts hak__pool_counts;
 
 /* Makes the hints of a SuperSlab say what its word says. */
 static void set_hints(size_t super, uint64_t slabs)
@@ -49,7 +49,6 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
         return HAK_NO_RUN;
     }
     hak__tier_claimed(super, left);
-    hak_fetch_add(&hak__supers[super].claims, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
 
@@ -130,7 +129,7 @@ size_t hak__pool_open(unsigned count, bool *fresh)
     hak__tier_opened(super);
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
-    hak_fetch_add(&supers_opened, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS;
 }
 
@@ -144,7 +143,6 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
     hak__tier_claimed(super, left);
-    hak_fetch_add(&hak__supers[super].claims, 1, HAK_RELAXED);
     return super * HAK_SUPER_SLABS + at;
 }
 
@@ -177,7 +175,7 @@ static void released(size_t super, uint64_t word)
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
         hak__tier_emptied(super);
-        hak_fetch_add(&supers_closed, 1, HAK_RELAXED);
+        hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;
     }
@@ -239,9 +237,6 @@ size_t hak__pool_trim(void)
 
 void hak__pool_figures(struct hak_pool_figures *out)
 {
-    out->claimed = 0;
-    for (size_t super = 0; super < hak__arena_top(); super++)
-        out->claimed += hak_load(&hak__supers[super].claims, HAK_RELAXED);
-    out->opened = hak_load(&supers_opened, HAK_RELAXED);
-    out->closed = hak_load(&supers_closed, HAK_RELAXED);
+    out->opened = hak_load(&hak__pool_counts.opened, HAK_RELAXED);
+    out->closed = hak_load(&hak__pool_counts.closed, HAK_RELAXED);
 }

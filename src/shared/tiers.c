@@ -4,20 +4,26 @@
  * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
 #include "shared/tiers.h"
 
-static _Atomic uint64_t tier_to_draining, tier_to_hot, tier_emptied, tier_drawn;
+struct hak_tier_figures hak__tier_counts;
+
+static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
 
 static bool is_draining(size_t super)
 {
     return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1;
 }
 
-/* Writes the bit; whether that changed it. */
+/* Writes the bit and counts it; whether that changed it. */
 static bool set_draining(size_t super, bool value)
 {
     _Atomic uint64_t *word = &hak__super_words[super / 64].draining;
     uint64_t bit = 1ull << super % 64;
     uint64_t before = value ? hak_fetch_or(word, bit, HAK_SEQ_CST) : hak_fetch_and(word, ~bit, HAK_SEQ_CST);
-    return ((before & bit) != 0) != value;
+    if (((before & bit) != 0) == value)
+        return false;
+    tier_add(&hak__tier_counts.draining, value ? 1 : (uint64_t)-1);
+    tier_add(&hak__tier_counts.hot, value ? (uint64_t)-1 : 1);
+    return true;
 }
 
 void hak__tier_claimed(size_t super, uint64_t word)
@@ -25,14 +31,14 @@ void hak__tier_claimed(size_t super, uint64_t word)
     if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
         return;
     if (set_draining(super, false))
-        hak_fetch_add(&tier_to_hot, 1, HAK_RELAXED);
+        tier_add(&hak__tier_counts.to_hot, 1);
 }
 
 /* The second look is for a claim that came between the first one and the bit, and has seen no bit. */
 static void begin_to_drain(size_t super)
 {
     if (set_draining(super, true))
-        hak_fetch_add(&tier_to_draining, 1, HAK_RELAXED);
+        tier_add(&hak__tier_counts.to_draining, 1);
     hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
@@ -62,23 +68,14 @@ void hak__tier_opened(size_t super)
 {
     if (is_draining(super))
         set_draining(super, false);
+    tier_add(&hak__tier_counts.hot, 1);
 }
 
 void hak__tier_emptied(size_t super)
 {
     if (is_draining(super) && set_draining(super, false))
-        hak_fetch_add(&tier_emptied, 1, HAK_RELAXED);
+        tier_add(&hak__tier_counts.emptied, 1);
+    tier_add(&hak__tier_counts.hot, (uint64_t)-1);
 }
 
-void hak__tier_drawn(void) { hak_fetch_add(&tier_drawn, 1, HAK_RELAXED); }
-
-void hak__tier_figures(struct hak_tier_figures *out)
-{
-    *out = (struct hak_tier_figures){
-        .to_draining = hak_load(&tier_to_draining, HAK_RELAXED), .to_hot = hak_load(&tier_to_hot, HAK_RELAXED),
-        .emptied = hak_load(&tier_emptied, HAK_RELAXED), .drawn = hak_load(&tier_drawn, HAK_RELAXED),
-    };
-    for (size_t super = 0; super < hak__arena_top(); super++)
-        if (hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS)
-            *(hak__tier_draining(super) ? &out->draining : &out->hot) += 1;
-}
+void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }

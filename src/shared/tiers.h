@@ -18,12 +18,14 @@
 enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 };   /* used slabs of 32 */
 _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
+/* The counters of tiers; upkeep/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
-    uint64_t hot, draining;            /* SuperSlabs in slabs, now */
-    uint64_t to_draining, to_hot;      /* changes so far */
-    uint64_t emptied;                  /* DRAINING ones that have become EMPTY */
-    uint64_t drawn;                    /* claims that DRAINING ones served, because nothing else could */
+    _Atomic uint64_t hot, draining;         /* now */
+    _Atomic uint64_t to_draining, to_hot;   /* changes so far */
+    _Atomic uint64_t emptied;               /* DRAINING ones that have become EMPTY */
+    _Atomic uint64_t drawn;                 /* claims that DRAINING ones served, because nothing else could */
 };
+extern struct hak_tier_figures hak__tier_counts;
 
 hak_inline bool hak__tiers_on(void) { return hak__option(HAK_OPTION_tiers) != 0; }
 hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
@@ -45,6 +47,5 @@ void hak__tier_opened(size_t super);
 void hak__tier_emptied(size_t super);
 
 void hak__tier_drawn(void);   /* a DRAINING SuperSlab has served a claim */
-void hak__tier_figures(struct hak_tier_figures *out);
 
 #endif

@@ -15,7 +15,7 @@
 #undef X
 
 struct hak_class {
-    uint64_t reciprocal;   /* ceil(2^64 / size) */
+    uint64_t reciprocal;   /* the first number above 2^64 / size */
     uint32_t size;         /* bytes of a block */
     uint16_t blocks;       /* blocks in a span */
     uint8_t slabs;         /* slabs in a span */
@@ -68,7 +68,8 @@ hak_inline uint32_t hak__class_of(size_t n)
 
 /* Where an offset from a span's start lies, by one multiplication with the class's reciprocal. The product is a
  * fixed-point number: above the point stands offset / size, below it a fraction that is less than the reciprocal just
- * for whole multiples of the size. Both hold for every offset inside a span (the generator has checked them); for any
+ * for whole multiples of the size: of i * size it is i * excess, where excess = reciprocal * size - 2^64 is from 1 to size.
+ * Both hold for every offset inside a span (the generator has checked them); for any
  * other offset, however wild, the index is beyond every span's last block. */
 struct hak_place {
     uint64_t index;
@@ -81,10 +82,29 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
 
+/* The class of a record's offset. */
+hak_inline const struct hak_class *hak__class_of_code(size_t code)
+{
+    return (const struct hak_class *)((const char *)hak__classes + code);
+}
+_Static_assert(sizeof(struct hak_class) == HAK_RECORD_SIZE, "a record's offset is its class's too");
+
+/* What the fraction grows by from block to block. */
+hak_inline uint32_t hak__class_excess(const struct hak_class *class)
+{
+    return (uint32_t)(class->reciprocal * class->size);
+}
+
 /* Whether the place is the start of one of the first `blocks` blocks. */
 hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal, uint64_t blocks)
 {
     return place.index < blocks && place.fraction < reciprocal;
+}
+
+/* The slabs of a span that holds one block of a class of the large pool and nothing else. */
+hak_inline uint32_t hak__class_lone_slabs(uint32_t class_index)
+{
+    return (uint32_t)hak_div_up(hak__classes[class_index].size, HAK_SLAB_SIZE);
 }
 
 /* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */

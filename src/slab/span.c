@@ -6,6 +6,9 @@
 #include "base/assert.h"
 
 struct hak_span *hak__spans;
+#if HAK_PROTECT
+uint64_t hak__freed_key;
+#endif
 
 /* Writes the owner words of a span's slabs. */
 static void set_words(struct hak_span *span, uint32_t owner)
@@ -23,13 +26,46 @@ static void set_owner(struct hak_span *span, uint32_t owner)
     hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
 }
 
+/* Says how far the frontier has come. */
+static void map_limit(struct hak_span *span)
+{
+#if HAK_PROTECT
+    size_t slab = hak__span_slab(span);
+    uint32_t limit = span->frontier * hak__class_excess(&hak__classes[span->class]);
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_owner_store(&hak__window.map[slab + i].limit, limit);
+#else
+    (void)span;
+#endif
+}
+
+void hak__span_map_places(struct hak_span *span)
+{
+#if HAK_PROTECT
+    size_t slab = hak__span_slab(span);
+    uint64_t reciprocal = hak__classes[span->class].reciprocal;
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_owner_store(&hak__window.map[slab + i].phase, i * HAK_SLAB_SIZE * reciprocal);
+#endif
+    map_limit(span);
+}
+
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
     set_owner(span, owner);
     set_words(span, owner);
 }
 
-struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
+bool hak__span_is_lone(size_t slab, uint32_t class_index)
+{
+    if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
+        return class_index >= HAK_CLASS_FIRST_LARGE;
+    size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
+    return hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
+}
+
+struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
+                                  bool fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
     struct hak_span *span = &hak__spans[slab];
@@ -43,16 +79,17 @@ struct hak_span *hak__span_create(size_t slab, uint32_t class_index, uint32_t ow
     span->summary = 0;
     span->next = span->prev = NULL;
     span->class = (uint16_t)class_index;
-    span->blocks = class->blocks;
+    span->blocks = slabs == class->slabs ? class->blocks : 1;
     span->frontier = span->free_count = 0;
-    span->slabs = class->slabs;
+    span->slabs = (uint8_t)slabs;
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->listed = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
-    for (uint32_t i = 0; i < class->slabs; i++)
+    for (uint32_t i = 0; i < slabs; i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
+    hak__span_map_places(span);
     set_words(span, owner);
     return span;
 }
@@ -121,6 +158,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
     for (uint32_t i = 1; i <= count; i++, block += size)
         out[want - i] = block;
     span->frontier = (uint16_t)(span->frontier + count);
+    map_limit(span);
     return count;
 }
 
@@ -136,7 +174,9 @@ void *hak__span_take_fresh(struct hak_span *span)
 {
     if (span->frontier == span->blocks)
         return NULL;
-    return hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+    char *block = hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+    map_limit(span);
+    return block;
 }
 
 /* --- giving ------------------------------------------------------------------------------------------------------ */

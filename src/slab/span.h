@@ -21,6 +21,7 @@
 
 #include "arena/arena.h"
 #include "size/size.h"
+#include "slab/freed.h"
 
 struct hak_span {
     /* the owner's line */
@@ -72,11 +73,20 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
     return class->blocks <= 64 ? 0 : 2 * half;
 }
 
-/* Makes a span of `class` at `slab`, owned by `owner`. `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
-struct hak_span *hak__span_create(size_t slab, uint32_t class, uint32_t owner, void *bitmaps, bool fresh);
+/* Whether the span in which a live block of `class` lies has only this one, as seen by any thread: a class whose spans
+ * have several blocks may have lone ones too, and the owner map tells them by the code of their second slab. */
+bool hak__span_is_lone(size_t slab, uint32_t class);
+
+/* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or
+ * hak__class_lone_slabs() for a single block. `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
+struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
+                                  bool fresh);
 
 /* Ends a span of which no block is outside. Gives its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
+
+/* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
+void hak__span_map_places(struct hak_span *span);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);

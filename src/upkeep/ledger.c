@@ -123,11 +123,11 @@ static void count_span(struct ledger_walk *walk, const struct hak_span *span)
 }
 
 /* A span of one block is in use or does not exist; nothing of it has to be read. */
-static void count_large(struct ledger_walk *walk, size_t slab, uint32_t class_index)
+static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_index)
 {
-    const struct hak_class *class = &hak__classes[class_index];
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
-    size_t used = hak_align_up(class->size, walk->page), whole = (size_t)class->slabs << HAK_SLAB_SHIFT;
+    size_t used = hak_align_up(hak__classes[class_index].size, walk->page);
+    size_t whole = (size_t)hak__class_lone_slabs(class_index) << HAK_SLAB_SHIFT;
     walk->outside[class_index] += resident_in(walk, start, used);
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
@@ -141,9 +141,10 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SLAB_SIZE);
         return 1;
     }
-    unsigned slabs = class < HAK_CLASSES ? hak__classes[class].slabs : room + 1;
-    if (slabs <= room && hak__classes[class].blocks == 1) {
-        count_large(walk, slab, class);
+    bool lone = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_lone(slab, class);
+    unsigned slabs = class >= HAK_CLASSES ? room + 1 : lone ? hak__class_lone_slabs(class) : hak__classes[class].slabs;
+    if (lone && slabs <= room) {
+        count_lone(walk, slab, class);
         return slabs;
     }
     if (slabs <= room && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word

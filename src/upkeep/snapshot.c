@@ -43,6 +43,8 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->remote_published += hak_counted(&heap->remote_published);
     out->forwarded += hak_counted(&heap->forwarded);
     out->adopted += hak_counted(&heap->adopted);
+    out->runs_claimed += hak_counted(&heap->runs_claimed);
+    out->span_bytes += hak_counted(&heap->slab_count) * HAK_SLAB_SIZE;
     out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
     out->heaps++;
 }
@@ -54,7 +56,6 @@ static void sum_class(struct hak_totals *out, uint32_t c)
     class->live = class->refilled > gone ? class->refilled - gone : 0;
     out->live_bytes += class->live * hak__classes[c].size;
     out->cached_bytes += (class->cached + class->outbox) * hak__classes[c].size;
-    out->span_bytes += class->spans * hak__classes[c].slabs * HAK_SLAB_SIZE;
     all->refilled += class->refilled;
     all->drained += class->drained + class->collected;
     all->misses += class->misses;
@@ -104,6 +105,7 @@ static void fill_from_heaps(struct hak_stats *out)
     out->remote_published = t.remote_published;
     out->remote_forwarded = t.forwarded;
     out->remote_adopted_spans = t.adopted;
+    out->superslabs_slab_runs_claimed = t.runs_claimed;
     out->remote_heaps = t.heaps;
     out->remote_parked = t.parked;
     out->calls_malloc = t.all.mallocs;
@@ -131,7 +133,6 @@ static void fill_from_arena(struct hak_stats *out)
     out->superslabs_holes = arena.holes;
     out->superslabs_opened = pool.opened;
     out->superslabs_closed = pool.closed;
-    out->superslabs_slab_runs_claimed = pool.claimed;
     out->total_peak_bytes = arena.peak;
     out->lru_kept = arena.kept;
     out->lru_returned_by_age = arena.returned_by_age;
@@ -142,14 +143,12 @@ static void fill_from_arena(struct hak_stats *out)
 
 static void fill_from_tiers(struct hak_stats *out)
 {
-    struct hak_tier_figures tiers;
-    hak__tier_figures(&tiers);
-    out->tiers_hot = tiers.hot;
-    out->tiers_draining = tiers.draining;
-    out->tiers_to_draining = tiers.to_draining;
-    out->tiers_to_hot = tiers.to_hot;
-    out->tiers_emptied = tiers.emptied;
-    out->tiers_drawn = tiers.drawn;
+    out->tiers_hot = hak_load(&hak__tier_counts.hot, HAK_RELAXED);
+    out->tiers_draining = hak_load(&hak__tier_counts.draining, HAK_RELAXED);
+    out->tiers_to_draining = hak_load(&hak__tier_counts.to_draining, HAK_RELAXED);
+    out->tiers_to_hot = hak_load(&hak__tier_counts.to_hot, HAK_RELAXED);
+    out->tiers_emptied = hak_load(&hak__tier_counts.emptied, HAK_RELAXED);
+    out->tiers_drawn = hak_load(&hak__tier_counts.drawn, HAK_RELAXED);
 }
 
 static void fill_from_huge(struct hak_stats *out)

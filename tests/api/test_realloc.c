@@ -1,5 +1,6 @@
 /* realloc: the content survives every walk of sizes through all pools and back, the place is kept where the header
  * says so, a size of 0 frees, and a failure leaves the block as it was. */
+#include "base/limits.h"
 #include "hakmem.h"
 #include "support/check.h"
 #include "support/memory.h"
@@ -85,6 +86,53 @@ static void keeps_its_place_while_it_fits(void **state)
         expect_ptr(hak_realloc(p, (usable + 1) / 2), p);
         hak_free(p);
     }
+}
+
+/* A block that grows by small steps gets a quarter more whenever it moves, and no more than twice what it needs; one
+ * that jumps gets what fits. */
+static void small_steps_get_room_ahead(void **state)
+{
+    (void)state;
+    for (size_t step = 1; step <= 64; step *= 4) {
+        size_t n = 16 + step;
+        char *p = hak_malloc(n);
+        for (; n < HAK_MID_MAX; n += step) {
+            size_t before = hak_usable_size(p);
+            p[0] = p[n - step - 1] = (char)n;
+            p = hak_realloc(p, n);
+            expect(p[0] == (char)n && p[n - step - 1] == (char)n);
+            bool moved = hak_usable_size(p) != before, small = n - before < before / 8;
+            expect(!moved || !small || before > HAK_MID_MAX / 5 * 4 || hak_usable_size(p) >= before + before / 4);
+            expect_op(hak_usable_size(p), <=, 2 * n);
+        }
+        hak_free(p);
+    }
+    for (size_t n = 100; n < HAK_MID_MAX; n *= 2) {
+        char *p = hak_realloc(hak_malloc(n / 2), n), *q = hak_malloc(n);
+        expect_eq(hak_usable_size(p), hak_usable_size(q));
+        hak_free(p);
+        hak_free(q);
+    }
+}
+
+/* A block that has grown into the large pool is alone in its span and grows where it stands while there is room. */
+static void large_blocks_grow_in_place(void **state)
+{
+    (void)state;
+    for (size_t first = HAK_MID_MAX + 1; first < 200 << 10; first += 9 << 10) {
+        char *p = hak_realloc(hak_malloc(40000), first);
+        expect_eq(hak_usable_size(p) % HAK_SLAB_SIZE, 0);
+        hak_free(p);
+    }
+    char *p = hak_realloc(hak_malloc(40000), HAK_MID_MAX + 1);
+    unsigned moves = 0;
+    for (size_t n = HAK_MID_MAX + 2; n < 900 << 10; n += 1000) {
+        char *q = hak_realloc(p, n);
+        moves += q != p;
+        p = q;
+    }
+    expect_op(moves, <=, 3);   /* out of a gap between others, of which there are few; each class in turn would be 16 */
+    hak_free(p);
 }
 
 /* A block that has become small does not hold on to a large one's memory. */
@@ -178,6 +226,8 @@ int main(void)
         cmocka_unit_test(walks),
         cmocka_unit_test(up_and_down),
         cmocka_unit_test(keeps_its_place_while_it_fits),
+        cmocka_unit_test(small_steps_get_room_ahead),
+        cmocka_unit_test(large_blocks_grow_in_place),
         cmocka_unit_test(gives_back_what_it_does_not_need),
         cmocka_unit_test(from_and_to_nothing),
         cmocka_unit_test(failure_leaves_the_block),

@@ -105,7 +105,7 @@ static inline void begin(void)
 /* A span of the heap of which the first `count` blocks are in the program's hands and `given` are back. */
 static inline void begin_span(size_t slab, uint32_t class, uint32_t owner, uint16_t count, uint16_t given)
 {
-    hak__span_create(slab, class, owner, NULL, false);
+    hak__span_create(slab, hak__classes[class].slabs, class, owner, NULL, false);
     span(slab)->frontier = (uint16_t)(count + given);
     hak_count(&heap(owner)->classes[class].span_count, 1);
     if (class == SMALL)

@@ -91,7 +91,7 @@ static void take_and_hand(void)
     hak__enter(heap(2));
     size_t slab = hak__pool_take(LARGE_SLABS, &fresh);
     if (slab != HAK_NO_RUN) {
-        hak__span_create(slab, LARGE, 2, NULL, fresh);
+        hak__span_create(slab, hak__classes[LARGE].slabs, LARGE, 2, NULL, fresh);
         hak_count(&heap(2)->classes[LARGE].span_count, 1);
         block = hak__span_take_fresh(span(slab));
         note_taken(block);

@@ -26,7 +26,7 @@ static struct hak_span *span(size_t slab) { return &hak__spans[slab]; }
 /* A span of one of the heaps with `out` blocks in the program's hands. */
 static void create(size_t slab, uint32_t owner, uint16_t out)
 {
-    hak__span_create(slab, CLASS, owner, NULL, true);
+    hak__span_create(slab, 1, CLASS, owner, NULL, true);
     span(slab)->frontier = out;
 }
 

@@ -12,7 +12,7 @@ static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
 static hak_line_aligned struct hak_super_word words[1];
 static hak_line_aligned struct hak_span spans[WORLD_SUPERS * HAK_SUPER_SLABS];
 static hak_line_aligned struct hak_heap heaps[WORLD_HEAPS + 1];
-static _Atomic uint32_t map[WORLD_SUPERS * HAK_SUPER_SLABS];
+static struct hak_slab map[WORLD_SUPERS * HAK_SUPER_SLABS];
 static _Atomic uint32_t free_supers;
 
 struct hak_super *hak__supers = supers;
@@ -35,7 +35,7 @@ void world_reset(void)
         atomic_store(&heaps[i].state, HAK_HEAP_ACTIVE);
     }
     for (size_t i = 0; i < WORLD_SUPERS * HAK_SUPER_SLABS; i++)
-        atomic_store(&map[i], 0);
+        atomic_store(&map[i].owner, 0);
     hak__window.base = (uintptr_t)1 << 40;   /* no block is ever touched */
     hak__window.map = map;
     hak__spans = spans;

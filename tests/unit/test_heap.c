@@ -177,14 +177,15 @@ FRESH_TEST(slabs_serve_other_classes)
     expect_op(after.taken, <=, before.taken + 1);
 }
 
-/* Spans of one block end at once: their slabs are worth more in the pool. */
+/* Spans of large blocks end as soon as they are empty: their slabs are worth more in the pool. */
 FRESH_TEST(large_spans_end_at_once)
 {
     (void)argument;
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
         take_all(heap, c, blocks, 5);
-        expect_eq(spans_of(heap, c), 5);
+        expect_op(spans_of(heap, c), >=, hak_div_up(5, hak__classes[c].blocks));
+        expect_op(spans_of(heap, c), <=, 5);
         give_all(heap, blocks, 5);
         expect_eq(spans_of(heap, c), 0);
         expect(heap->classes[c].spans == NULL);
@@ -192,6 +193,37 @@ FRESH_TEST(large_spans_end_at_once)
     struct hak_arena_figures figures;
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 0);
+    expect_eq(hak_counted(&heap->slab_count), 0);
+}
+
+/* What full spans leave over at the end of a SuperSlab is filled with blocks that are alone in theirs, as many as fit. */
+FRESH_TEST(ends_of_superslabs_are_used)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
+        const struct hak_class *class = &hak__classes[c];
+        uint32_t spans = HAK_SUPER_SLABS / class->slabs, rest = HAK_SUPER_SLABS % class->slabs;
+        uint32_t count = spans * class->blocks + rest / hak__class_lone_slabs(c), lone = 0;
+        take_all(heap, c, blocks, count);
+        hak__arena_figures(&figures);
+        expect_eq(figures.taken, 1);
+        for (uint32_t i = 0; i < count; i++) {
+            memset(blocks[i], (int)i, class->size);
+            lone += hak__span_is_lone(hak__slab_of(blocks[i]), c);
+        }
+        for (uint32_t i = 0; i < count; i++)
+            expect(*(char *)blocks[i] == (char)i && ((char *)blocks[i])[class->size - 1] == (char)i);
+        expect_eq(lone, class->blocks == 1 ? count : rest / hak__class_lone_slabs(c));
+        expect(class->size > 256 << 10 || count * class->size > HAK_SUPER_SIZE / 8 * 7);
+        take_all(heap, c, blocks + count, 1);
+        hak__arena_figures(&figures);
+        expect_eq(figures.taken, 2);
+        give_all(heap, blocks, count + 1);
+        expect_eq(spans_of(heap, c), 0);
+    }
+    expect(hak__heap_is_valid(heap));
 }
 
 FRESH_TEST(blocks_of_many_spans_and_classes_in_one_batch)
@@ -430,6 +462,8 @@ FRESH_TEST(large_blocks_of_others_end_at_once)
     struct hak_heap *owner = start(), *other = heap_open(0);
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
         void *block, *next;
+        if (hak__classes[c].blocks > 1)
+            continue;
         take_all(owner, c, &block, 1);
         hak__heap_end_foreign(other, block, hak__owner_of(block), "free");
         expect_eq(hak__owner_of(block), 0);
@@ -481,9 +515,10 @@ static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
 {
     size_t size = hak_min(hak__classes[slots[i].class].size, 256);
     expect(memory_holds(slots[i].block, size, size, slots[i].tag));
-    if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks == 1)
+    bool lone = hak__span_is_lone(hak__slab_of(slots[i].block), slots[i].class);
+    if (lone && rng_below(rng, 2))
         hak__heap_end_foreign(heap, slots[i].block, hak__owner_of(slots[i].block), "free");
-    else if (rng_below(rng, 2) && hak__classes[slots[i].class].blocks > 1)
+    else if (!lone && rng_below(rng, 2))
         publish(slots[i].block);
     else
         hak__heap_give(heap, &slots[i].block, 1, "free");
@@ -526,7 +561,7 @@ int main(void)
         cmocka_unit_test(zeroed_blocks),
         cmocka_unit_test(empty_spans_end),
         cmocka_unit_test(slabs_serve_other_classes),
-        cmocka_unit_test(large_spans_end_at_once),
+        cmocka_unit_test(large_spans_end_at_once), cmocka_unit_test(ends_of_superslabs_are_used),
         cmocka_unit_test(blocks_of_many_spans_and_classes_in_one_batch),
         cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(published_and_collected),

@@ -1,5 +1,6 @@
-/* large/large.h: a large block changes size where it stands, both ways and to every class, without a byte of it or of
- * its neighbours changing; when the slabs behind it are taken it stays as it is; and the counters stay true. */
+/* large/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
+ * without a byte of it or of its neighbours changing; when the slabs behind it are taken, or other blocks share its span,
+ * it stays as it is; and the counters stay true. */
 #include "large/large.h"
 
 #include "shared/pool.h"
@@ -23,15 +24,31 @@ static bool holds(void *block, size_t n, uint32_t filled_class)
                         (uint64_t)(uintptr_t)block);
 }
 
+/* A resized block has all of the slabs that it needs: the largest class that needs no more. */
+static uint32_t roomiest(uint32_t class)
+{
+    while (class < LAST && hak__class_lone_slabs(class + 1) == hak__class_lone_slabs(class))
+        class++;
+    return class;
+}
+
+static bool lone(void *block)
+{
+    struct hak_span *span = hak__span_at(hak__slab_of(block));
+    expect_eq(hak__span_is_lone(hak__slab_of(block), span->class), span->blocks == 1);
+    return span->blocks == 1;
+}
+
 static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 {
-    size_t slab = hak__slab_of(block);
-    struct hak_span *span = hak__span_at(slab);
-    expect_eq(hak__owner_of(block), hak__owner_word(heap->id, class * HAK_RECORD_SIZE));
+    struct hak_span *span = hak__span_at(hak__slab_of(block));
+    size_t slab = hak__span_slab(span);
+    uint32_t code = class * HAK_RECORD_SIZE, inner = lone(block) ? HAK_CODE_INNER : code;
+    expect_eq(hak__owner_of(block), hak__owner_word(heap->id, code));
     expect_eq(span->class, class);
-    expect_eq(span->slabs, hak__classes[class].slabs);
-    for (unsigned i = 1; i < span->slabs; i++) {
-        expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, HAK_CODE_INNER));
+    expect_eq(span->slabs, lone(block) ? hak__class_lone_slabs(class) : hak__classes[class].slabs);
+    for (unsigned i = 0; i < span->slabs; i++) {
+        expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, i == 0 ? code : inner));
         expect_ptr(hak__span_at(slab + i), span);
     }
 }
@@ -44,13 +61,16 @@ FRESH_TEST(every_class_to_every_class)
     for (uint32_t from = FIRST; from <= LAST; from++)
         for (uint32_t to = FIRST; to <= LAST; to++) {
             void *block = take(heap, from);
-            expect(hak__large_resize_owner(heap, block, to));
-            expect_class(block, to, heap);
-            expect(holds(block, size_of(to), from));
-            memset(block, 1, size_of(to));
-            expect_eq(heap_live(heap, to) - (to == from ? 0 : heap_live(heap, from)), 1);
+            bool alone = hak__classes[from].blocks == 1;
+            uint32_t now = alone ? roomiest(to) : from;
+            expect_eq(hak__large_resize_owner(heap, block, to), alone);
+            expect_class(block, now, heap);
+            expect(holds(block, size_of(now), from));
+            memset(block, 1, size_of(now));
+            expect_eq(heap_live(heap, now) - (now == from ? 0 : heap_live(heap, from)), 1);
+            expect_eq(hak_counted(&heap->slab_count), hak__span_at(hak__slab_of(block))->slabs);
             hak__heap_give(heap, &block, 1, "free");
-            expect_eq(heap_live(heap, to), 0);
+            expect_eq(heap_live(heap, now), 0);
         }
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);
@@ -122,6 +142,8 @@ FRESH_TEST(random_operations)
             slots[i].block = NULL;
         } else {
             bool done = hak__large_resize_owner(heap, slots[i].block, class);
+            expect(!done || lone(slots[i].block));
+            class = roomiest(class);
             size_t kept = size_of(slots[i].class) < size_of(class) ? size_of(slots[i].class) : size_of(class);
             grown += done;
             refused += !done;

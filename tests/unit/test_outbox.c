@@ -198,6 +198,30 @@ static void expect_report(check_body *body, struct hak_heap *other, void *block,
     expect_abort(body, &(struct misuse){ other, block }, line);
 }
 
+/* A large block goes back to the pool when another thread frees the last of its span, whether that has one block or
+ * several; unless the owner is in a slow path, which then finds it. */
+FRESH_TEST(large_blocks_go_back_at_once)
+{
+    (void)argument;
+    struct pair p = start();
+    for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++)
+        for (unsigned busy = 0; busy < 2; busy++) {
+            uint32_t count = hak__classes[c].blocks;
+            malloc_many(p.owner, c, count);
+            if (busy)
+                hak__enter(p.owner);
+            for (uint32_t i = 0; i < count; i++)
+                heap_free_remote(p.other, blocks[i]);
+            expect_eq(hak__owner_of(blocks[0]) != 0, busy && count > 1);
+            if (busy)
+                hak__leave(p.owner);
+            hak__heap_collect(p.owner);
+            expect_eq(hak__owner_of(blocks[0]), 0);
+            expect_eq(heap_live(p.owner, c) + heap_live(p.other, c), 0);
+            expect_eq(hak_counted(&p.owner->slab_count) + hak_counted(&p.other->slab_count), 0);
+        }
+}
+
 FRESH_TEST(misuse_is_reported)
 {
     static const char twice[] = "hakmem: free(): double free of %p (64-byte block)";
@@ -220,7 +244,7 @@ int main(void)
         cmocka_unit_test(waits_until_flushed),     cmocka_unit_test(bounded),
         cmocka_unit_test(big_blocks_do_not_wait),  cmocka_unit_test(collisions),
         cmocka_unit_test(many_owners_and_classes), cmocka_unit_test(bypass),
-        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(large_blocks_go_back_at_once), cmocka_unit_test(misuse_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

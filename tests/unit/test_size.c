@@ -100,11 +100,20 @@ static uint32_t size_by_rule(uint32_t c)
     return base + base / 4 * ((c - 8) % 4 + 1);
 }
 
+/* The fewest slabs of which a large class loses nothing at the end. */
+static uint32_t large_slabs_by_rule(size_t size)
+{
+    uint32_t slabs = 1;
+    while (slabs * HAK_SLAB_SIZE % size != 0)
+        slabs++;
+    return slabs;
+}
+
 /* The fewest slabs with four blocks and at most a fiftieth lost at the end. */
 static uint32_t slabs_by_rule(size_t size)
 {
     if (size > HAK_MID_MAX)
-        return (uint32_t)hak_div_up(size, HAK_SLAB_SIZE);
+        return large_slabs_by_rule(size);
     for (uint32_t slabs = 1; slabs <= HAK_SPAN_SLABS_MAX; slabs++) {
         size_t length = slabs * HAK_SLAB_SIZE, lost = length % size;
         if (length / size >= 4 && lost * 50 <= length)
@@ -121,8 +130,11 @@ static void table_follows_the_rule(void **state)
         size_t size = size_by_rule(c);
         expect_eq(class->size, size);
         expect_eq(class->slabs, slabs_by_rule(size));
-        expect_eq(class->blocks, size > HAK_MID_MAX ? 1 : class->slabs * HAK_SLAB_SIZE / size);
-        expect_eq(class->reciprocal, UINT64_MAX / size + 1);
+        expect_eq(class->blocks, class->slabs * HAK_SLAB_SIZE / size);
+        expect_op(class->slabs, <=, HAK_SPAN_SLABS_MAX);
+        expect_op(hak__class_lone_slabs(c) * HAK_SLAB_SIZE, >=, size);
+        expect_op(hak__class_lone_slabs(c) * HAK_SLAB_SIZE - size, <, HAK_SLAB_SIZE);
+        expect_eq(class->reciprocal, UINT64_MAX / size + (hak_is_power_of_two(size) ? 2 : 1));
         expect_eq(class->batch, hak_max(1, hak_min(32, (64 << 10) / size)));
         expect_op(class->blocks, <=, HAK_SPAN_BLOCKS_MAX);
     }

@@ -24,7 +24,7 @@ static int setup(void **state)
 static struct hak_span *create(uint32_t class)
 {
     memset(bitmaps, 0xa5, sizeof bitmaps);   /* any content will do */
-    return hak__span_create(SLAB, class, OWNER, bitmaps, true);
+    return hak__span_create(SLAB, hak__classes[class].slabs, class, OWNER, bitmaps, true);
 }
 
 static char *block_at(const struct hak_span *span, uint32_t index)
@@ -77,11 +77,38 @@ static void created_and_destroyed(void **state)
             expect_ptr(hak__span_at(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + class->slabs), 0);
+        for (size_t i = 0; i < class->slabs && c >= HAK_CLASS_FIRST_LARGE; i++)
+            expect_eq(hak__span_is_lone(SLAB + i, c), class->blocks == 1);
         void *memory = hak__span_destroy(span);
         expect_ptr(memory, hak__span_bitmap_bytes(class) != 0 ? bitmaps : NULL);
         for (size_t i = 0; i < class->slabs; i++)
             expect_eq(hak__owner_at(SLAB + i), 0);
         expect_eq(atomic_load(&span->owner), 0);
+    }
+}
+
+/* A span of one block in a class whose spans have several: each slab says what it is, and the block is the only one. */
+static void lone_blocks(void **state)
+{
+    void *out[2];
+    (void)state;
+    for (uint32_t c = HAK_CLASS_FIRST_LARGE; c < HAK_CLASSES; c++) {
+        uint32_t slabs = hak__class_lone_slabs(c), index;
+        struct hak_span *span = hak__span_create(SLAB, slabs, c, OWNER, NULL, true);
+        expect_eq(span->blocks, 1);
+        expect_eq(span->slabs, slabs);
+        expect(hak__span_is_lone(SLAB, c));
+        for (size_t i = 0; i < slabs; i++) {
+            expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? c * HAK_RECORD_SIZE : HAK_CODE_INNER));
+            expect_ptr(hak__span_at(SLAB + i), span);
+        }
+        expect_eq(hak__owner_at(SLAB + slabs), 0);
+        expect_eq(hak__span_take(span, out, 1), 1);
+        expect_ptr(out[0], hak__span_start(span));
+        expect(!hak__span_has_blocks(span));
+        expect_eq(hak__span_index(span, block_at(span, 1), &index), HAK_SPAN_NOT_A_BLOCK);
+        give(span, out[0]);
+        expect_ptr(hak__span_destroy(span), NULL);
     }
 }
 
@@ -411,7 +438,7 @@ static void same_steps_for_every_word(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(created_and_destroyed),
+        cmocka_unit_test(created_and_destroyed), cmocka_unit_test(lone_blocks),
         cmocka_unit_test(destroying_needs_all_blocks),
         cmocka_unit_test(frontier_moves_page_by_page),
         cmocka_unit_test(freed_blocks_first),

@@ -14,13 +14,6 @@ static size_t take(unsigned count)
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, &fresh);
 }
 
-static struct hak_tier_figures figures(void)
-{
-    struct hak_tier_figures out;
-    hak__tier_figures(&out);
-    return out;
-}
-
 static void give_range(size_t first, size_t last)
 {
     for (; first < last; first++)
@@ -43,16 +36,16 @@ FRESH_TEST(drains_and_is_returned)
     struct hak_arena_figures arena;
     (void)argument;
     start(HAK_TIER_LOW);
-    expect_eq(figures().draining, 0);
+    expect_eq(atomic_load(&hak__tier_counts.draining), 0);
     hak__tiers_step();
     expect(hak__tier_draining(0) && !hak__tier_draining(1) && !hak__tier_draining(2));
-    expect_eq(figures().to_draining, 1);
+    expect_eq(atomic_load(&hak__tier_counts.to_draining), 1);
     for (size_t i = 0; i < 4; i++)
         expect_eq(take(1), HAK_SUPER_SLABS + i);   /* although the first one is lower and has more */
-    expect_eq(figures().drawn, 0);
+    expect_eq(atomic_load(&hak__tier_counts.drawn), 0);
     give_range(0, HAK_TIER_LOW);
-    expect_eq(figures().emptied, 1);
-    expect_eq(figures().draining, 0);
+    expect_eq(atomic_load(&hak__tier_counts.emptied), 1);
+    expect_eq(atomic_load(&hak__tier_counts.draining), 0);
     hak__arena_figures(&arena);
     expect_eq(arena.kept, 1);
     fake.now += hak__option(HAK_OPTION_lru_age);
@@ -72,8 +65,8 @@ FRESH_TEST(serves_when_nothing_else_can)
         expect_eq(take(1), used);
     }
     expect(!hak__tier_draining(0));
-    expect_eq(figures().to_hot, 1);
-    expect_eq(figures().drawn, HAK_TIER_HIGH - HAK_TIER_LOW);
+    expect_eq(atomic_load(&hak__tier_counts.to_hot), 1);
+    expect_eq(atomic_load(&hak__tier_counts.drawn), HAK_TIER_HIGH - HAK_TIER_LOW);
 }
 
 FRESH_TEST(does_not_flap)
@@ -97,8 +90,8 @@ FRESH_TEST(does_not_flap)
         hak__tiers_step();
         expect(hak__pool_extend(HAK_TIER_LOW - 1, 1, 3));
     }
-    expect_eq(figures().to_draining, 1);
-    expect_eq(figures().to_hot, 1);
+    expect_eq(atomic_load(&hak__tier_counts.to_draining), 1);
+    expect_eq(atomic_load(&hak__tier_counts.to_hot), 1);
 }
 
 /* Nobody would take over: nothing drains. The same when the option is off. */
@@ -108,13 +101,13 @@ FRESH_TEST(only_if_others_have_room)
     start(HAK_TIER_LOW);
     expect_eq(hak__option_set("tiers", "0"), 0);
     hak__tiers_step();
-    expect_eq(figures().to_draining, 0);
+    expect_eq(atomic_load(&hak__tier_counts.to_draining), 0);
     expect_eq(hak__option_set("tiers", "1"), 0);
     for (unsigned i = 0; i < 4; i++)
         expect(hak__pool_extend(HAK_SUPER_SLABS - 1 + i, 1, 2) || i == 0);
     give_range(HAK_SUPER_SLABS + 4, 2 * HAK_SUPER_SLABS);
     hak__tiers_step();
-    expect_eq(figures().to_draining, 0);
+    expect_eq(atomic_load(&hak__tier_counts.to_draining), 0);
 }
 
 /* The fullest first: of two that have a single slab, the one that has fewer others. */

@@ -1,0 +1,125 @@
+"""hakmem compare: one program under every allocator that is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab.commands import options as opt
+from hakmem_lab.errors import ERROR, LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.configuration import Configuration
+    from hakmem_lab.experiment import Session
+
+ABOUT = r"""Run one program under every allocator found on the machine, in interleaved rounds.
+
+Shows wall time, CPU time, peak memory and page faults, with the gains over the C library's malloc, and draws time
+against memory. An allocator under which the program fails is noted and left out.
+
+The exit status is 0 when all ran, 1 when one failed, 130 after an interrupt (go on with --resume).
+
+Examples:
+
+  hakmem compare -- python3 job.py
+
+  hakmem compare --alloc hakmem,mimalloc --runs 9 --metric 'ops_per_s=(\[0-9.]+)' -- out/release/bench_random_mixed
+
+  hakmem compare --config 'HAKMEM_THP=always' --config lib:other/libhakmem.so -- sh -c 'sort big.txt >/dev/null'
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compare", help=ABOUT, context_settings=opt.PASS_ON)(compare)
+
+
+def compare(
+    program: opt.Program = None,
+    alloc: Annotated[
+        str, typer.Option(metavar="all|NAME,NAME", help="Which allocators; the first one is what gains refer to.")
+    ] = "all",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONFIGURATION",
+            help="A further column, as in 'hakmem ab'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    runs: opt.Runs = 5,
+    metric: opt.MetricText = "time",
+    lower_is_better: opt.LowerIsBetter = False,
+    warmup: opt.Warmup = 1,
+    seed: opt.Seed = None,
+    timeout: opt.Timeout = None,
+    library: opt.Library = None,
+    out: opt.Out = None,
+    page: opt.PageFile = None,
+    resume: opt.Resume = None,
+    json: opt.Json = False,
+) -> None:
+    from hakmem_lab import experiment, measure
+    from hakmem_lab.results import Plan
+
+    if resume is not None:
+        session = experiment.resume(resume, "compare", drop_failures=True)
+    else:
+        plan = Plan(
+            command=list(program or []),
+            typed=opt.typed(),
+            runs=runs,
+            warmup=warmup,
+            seed=experiment.new_seed() if seed is None else seed,
+            timeout_s=timeout,
+        )
+        chosen = measure.Metric.parse(metric, lower_is_better)
+        columns = configurations(alloc, list(config or []), library)
+        path = experiment.results_path("compare", out)
+        session = experiment.begin("compare", plan, chosen, columns, path, drop_failures=True)
+    with session:
+        session.run()
+    conclude(session, page, json)
+
+
+def configurations(alloc: str, extra: list[str], library: Path | None) -> list[Configuration]:
+    """The columns: the allocators asked for, then further configurations."""
+    from hakmem_lab import allocators
+    from hakmem_lab.configuration import parse
+
+    names = [each.strip() for each in alloc.split(",") if each.strip()]
+    if names == ["all"]:
+        peers = [name for name, path in allocators.find_peers().items() if path is not None]
+        names = [allocators.SYSTEM, allocators.HAKMEM, *peers]
+    found = [parse(f"alloc:{name}", name, library) for name in names]
+    found += [parse(text, text, library) for text in extra]
+    labels = [each.label for each in found]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice or len(found) < 2:
+        problem = f"{', '.join(twice)}: given twice" if twice else "a comparison needs at least two allocators"
+        raise LabError(problem, "Example: hakmem compare --alloc system,hakmem -- PROGRAM")
+    return found
+
+
+def conclude(session: Session, page: Path | None, json: bool) -> None:
+    """Prints and writes what was found."""
+    from hakmem_lab import comparing, console, show
+    from hakmem_lab.pages import compare as pages
+
+    experiment = session.experiment
+    found = comparing.analyse(experiment)
+    page_path = page or session.path.with_suffix(".html")
+    pages.write(experiment, found, page_path)
+    files = {"results": str(session.path), "page": str(page_path)}
+    if json:
+        failures = [each.model_dump(mode="json") for each in experiment.failures]
+        head = experiment.head.model_dump(mode="json")
+        document = {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures, "files": files}
+        opt.print_json(document)
+    else:
+        show.compare(experiment, found)
+        for name, path in files.items():
+            console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)
+    if experiment.failures:
+        raise typer.Exit(ERROR)

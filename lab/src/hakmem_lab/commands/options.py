@@ -1,0 +1,83 @@
+"""Options and arguments that several commands share, and what they do with them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+# Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
+PASS_ON = {"allow_interspersed_args": False}
+
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="What to run.", show_default=False),
+]
+Library = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="libhakmem.so, or its folder; by default HAKMEM_LIBRARY, the build tree, the system's folders.",
+        show_default=False,
+    ),
+]
+MetricText = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        metavar="REGEX|time|cpu|rss",
+        help="What is compared: wall time, CPU time, peak memory, or a number that the program prints, given by a "
+        "regular expression with one group (higher is better).",
+    ),
+]
+LowerIsBetter = Annotated[
+    bool, typer.Option("--lower-is-better", help="With a REGEX as metric: smaller numbers are better.")
+]
+Runs = Annotated[int, typer.Option(min=2, max=100_000, help="Rounds; each configuration runs once in each.")]
+Warmup = Annotated[int, typer.Option(min=0, max=1000, help="Rounds before these that are not counted.")]
+Threshold = Annotated[
+    float, typer.Option(metavar="PERCENT", min=0.0, max=1000.0, help="The least gain that is worth having, in %.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**31 - 1, help="Of the random order; recorded in any case.", show_default=False),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="End a run that takes longer; an error.", show_default=False),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER|FILE.jsonl", help="Where results are kept (hakmem-results in this folder).", show_default=False
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl",
+        help="Go on with an interrupted experiment, as it was planned; other options of the plan are not used.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+PageFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--page", metavar="FILE.html", help="Where the page goes (beside the results, same name).", show_default=False
+    ),
+]
+
+
+def typed() -> str:
+    """The command line as one could type it again."""
+    return shlex.join(["hakmem", *sys.argv[1:]])
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One document on standard output; numbers that JSON has not (infinite bounds) are null."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,131 @@
+"""hakmem run: any program on HAKMEM. The program takes this process's place, so that its exit status, its signals, its
+terminal and its process id are its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hakmem_lab import library, loading
+from hakmem_lab.configuration import nearest, parse
+from hakmem_lab.console import complain, remark
+from hakmem_lab.errors import ERROR, LabError
+
+HELP = """Run a program on HAKMEM. Its exit status and signals are the program's.
+
+Examples:
+
+  hakmem run -- python3 server.py
+
+  hakmem run --preset hot_512 --stats text -- ./program --its-own options
+
+  hakmem run --set refill_count=64 --set purge_delay=5s --stats json -- make -j4
+
+Exit status of its own: 125 when the program would not run on HAKMEM (it says why), 126 when it cannot be executed, 127
+when it is not found.
+"""
+STATS = ("text", "json", "prom")
+STATS_FILES = {"json": "hakmem-stats.%p.json", "prom": "hakmem-stats.%p.prom"}
+
+
+def stats_value(stats: str, file: Path | None) -> str:
+    """The value of HAKMEM_STATS."""
+    if stats not in STATS:
+        raise LabError(f"--stats {stats}: unknown{nearest(stats, STATS)}", f"Known are {', '.join(STATS)}.")
+    if stats == "text":
+        if file is not None:
+            raise LabError("--stats-file needs --stats json or --stats prom", "Text is printed on standard error.")
+        return "1"
+    # Absolute, because the program may change its folder.
+    path = Path(file or STATS_FILES[stats]).absolute()
+    remark(
+        f"hakmem: statistics go to {path} when a process ends (%p is its id)"
+        if "%p" in path.name
+        else f"hakmem: statistics go to {path} when the program ends"
+    )
+    return f"{stats}:{path}"
+
+
+def settings_of(preset: str | None, given: list[str], harden: bool, found: Path) -> dict[str, str]:
+    """The variables that the options mean; each is checked by the library."""
+    tokens = ([f"preset={preset}"] if preset else []) + given
+    for token in tokens:
+        if "=" not in token:
+            raise LabError(f"--set {token}: not key=value", "Example: --set refill_count=64; docs/options.md has all.")
+    if harden:
+        if "harden" not in library.options(found):
+            raise LabError(
+                f"--harden: {found} has no option harden", "It was built without hardened mode; build it anew."
+            )
+        tokens.append("harden=1")
+    return parse(shlex.join(tokens), "run", found).settings if tokens else {}
+
+
+def run(
+    program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.", show_default=False)],
+    preset: Annotated[str | None, typer.Option(help="A set of cache capacities: HAKMEM_PRESET.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option; repeatable.")
+    ] = None,
+    stats: Annotated[str | None, typer.Option(help="Statistics at the end: text (on stderr), json or prom.")] = None,
+    stats_file: Annotated[
+        Path | None, typer.Option(help="The file of --stats json or prom; %p in it is the process id.")
+    ] = None,
+    harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
+    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+) -> None:
+    try:
+        target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
+    except LabError as error:
+        error.status = loading.CANNOT_LOAD if error.status == ERROR else error.status
+        raise
+    try:
+        os.execve(target.path, program, environment)
+    except OSError as error:
+        complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
+        raise typer.Exit(loading.CANNOT_RUN) from None
+
+
+def prepare(
+    program: list[str],
+    preset: str | None,
+    given: list[str],
+    stats: str | None,
+    stats_file: Path | None,
+    harden: bool,
+    anyway: bool,
+    hakmem: Path | None,
+) -> tuple[loading.Program, dict[str, str]]:
+    """The program's file and its environment, when it will run on HAKMEM."""
+    found = library.find(hakmem)
+    if any(character in str(found) for character in " :"):
+        raise LabError(
+            f"{found}: the dynamic linker cannot preload a path with a space or a colon",
+            "Copy the library to a folder without them, and give it with --library PATH.",
+        )
+    environment = {name: value for name, value in os.environ.items() if name != library.VARIABLE}
+    environment |= settings_of(preset, given, harden, found)
+    if stats is not None:
+        environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
+    elif stats_file is not None:
+        raise LabError("--stats-file needs --stats json or --stats prom", "Example: --stats json --stats-file out.json")
+    target = loading.look(program[0], environment)
+    if not anyway:
+        loading.check(target, found)
+        if loading.own_malloc(target):
+            remark(
+                f"hakmem: {target.file.path} brings a malloc of its own, which serves at least itself; "
+                "'hakmem doctor PID' tells when it runs"
+            )
+    others = [each for each in environment.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(found)]
+    environment["LD_PRELOAD"] = " ".join([str(found), *others])
+    return target, environment
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run", help=HELP, context_settings={"ignore_unknown_options": False})(run)

@@ -1,0 +1,152 @@
+"""hakmem sweep: one option, or two, over lists of values in one interleaved experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab.commands import options as opt
+from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.configuration import Configuration
+    from hakmem_lab.experiment import Session
+    from hakmem_lab.library import Option
+
+ABOUT = r"""Measure one option over a list of values, or two over all pairs, and name the knee.
+
+All values run in each round, in random order, so that they are compared under the same conditions. The base is the
+option's default, which is added when the list lacks it. The knee is the least value from which on greater ones bring
+less than the threshold.
+
+The exit status is 0 when all values were measured, 1 after an error, 130 after an interrupt (go on with --resume).
+
+Examples:
+
+  hakmem sweep --option l2_ring_cap --values 24,32,40,48,56,64 -- out/release/bench_mid_large_mt 2 2000000 400
+
+  hakmem sweep --option refill_count --values 16,32,64,128 --metric 'ops_per_s=(\[0-9.]+)' -- BENCH
+
+  hakmem sweep --option l2_ring_cap --values 24,48 --option refill_count --values 32,64 -- BENCH
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("sweep", help=ABOUT, context_settings=opt.PASS_ON)(sweep)
+
+
+def sweep(
+    program: opt.Program = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The option, by its name; given twice, a grid.", show_default=False),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(metavar="V1,V2,...", help="Its values; once for each --option.", show_default=False),
+    ] = None,
+    set_: Annotated[
+        str,
+        typer.Option("--with", metavar="CONFIGURATION", help="What all runs have in common, as in 'hakmem ab'."),
+    ] = "",
+    runs: opt.Runs = 10,
+    threshold: opt.Threshold = 1.0,
+    metric: opt.MetricText = "time",
+    lower_is_better: opt.LowerIsBetter = False,
+    warmup: opt.Warmup = 1,
+    seed: opt.Seed = None,
+    timeout: opt.Timeout = None,
+    library: opt.Library = None,
+    out: opt.Out = None,
+    page: opt.PageFile = None,
+    resume: opt.Resume = None,
+    json: opt.Json = False,
+) -> None:
+    from hakmem_lab import experiment, measure
+    from hakmem_lab.results import Plan
+
+    if resume is not None:
+        session = experiment.resume(resume, "sweep")
+    else:
+        configurations, points = grid(list(option or []), list(values or []), set_, library)
+        plan = Plan(
+            command=list(program or []),
+            typed=opt.typed(),
+            runs=runs,
+            warmup=warmup,
+            seed=experiment.new_seed() if seed is None else seed,
+            threshold=threshold,
+            timeout_s=timeout,
+        )
+        chosen = measure.Metric.parse(metric, lower_is_better)
+        path = experiment.results_path("sweep", out)
+        session = experiment.begin("sweep", plan, chosen, configurations, path, points=points)
+    with session:
+        session.run()
+    conclude(session, page, json)
+
+
+def grid(
+    names: list[str], lists: list[str], common: str, library: Path | None
+) -> tuple[list[Configuration], list[dict[str, str]]]:
+    """A configuration for each combination of values, the base first."""
+    import itertools
+
+    from hakmem_lab import library as libraries
+    from hakmem_lab.configuration import nearest, parse
+
+    if not 1 <= len(names) <= 2 or len(names) != len(lists):
+        raise LabError(
+            f"{len(names)} times --option and {len(lists)} times --values",
+            "Give one or two options, each with its values: --option refill_count --values 16,32,64",
+        )
+    base = parse(common, "common", library)
+    if base.allocator.kind != "ours" or base.allocator.library is None:
+        raise LabError(f"--with {common}: a sweep is over options of HAKMEM", "Leave out alloc:, or give lib:PATH.")
+    options = libraries.options(base.allocator.library)
+    axes: list[list[tuple[str, str]]] = []
+    for name, text in zip(names, lists, strict=True):
+        plain = name.lower().removeprefix("hakmem_")
+        if plain not in options:
+            raise LabError(f"--option {name}: unknown{nearest(plain, options)}", "docs/options.md lists the options.")
+        axes.append([(plain, value) for value in axis_values(options[plain], text)])
+    found: list[Configuration] = []
+    points: list[dict[str, str]] = []
+    for combination in itertools.product(*axes):
+        label = " ".join(f"{name}={value}" for name, value in combination)
+        found.append(parse(f"{common} {label}".strip(), label, library))
+        points.append(dict(combination))
+    return found, points
+
+
+def axis_values(option: Option, text: str) -> list[str]:
+    """The values of one --values, the default first."""
+    from hakmem_lab import sweep as sweeps
+
+    listed = [each.strip() for each in text.split(",") if each.strip()]
+    if len(listed) != len(set(listed)) or not listed:
+        raise LabError(f"--values {text}: needs different values, separated by commas", "Example: --values 16,32,64")
+    defaults = [each for each in listed if sweeps.same_value(option, each)]
+    default = defaults[0] if defaults else option.word or str(option.standard)
+    return [default, *(each for each in listed if each != default)]
+
+
+def conclude(session: Session, page: Path | None, json: bool) -> None:
+    """Prints and writes what the sweep has found."""
+    from hakmem_lab import console, show
+    from hakmem_lab import sweep as sweeps
+    from hakmem_lab.pages import sweep as pages
+
+    found = sweeps.analyse(session.experiment, session.experiment.labels[0])
+    page_path = page or session.path.with_suffix(".html")
+    pages.write(session.experiment, found, page_path)
+    files = {"results": str(session.path), "page": str(page_path)}
+    if json:
+        head = session.experiment.head.model_dump(mode="json")
+        opt.print_json({"head": head, "sweep": found.model_dump(mode="json"), "files": files})
+        return
+    show.sweep(session.experiment, found)
+    for name, path in files.items():
+        console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)

@@ -1,0 +1,101 @@
+"""hakmem watch: a running process on HAKMEM, seen from outside while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab import process
+from hakmem_lab.console import out, remark
+from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hakmem_lab.watching import Watch
+
+HELP = """Watch a running process: what moves per class and second, hit rates, resident memory over time.
+
+Nothing has to be switched on in the process, and it is not stopped. Without HAKMEM_STATS=exact calls are not counted,
+so that hit rates are not known; misses, refills and drains always are. Ctrl-C ends the view.
+
+Examples:
+
+  hakmem watch $(pgrep -n redis-server)
+
+  hakmem watch 4711 --once
+
+  hakmem watch 4711 --json --interval 5 --count 12 > a-minute.jsonl
+"""
+MOST_ROWS = 64
+SPARE_LINES = 30  # of the screen, for all but the rows of classes
+
+
+def watch(
+    pid: Annotated[int, typer.Argument(metavar="PID", help="The process id.", min=1)],
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05, max=3600)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One view, over one interval, then end.")] = False,
+    count: Annotated[int | None, typer.Option(help="End after so many views.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look and line.")] = False,
+) -> None:
+    from hakmem_lab.watching import Watch
+
+    seen = Watch(pid)
+    views = 1 if once else count
+    try:
+        if as_json:
+            each_line(seen, interval, views)
+        elif out.is_terminal and not once:
+            on_screen(seen, interval, views)
+        else:
+            one_after_another(seen, interval, views)
+    except LabError:
+        if process.exists(pid):
+            raise
+        remark(f"hakmem: process {pid} has ended")
+    except KeyboardInterrupt:
+        pass
+
+
+def after_each(interval: float, views: int | None) -> Iterator[None]:
+    """Waits before each of `views` looks, for ever when it is None; keeps the pace although a look takes time."""
+    due = time.monotonic()
+    done = 0
+    while views is None or done < views:
+        due = max(due + interval, time.monotonic())
+        time.sleep(max(due - time.monotonic(), 0))
+        yield
+        done += 1
+
+
+def each_line(seen: Watch, interval: float, views: int | None) -> None:
+    for _ in after_each(interval, views):
+        seen.step()
+        out.file.write(json.dumps(seen.as_json()) + "\n")
+        out.file.flush()
+
+
+def one_after_another(seen: Watch, interval: float, views: int | None) -> None:
+    for _ in after_each(interval, views):
+        seen.step()
+        out.print(seen.frame(MOST_ROWS))
+
+
+def on_screen(seen: Watch, interval: float, views: int | None) -> None:
+    from rich.live import Live as Screen
+
+    def frame() -> RenderableType:
+        return seen.frame(max(out.height - SPARE_LINES, 3))
+
+    with Screen(frame(), console=out, screen=views is None, auto_refresh=False) as screen:
+        for _ in after_each(interval, views):
+            seen.step()
+            screen.update(frame(), refresh=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("watch", help=HELP)(watch)

@@ -1,0 +1,78 @@
+"""What an executable or a library is: for which machine, how it is linked, which names it defines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+from elftools.elf.segments import InterpSegment
+
+MACHINES = {
+    "EM_X86_64": "x86-64",
+    "EM_386": "x86 (32 bits)",
+    "EM_AARCH64": "aarch64",
+    "EM_ARM": "arm",
+    "EM_RISCV": "riscv",
+    "EM_PPC64": "ppc64",
+    "EM_S390": "s390",
+}
+
+
+@dataclass(frozen=True)
+class Elf:
+    path: Path
+    machine: str
+    interpreter: str | None  # the dynamic linker; None in libraries and in static programs
+
+
+def describe(path: Path) -> Elf | None:
+    """None when the file is not ELF. OSError when it cannot be read."""
+    with path.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return None
+        try:
+            elf = ELFFile(file)
+            interpreter = None
+            for segment in elf.iter_segments():
+                if isinstance(segment, InterpSegment):
+                    interpreter = segment.get_interp_name()
+            machine = str(elf["e_machine"])
+            name = MACHINES.get(machine, machine.removeprefix("EM_").lower())
+        except ELFError:
+            return None
+    return Elf(path, name, interpreter)
+
+
+def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
+    """The address of a defined symbol relative to the file's own addresses, from the first of the tables that has it;
+    None when none has it or the file is not ELF."""
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            for table in tables:
+                section = elf.get_section_by_name(table)
+                if not isinstance(section, SymbolTableSection):
+                    continue
+                for found in section.get_symbol_by_name(name) or []:
+                    if found["st_shndx"] != "SHN_UNDEF":
+                        return int(found["st_value"])
+    except (OSError, ELFError):
+        pass
+    return None
+
+
+def load_bias(path: Path, file_offset: int, mapped_at: int) -> int | None:
+    """What to add to the file's addresses, when the part of it at file_offset is mapped at mapped_at."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    with path.open("rb") as file:
+        for segment in ELFFile(file).iter_segments():
+            if segment["p_type"] != "PT_LOAD":
+                continue
+            start = segment["p_offset"] // page * page
+            if start <= file_offset < segment["p_offset"] + segment["p_filesz"]:
+                return int(mapped_at - file_offset - (segment["p_vaddr"] - segment["p_offset"]))
+    return None

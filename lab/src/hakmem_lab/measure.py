@@ -1,0 +1,255 @@
+"""Runs one program and says what it took: wall time, CPU time, peak memory, faults, and a figure it prints.
+
+Peak memory needs care.  The kernel starts a process's high-water mark with the memory of the process that
+executed it, so a child of this interpreter would never be seen below the interpreter's own 100 MB.  The program
+is therefore started by `setsid --fork`, which is small and ends at once; this process has declared itself the
+reaper of orphans and waits for the program itself.  A session of its own also means that Ctrl-C reaches the lab
+alone, which then ends the program and all that it has started.
+
+Wall time includes the start of the launcher, about a millisecond; CPU time, memory and faults do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hakmem_lab.errors import LabError
+
+PR_SET_CHILD_SUBREAPER = 36
+LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is compared: wall time, CPU time, peak memory, or a number that the program prints."""
+
+    name: str  # "time", "cpu", "rss", or a regular expression with one group
+    higher_is_better: bool
+
+    @classmethod
+    def parse(cls, text: str, lower_is_better: bool = False) -> Metric:
+        """`time`, `cpu`, `rss`, or a regular expression with exactly one group, higher being better unless told."""
+        if text in ("time", "cpu", "rss"):
+            return cls(text, higher_is_better=False)
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            raise LabError(
+                f"--metric {text}: neither time, cpu nor rss, nor a regular expression: {error}",
+                r"Example: --metric 'ops_per_s=([0-9.]+)'",
+            ) from error
+        if groups != 1:
+            raise LabError(
+                f"--metric {text}: needs exactly one group around the number, has {groups}",
+                r"Example: --metric 'ops_per_s=([0-9.]+)'",
+            )
+        return cls(text, higher_is_better=not lower_is_better)
+
+    @property
+    def printed(self) -> bool:
+        """Whether the program prints the number."""
+        return self.name not in ("time", "cpu", "rss")
+
+    @property
+    def unit(self) -> str:
+        return {"time": "s", "cpu": "s", "rss": "MiB"}.get(self.name, "")
+
+    def of(self, outcome: Outcome) -> float:
+        """The value of a run; a LabError when the program did not print one that is above 0."""
+        if self.name == "time":
+            return outcome.wall_s
+        if self.name == "cpu":
+            return outcome.cpu_s
+        if self.name == "rss":
+            return outcome.peak_rss_bytes / (1 << 20)
+        found = re.search(self.name, outcome.output, re.MULTILINE)
+        if found is None:
+            raise LabError(
+                f"the program's output has no match for --metric {self.name}",
+                last_words(outcome.output),
+            )
+        try:
+            value = float(found.group(1).replace(",", ""))
+        except (ValueError, AttributeError) as error:
+            raise LabError(f"--metric {self.name} matches '{found.group(1)}', which is not a number") from error
+        if not 0 < value < float("inf"):
+            raise LabError(f"--metric {self.name} gives {value:g}; ratios need numbers above 0")
+        return value
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run."""
+
+    status: int  # as a shell has it: 128 + signal for a run that a signal ended
+    wall_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    peak_rss_bytes: int
+    minor_faults: int
+    major_faults: int
+    switches: int  # both kinds of context switches
+    output: str  # standard output, then standard error
+
+    @property
+    def cpu_s(self) -> float:
+        return self.cpu_user_s + self.cpu_system_s
+
+
+class RunFailed(LabError):
+    """A program that could not be started, ended badly or did not end in time."""
+
+
+def last_words(text: str) -> str:
+    """The end of what a program printed, as advice to whoever wonders why it failed."""
+    lines = text.strip().splitlines()[-LAST_LINES:]
+    return "\n".join(["Its last words:", *lines]) if lines else "It printed nothing."
+
+
+def resolve(command: Sequence[str]) -> list[str]:
+    """The command with the program's full path; a LabError when there is none."""
+    if not command:
+        raise LabError("no program given", "Put it after --, for example: hakmem ab ... -- PROGRAM ARGUMENTS")
+    program = shutil.which(command[0])
+    if program is None:
+        there = Path(command[0]).exists()
+        raise LabError(
+            f"{command[0]}: " + ("is not executable" if there else "no such program"),
+            "Give a path, or the name of a program in PATH."
+            + ("" if there else " './dev build' builds the benchmarks."),
+        )
+    return [program, *command[1:]]
+
+
+def _children() -> set[int]:
+    """The processes whose parent this process is, finished ones included."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.update(int(pid) for pid in (task / "children").read_text().split())
+    return found
+
+
+def _become_reaper() -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise LabError(f"cannot watch over programs: prctl: {os.strerror(ctypes.get_errno())}")
+
+
+def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes], complaints: IO[bytes]) -> int:
+    """Starts the program in a session of its own and returns its process id.
+
+    The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
+    launcher, setter = shutil.which("setsid"), shutil.which("env")
+    if launcher is None or setter is None:
+        raise LabError("setsid or env is missing; both start the measured program", "Install util-linux and coreutils.")
+    before = _children()
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    started = subprocess.Popen(
+        [launcher, "--fork", setter, "-i", *assignments, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=complaints,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+    )
+    if started.wait() != 0:
+        raise RunFailed("the program could not be started: setsid failed")
+    fresh = _children() - before
+    if len(fresh) != 1:
+        raise RunFailed(f"the started program was not found among {len(fresh)} new processes")
+    return fresh.pop()
+
+
+def _end_session(leader: int, how: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, how)
+
+
+def _reap_session(leader: int) -> None:
+    """Takes what a finished program has left behind, so that it neither runs on nor stays a zombie."""
+    _end_session(leader)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-leader, 0)
+
+
+@contextlib.contextmanager
+def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
+    """Ends the session when the time is up (the event says so) and on any exception, Ctrl-C above all."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        _end_session(leader)
+
+    timer = threading.Timer(timeout_s, end) if timeout_s is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield late
+    except BaseException:
+        _end_session(leader)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(leader, 0)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        _reap_session(leader)
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None) -> Outcome:
+    """Runs a resolved command once, its input empty, and returns what it took, whatever its exit status.
+
+    timeout_s: seconds after which it is ended; a RunFailed then, as when it cannot be started."""
+    _become_reaper()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+        began = time.perf_counter()
+        leader = _launch(list(command), environment, output, complaints)
+        with _watched(leader, timeout_s) as late:
+            _, status, usage = os.wait4(leader, 0)
+        ended = time.perf_counter()
+        texts = []
+        for stream in (output, complaints):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    if late.is_set():
+        raise RunFailed(f"no end after {timeout_s:g} s", last_words(texts[1]))
+    code = os.waitstatus_to_exitcode(status)
+    return Outcome(
+        status=code if code >= 0 else 128 - code,
+        wall_s=ended - began,
+        cpu_user_s=usage.ru_utime,
+        cpu_system_s=usage.ru_stime,
+        peak_rss_bytes=usage.ru_maxrss * 1024,
+        minor_faults=usage.ru_minflt,
+        major_faults=usage.ru_majflt,
+        switches=usage.ru_nvcsw + usage.ru_nivcsw,
+        output="".join(texts),
+    )
+
+
+def require_success(outcome: Outcome) -> Outcome:
+    """The outcome, or a RunFailed with the end of what the program said."""
+    if outcome.status == 0:
+        return outcome
+    if outcome.status > 128:
+        number = outcome.status - 128
+        names = {each.value: each.name for each in signal.Signals}
+        how = f"ended by signal {number} ({names.get(number, 'unknown')})"
+    else:
+        how = f"exit status {outcome.status}"
+    raise RunFailed(how, last_words(outcome.output))

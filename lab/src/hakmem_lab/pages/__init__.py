@@ -1,0 +1,1 @@
+"""Charts and tables as self-contained HTML: functions over the models of results.py."""

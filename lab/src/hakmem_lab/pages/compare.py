@@ -1,0 +1,92 @@
+"""The page of a comparison of allocators: time against memory first."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from hakmem_lab import show
+from hakmem_lab.comparing import Comparisons
+from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
+from hakmem_lab.pages.page import COLOURS, Cell, Page, provenance
+from hakmem_lab.results import Experiment
+
+
+def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure:
+    """One mark per allocator at its medians, and a small one per round."""
+    title = experiment.head.metric.title if found.printed else "wall time, s"
+    figure = go.Figure()
+    for place, row in enumerate(found.rows):
+        colour = COLOURS[place % len(COLOURS)]
+        runs = [each[row.label] for each in experiment.rounds()]
+        figure.add_scatter(
+            x=[run.value if found.printed else run.wall_s for run in runs],
+            y=[run.peak_rss_bytes / 2**20 for run in runs],
+            mode="markers",
+            marker={"color": colour, "size": 6, "opacity": 0.4},
+            legendgroup=row.label,
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        figure.add_scatter(
+            x=[row.value if found.printed else row.time_s],
+            y=[row.peak_mib],
+            mode="markers+text",
+            marker={"color": colour, "size": 16},
+            text=[row.label],
+            textposition="top center",
+            name=row.label,
+            legendgroup=row.label,
+        )
+    figure.update_layout(title="Time against memory", xaxis_title=title, height=460)
+    figure.update_yaxes(title="peak memory, MiB", rangemode="tozero")
+    return figure
+
+
+def rows_of(found: Comparisons) -> list[list[Cell]]:
+    """The table of a comparison."""
+    rows: list[list[Cell]] = []
+    for row in found.rows:
+        value: list[Cell] = [row.value] if found.printed else []
+        rows.append(
+            [
+                row.label,
+                *value,
+                row.time_s,
+                row.gain.gain if row.gain else None,
+                row.cpu_s,
+                row.peak_mib,
+                row.memory_gain.gain if row.memory_gain else None,
+                row.minor_faults,
+                row.major_faults,
+                row.description,
+            ]
+        )
+    return rows
+
+
+def compose(experiment: Experiment, found: Comparisons) -> Page:
+    """The whole page."""
+    head = experiment.head
+    page = Page(f"Compare: {shlex.join(head.plan.command)}", f"{len(experiment.rounds())} interleaved rounds")
+    page.verdict("COMPARE", "", [found.sentence])
+    for failure in experiment.failures:
+        page.text(f"{failure.label} failed in round {failure.round}: {failure.problem}. {failure.said}", "problem")
+    printed = [head.metric.title] if found.printed else []
+    heads = ["allocator", *printed, "time s", "gain %", "CPU s", "peak MiB", "memory gain %", "minor faults"]
+    page.table([*heads, "major faults", "what it is"], rows_of(found))
+    page.text(f"Medians; gains over {found.base}, of paired rounds, above 0 when better.", "soft")
+    page.chart(time_against_memory(found, experiment), "Towards the lower left is better." if not found.printed else "")
+    labels = [row.label for row in found.rows]
+    page.chart(distribution_chart(experiment, labels))
+    page.chart(course_chart(experiment, labels), show.short_runs(experiment))
+    runs_table(page, experiment)
+    provenance(page, head)
+    return page
+
+
+def write(experiment: Experiment, found: Comparisons, path: Path, shared: bool = False) -> None:
+    """Writes the page; `shared` as in Page.write."""
+    compose(experiment, found).write(path, shared)

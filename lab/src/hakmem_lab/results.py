@@ -1,0 +1,297 @@
+"""What an experiment leaves behind: models with a version, and the file they are kept in.
+
+The file has one JSON object per line: the head first, then every run as it ends, so that an interrupted
+experiment has lost nothing and can be resumed.  What follows from the runs (intervals, verdicts) is computed
+anew when a file is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Literal
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hakmem_lab import __version__, allocators, library
+from hakmem_lab.configuration import Configuration
+from hakmem_lab.errors import LabError
+from hakmem_lab.measure import Metric, Outcome
+
+VERSION = 1
+NOISE = "A again"  # the label of the first configuration's second series, which checks the noise
+
+Kind = Literal["ab", "sweep", "compare", "tune"]
+
+
+class Model(BaseModel):
+    """Unknown fields are refused: a newer file is not half understood."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Machine(Model):
+    """Where the experiment ran; what a reader needs to judge the figures."""
+
+    facts: dict[str, str]
+    cpus: int = Field(description="processors the lab may use")
+    memory_bytes: int
+    page_bytes: int
+    versions: dict[str, str] = Field(description="of Python and of the libraries that compute")
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, now."""
+        facts = allocators.environment_facts()
+        governor = allocators.first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+        facts["C library"] = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+        if governor != "unknown":
+            facts["frequency governor"] = governor
+        versions = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "plotly", "pydantic")}
+        return cls(
+            facts=facts,
+            cpus=len(os.sched_getaffinity(0)),
+            memory_bytes=psutil.virtual_memory().total,
+            page_bytes=os.sysconf("SC_PAGESIZE"),
+            versions={"python": sys.version.split()[0], "hakmem-lab": __version__, **versions},
+        )
+
+
+def shown(path: Path) -> str:
+    """A path as it is written down: relative to the source tree when it lies there."""
+    tree = library.source_tree()
+    return str(path.relative_to(tree)) if tree is not None and path.is_relative_to(tree) else str(path)
+
+
+@functools.cache
+def digest(path: Path) -> str:
+    """Tells one build of a library from another."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def describe(allocator: allocators.Allocator) -> str:
+    """Which code this is, for a reader."""
+    if allocator.kind == "ours" and allocator.library is not None:
+        return f"{shown(allocator.library)}, build {digest(allocator.library)}"
+    return allocators.describe(allocator)
+
+
+class Series(Model):
+    """One configuration of an experiment."""
+
+    label: str
+    text: str = Field(description="as it was given, to be parsed again on a resume")
+    allocator: str
+    library: str | None = Field(description="its file, relative to the source tree when it lies there")
+    digest: str = Field(description="the beginning of the file's SHA-256: which build it was")
+    description: str
+    settings: dict[str, str]
+    point: dict[str, str] = Field(default_factory=dict, description="in a sweep: the values of the swept options")
+
+    @classmethod
+    def of(cls, configuration: Configuration, point: dict[str, str] | None = None) -> Series:
+        allocator = configuration.allocator
+        return cls(
+            label=configuration.label,
+            text=configuration.text,
+            allocator=allocator.name,
+            library=shown(allocator.library) if allocator.library else None,
+            digest=digest(allocator.library) if allocator.library else "",
+            description=describe(allocator),
+            settings=configuration.settings,
+            point=point or {},
+        )
+
+
+class MetricModel(Model):
+    name: str
+    higher_is_better: bool
+    unit: str
+
+    @classmethod
+    def of(cls, metric: Metric) -> MetricModel:
+        return cls(name=metric.name, higher_is_better=metric.higher_is_better, unit=metric.unit)
+
+    def metric(self) -> Metric:
+        return Metric(self.name, self.higher_is_better)
+
+    @property
+    def title(self) -> str:
+        """For a table's head or a chart's axis."""
+        names = {"time": "wall time, s", "cpu": "CPU time, s", "rss": "peak memory, MiB"}
+        return names.get(self.name, self.name)
+
+
+class Plan(Model):
+    """What was decided before the first run."""
+
+    command: list[str] = Field(description="the program that is measured and its arguments")
+    typed: str = Field(description="the lab's own command line")
+    runs: int = Field(ge=1, description="rounds; with until_decided, those before the first look")
+    warmup: int = Field(default=1, ge=0, description="rounds that are not counted")
+    seed: int = Field(description="of the order within the rounds")
+    threshold: float = Field(default=1.0, description="gain in % that is worth having")
+    prediction: tuple[float, float] | None = Field(default=None, description="expected gain in %, from..to")
+    max_runs: int | None = Field(default=None, description="bound of rounds; set means: until decided")
+    noise_check: bool = False
+    timeout_s: float | None = None
+
+
+class Run(Model):
+    """One finished run of the program; round 0 and below are warm-up."""
+
+    round: int
+    position: int = Field(description="its place in the round's order, from 0")
+    label: str
+    value: float = Field(description="of the metric")
+    at: float = Field(description="seconds since the experiment began")
+    wall_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    peak_rss_bytes: int
+    minor_faults: int
+    major_faults: int
+    switches: int
+
+    @classmethod
+    def of(cls, round_: int, position: int, label: str, at: float, value: float, outcome: Outcome) -> Run:
+        return cls(
+            round=round_,
+            position=position,
+            label=label,
+            value=value,
+            at=round(at, 3),
+            wall_s=outcome.wall_s,
+            cpu_user_s=outcome.cpu_user_s,
+            cpu_system_s=outcome.cpu_system_s,
+            peak_rss_bytes=outcome.peak_rss_bytes,
+            minor_faults=outcome.minor_faults,
+            major_faults=outcome.major_faults,
+            switches=outcome.switches,
+        )
+
+
+class Failure(Model):
+    """A run that failed; its configuration takes no further part."""
+
+    round: int
+    label: str
+    problem: str
+    said: str
+
+
+class Head(Model):
+    """The first line of a results file."""
+
+    format: Literal["hakmem-experiment"] = "hakmem-experiment"
+    version: int = VERSION
+    kind: Kind
+    created: datetime
+    commit: str = Field(default="", description="of the source tree, when the lab runs from one")
+    machine: Machine
+    plan: Plan
+    metric: MetricModel
+    series: list[Series]
+
+    def find(self, label: str) -> Series:
+        return next(each for each in self.series if each.label == label)
+
+
+class Experiment(Model):
+    """The head and all that was measured."""
+
+    head: Head
+    runs: list[Run] = Field(default_factory=list)
+    failures: list[Failure] = Field(default_factory=list)
+
+    @property
+    def labels(self) -> list[str]:
+        """The configurations in their order, without the second series of the noise check."""
+        return [each.label for each in self.head.series if each.label != NOISE]
+
+    def failed(self) -> set[str]:
+        return {each.label for each in self.failures}
+
+    def rounds(self) -> list[dict[str, Run]]:
+        """The complete rounds after warm-up, in order; configurations that failed are left out."""
+        wanted = {each.label for each in self.head.series} - self.failed()
+        found: dict[int, dict[str, Run]] = {}
+        for run in self.runs:
+            if run.round >= 1 and run.label in wanted:
+                found.setdefault(run.round, {})[run.label] = run
+        return [found[number] for number in sorted(found) if found[number].keys() == wanted]
+
+
+def commit_of(tree: Path | None) -> str:
+    """The abbreviated commit of a source tree; empty when unknown."""
+    if tree is None:
+        return ""
+    return allocators.command_output(["git", "-C", str(tree), "describe", "--always", "--dirty"]).strip()
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+class Writer:
+    """A results file that grows run by run."""
+
+    def __init__(self, path: Path, append: bool = False) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = path.open("a" if append else "x", encoding="utf-8")
+        except OSError as error:
+            raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --out.") from error
+
+    def line(self, type_: str, model: Model) -> None:
+        self._file.write(f'{{"type": "{type_}", "data": {model.model_dump_json()}}}\n')
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Line(Model):
+    type: Literal["head", "run", "failure"]
+    data: Head | Run | Failure
+
+
+def load(path: Path) -> Experiment:
+    """An experiment from its file; a last line that was cut off by a crash is passed over.
+
+    A LabError when the file cannot be read, is of another kind, or of a newer version."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"cannot read {path}: {error}", "Give a .jsonl file that the lab has written.") from error
+    parsed = list(_parse(path, lines))
+    if not parsed or not isinstance(parsed[0], Head):
+        raise LabError(f"{path} does not begin with the head of an experiment", "Give a .jsonl file of the lab.")
+    return Experiment(
+        head=parsed[0],
+        runs=[each for each in parsed if isinstance(each, Run)],
+        failures=[each for each in parsed if isinstance(each, Failure)],
+    )
+
+
+def _parse(path: Path, lines: list[str]) -> Iterable[Head | Run | Failure]:
+    for number, text in enumerate(lines, start=1):
+        if '"version":' in text and number == 1 and f'"version":{VERSION},' not in text.replace(" ", ""):
+            raise LabError(f"{path} was written by another version of the lab", f"This one reads version {VERSION}.")
+        try:
+            yield _Line.model_validate_json(text).data
+        except ValidationError as error:
+            if number == len(lines) and number > 1:
+                return
+            first = error.errors()[0]
+            raise LabError(
+                f"{path}:{number}: not a line of an experiment: {first['msg']}", "Give a .jsonl file of the lab."
+            ) from error

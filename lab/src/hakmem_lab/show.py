@@ -1,0 +1,183 @@
+"""Tables and verdicts in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from hakmem_lab import console, statistics
+from hakmem_lab.comparing import Comparisons, Gain
+from hakmem_lab.results import Experiment
+from hakmem_lab.sweep import Sweep
+from hakmem_lab.verdict import Comparison, Summary, more_runs, summarize, values_of
+
+SHORT_S = 0.1
+TABLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD}
+COLOURS = {"GO": "green", "NO-GO": "red", "INCONCLUSIVE": "yellow"}
+
+
+def number(value: float) -> str:
+    """Four significant digits, large numbers with thousands separated."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def gain(value: float) -> str:
+    return f"{value:+.2f} %" if math.isfinite(value) else number(value)
+
+
+def between(low: float, high: float) -> str:
+    return f"{gain(low)} .. {gain(high)}"
+
+
+def prediction_sentence(found: Comparison) -> str:
+    """Prediction against outcome; empty when nothing was predicted."""
+    if found.prediction is None or found.prediction_outcome is None:
+        return ""
+    low, high = found.prediction
+    meaning = {
+        "met": "the gain lies in the range",
+        "missed": "the whole interval lies outside",
+        "open": "the gain lies outside, but the interval reaches in",
+    }[found.prediction_outcome]
+    return f"Predicted {low:+g} .. {high:+g} %: {found.prediction_outcome} ({meaning})."
+
+
+def noise_sentence(found: Comparison) -> str:
+    """The noise check in words; empty when there was none."""
+    if found.noise is None:
+        return ""
+    result = "passed" if found.noise.passed else "FAILED"
+    return (
+        f"Noise check {result}: {found.base} against itself {gain(found.noise.gain)}, "
+        f"{between(found.noise.low, found.noise.high)} ({found.noise.confidence:.0%})."
+    )
+
+
+def outlier_sentence(found: Comparison) -> str:
+    """Which rounds are outliers, and what they do to the gain; empty when there are none."""
+    if not found.outliers:
+        return ""
+    listed = ", ".join(f"round {each.round} ({gain(each.gain)})" for each in found.outliers)
+    rest = found.gain_without_outliers
+    without = f" Without them the gain would be {gain(rest)}." if rest is not None else ""
+    return f"Outliers, all kept: {listed}; {statistics.OUTLIER_RULE}.{without}"
+
+
+def sentences(found: Comparison) -> list[str]:
+    """All that is to be said beside the figures."""
+    said = (more_runs(found), prediction_sentence(found), noise_sentence(found), outlier_sentence(found))
+    return [each for each in said if each]
+
+
+def summary_table(experiment: Experiment, labels: Sequence[str]) -> Table:
+    """The metric of each configuration."""
+    metric = experiment.head.metric
+    better = "higher" if metric.higher_is_better else "lower"
+    table = Table(title=f"{escape(metric.title)} ({better} is better)", **TABLE)
+    table.add_column("configuration")
+    for name in ("mean", "median", "least", "most", "CV %"):
+        table.add_column(name, justify="right")
+    for label in labels:
+        row: Summary = summarize(label, values_of(experiment, label))
+        figures = (row.mean, row.median, row.least, row.most)
+        text = experiment.head.find(label).text
+        name = label if text == label else f"{label}: {text or 'as it is'}"
+        table.add_row(escape(name), *(number(each) for each in figures), f"{row.cv:.2f}")
+    return table
+
+
+def verdict_panel(found: Comparison) -> Panel:
+    """The verdict, the gain and its interval, and what else has to be said."""
+    colour = COLOURS[found.verdict]
+    lines = [
+        f"[bold {colour}]{found.verdict}[/]  {escape(found.reason)}",
+        f"gain of {escape(found.other)} over {escape(found.base)}: [bold]{gain(found.gain)}[/]  "
+        f"({between(found.low, found.high)}, {found.rounds} rounds)",
+        *(escape(each) for each in sentences(found)),
+    ]
+    return Panel("\n".join(lines), border_style=colour, expand=False)
+
+
+def comparison(experiment: Experiment, found: Comparison) -> None:
+    """Prints what `hakmem ab` has found."""
+    console.out.print(summary_table(experiment, experiment.labels))
+    console.out.print(verdict_panel(found))
+    say(short_runs(experiment))
+
+
+def sweep(experiment: Experiment, found: Sweep) -> None:
+    """Prints what `hakmem sweep` has found."""
+    metric = experiment.head.metric
+    table = Table(title=f"{escape(metric.title)}; gain over {escape(found.base)}", **TABLE)
+    names = list(found.points[0].point)
+    for name in names:
+        table.add_column(name)
+    for name in ("median", "CV %", "gain %", "interval, %"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for each in found.points:
+        marks = (("base", found.base), ("best", found.best), ("knee", found.knee))
+        cells = [each.point[name] for name in names]
+        cells[-1] = " ".join([cells[-1], *(name for name, label in marks if label == each.label)])
+        row = [*map(escape, cells), number(each.summary.median), f"{each.summary.cv:.2f}"]
+        if each.comparison is not None:
+            against = each.comparison
+            bounds = f"{against.low:+.2f} .. {against.high:+.2f}" if math.isfinite(against.high) else ""
+            row += [f"{against.gain:+.2f}", bounds, f"[{COLOURS[against.verdict]}]{against.verdict}[/]"]
+        table.add_row(*row)
+    console.out.print(table)
+    say(escape(found.sentence), short_runs(experiment))
+
+
+def compare(experiment: Experiment, found: Comparisons) -> None:
+    """Prints what `hakmem compare` has found."""
+    table = Table(title=f"medians; gains over {escape(found.base)} of paired rounds", **TABLE)
+    table.add_column("allocator")
+    metric = experiment.head.metric
+    printed = [metric.title] if found.printed else []
+    for name in (*printed, "time s", "gain %", "CPU s", "peak MiB", "gain %", "faults"):
+        table.add_column(name, justify="right", no_wrap=name != metric.title)
+    for each in found.rows:
+        figures = [each.value] if found.printed else []
+        cells = [number(value) for value in figures]
+        cells += [number(each.time_s), gain_cell(each.gain), number(each.cpu_s), number(each.peak_mib)]
+        table.add_row(escape(each.label), *cells, gain_cell(each.memory_gain), f"{each.minor_faults:,.0f}")
+    console.out.print(table)
+    for failure in experiment.failures:
+        console.out.print(f"[red]{escape(failure.label)}[/] failed: {escape(failure.problem)}")
+    say(escape(found.sentence), short_runs(experiment))
+
+
+def gain_cell(found: Gain | None) -> str:
+    """A gain for a table: +1.2 ± 0.3; nothing for the base."""
+    if found is None:
+        return ""
+    half = (found.high - found.low) / 2
+    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f}"
+
+
+def short_runs(experiment: Experiment) -> str:
+    """A warning when the program is so short that its start weighs in the times; else empty."""
+    rounds = experiment.rounds()
+    if not rounds or experiment.head.metric.name not in ("time", "cpu"):
+        return ""
+    shortest = min(median(each[label].wall_s for each in rounds) for label in rounds[0])
+    if shortest >= SHORT_S:
+        return ""
+    return f"A run lasts {shortest * 1000:.0f} ms: starting the process weighs in it. Give the program more to do."
+
+
+def say(*said: str) -> None:
+    """Sentences, each on its own line, empty ones left out."""
+    for each in said:
+        if each:
+            console.out.print(each)

@@ -1,0 +1,198 @@
+"""Snapshots on the terminal: tables of classes and of groups, and the ledger as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from hakmem_lab.snapshots import NOT_PARTS, Snapshot, hit_rate, megabytes, pairs, what_pins
+
+COLOURS = {
+    "live": "green",
+    "huge": "bright_green",
+    "cached": "cyan",
+    "free_in_slabs": "yellow",
+    "frontier_slack": "bright_yellow",
+    "empty": "magenta",
+    "metadata": "blue",
+    "not_ours": "bright_black",
+}
+MEANINGS = {
+    "live": "in the program's hands",
+    "huge": "huge blocks (> 1 MiB)",
+    "cached": "ready in threads' caches",
+    "free_in_slabs": "free blocks in used slabs",
+    "frontier_slack": "ends of slabs",
+    "empty": "unused slabs and SuperSlabs",
+    "metadata": "the library's tables",
+    "not_ours": "code, stacks, other mappings",
+}
+BYTE_GROUPS = ("bytes", "ledger")
+BAR_WIDTH = 72
+BYTE_COLUMNS = ("pinned",)
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def is_bytes(group: str, name: str) -> bool:
+    return (group in BYTE_GROUPS and name not in NOT_PARTS[2:]) or name.endswith("bytes")
+
+
+def shares(sizes: Iterable[int], width: int) -> list[int]:
+    """Whole numbers that add up to width, as near to the sizes' shares as they can be (largest remainders)."""
+    values = list(sizes)
+    total = sum(values)
+    if total == 0:
+        return [0] * len(values)
+    whole = [value * width // total for value in values]
+    by_rest = sorted(range(len(values)), key=lambda i: values[i] * width % total, reverse=True)
+    for i in by_rest[: width - sum(whole)]:
+        whole[i] += 1
+    return whole
+
+
+def bar(parts: dict[str, int], width: int = BAR_WIDTH) -> Text:
+    line = Text()
+    for name, cells in zip(parts, shares(parts.values(), width), strict=True):
+        line.append("█" * cells, COLOURS.get(name, "white"))
+    return line
+
+
+def ledger(snapshot: Snapshot) -> RenderableType | None:
+    """The bar, a line per part, and their sum beside the kernel's figure."""
+    parts = snapshot.parts
+    if not parts:
+        return None
+    total = sum(parts.values())
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="left")
+    for _ in range(2):
+        table.add_column(justify="right")
+    table.add_column()
+    for name, size in parts.items():
+        label = Text("█ ", COLOURS.get(name, "white")).append(name, "default")
+        table.add_row(label, megabytes(size), f"{100 * size / total:5.1f} %" if total else "", MEANINGS.get(name, ""))
+    rss = snapshot.group("ledger").get("rss")
+    beside = f"the kernel says {megabytes(rss)}" if rss is not None else ""
+    table.add_row("  sum", megabytes(total), "100.0 %", beside, end_section=True)
+    title = Text("Resident memory", "bold")
+    if snapshot.by_books:
+        title.append("  (from outside: free blocks by the books, ends of slabs among them)", "dim")
+    return Group(title, bar(parts), table)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What has happened since an earlier snapshot of the same process, per second."""
+
+    former: Snapshot
+    seconds: float
+
+    def of_class(self, row: dict[str, int], name: str) -> float:
+        before = next((each for each in self.former.classes if each["size"] == row["size"]), {})
+        return max(row.get(name, 0) - before.get(name, 0), 0) / self.seconds
+
+    def of_figure(self, snapshot: Snapshot, group: str, name: str) -> float:
+        now, before = snapshot.group(group).get(name, 0), self.former.group(group).get(name, 0)
+        return max(now - before, 0) / self.seconds
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def class_columns(snapshot: Snapshot) -> list[str]:
+    """The columns of all rows in the first row's order, then those that only others have."""
+    seen: dict[str, None] = {}
+    for row in snapshot.classes:
+        seen.update(dict.fromkeys(row))
+    return list(seen)
+
+
+def classes(snapshot: Snapshot) -> RenderableType:
+    exact = any(hit_rate(row) is not None for row in snapshot.classes)
+    names = [
+        name
+        for name in class_columns(snapshot)
+        if any(row.get(name) for row in snapshot.classes) and not (exact and name == "hits")
+    ]
+    table = numbers_table("Size classes (blocks; zero columns left out)", [*names, *(["hit rate"] if exact else [])])
+    for row in snapshot.classes:
+        cells = [megabytes(row.get(name, 0)) if name in BYTE_COLUMNS else number(row.get(name, 0)) for name in names]
+        table.add_row(*cells, *([percent(hit_rate(row))] if exact else []))
+    return table
+
+
+def groups(snapshot: Snapshot) -> RenderableType:
+    """Every group but the ledger, a line each; whatever a newer library has more is among them."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for group, figures in snapshot.groups.items():
+        if group == "ledger" or not figures:
+            continue
+        line = Text()
+        for name, value in figures.items():
+            line.append(f"{name} ", "dim").append(megabytes(value) if is_bytes(group, name) else number(value))
+            line.append("   ")
+        for name, share in pairs(figures).items():
+            line.append(f"{name} ", "dim").append(percent(share)).append("   ")
+        table.add_row(group, line)
+    return table
+
+
+def numbers_table(title: str, names: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def latencies(snapshot: Snapshot) -> RenderableType | None:
+    """Of each histogram the number, the mean and the bounds below which half and 99 % lie."""
+    if not snapshot.latencies:
+        return None
+    table = Table(title="Slow paths", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name in ("of", "count", "mean", "half below", "99 % below"):
+        table.add_column(name, justify="left" if name == "of" else "right")
+    for name, histogram in snapshot.latencies.items():
+        count = sum(histogram.buckets)
+        mean = f"{histogram.sum / count:.0f} ns" if count else ""
+        table.add_row(name, number(count), mean, *(below(histogram.buckets, share) for share in (0.5, 0.99)))
+    return table
+
+
+def below(buckets: list[int], share: float) -> str:
+    """The upper bound of the bucket in which the share of all is reached; bucket i counts those below 2^i ns."""
+    wanted, seen = share * sum(buckets), 0
+    for i, count in enumerate(buckets):
+        seen += count
+        if seen >= wanted and seen > 0:
+            return f"{number(2**i)} ns" if i + 1 < len(buckets) else "longer"
+    return ""
+
+
+def show(console: Console, each: RenderableType) -> None:
+    """Prints a table at its own width, also where the output is no terminal or a narrow one."""
+    natural = Measurement.get(console, console.options.update(max_width=1000), each).maximum
+    if isinstance(each, Table) and natural > console.width:
+        console.print(each, width=natural, crop=False, no_wrap=True)
+    else:
+        console.print(each)
+
+
+def whole(snapshot: Snapshot) -> list[RenderableType]:
+    """Everything that `hakmem stats` shows, from top to bottom."""
+    shown: list[RenderableType | None] = [classes(snapshot), groups(snapshot), latencies(snapshot), ledger(snapshot)]
+    sentence = what_pins(snapshot)
+    if sentence:
+        shown.append(Text(sentence))
+    return [each for each in shown if each is not None]

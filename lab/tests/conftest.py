@@ -1,0 +1,125 @@
+"""What tests share: experiments made of numbers, and the command run as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from hakmem_lab import errors, library
+from hakmem_lab.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
+
+Values = Mapping[str, Sequence[float]]
+
+
+def make_run(number: int, label: str, value: float, position: int = 0) -> Run:
+    return Run(
+        round=number,
+        position=position,
+        label=label,
+        value=value,
+        at=float(number),
+        wall_s=value,
+        cpu_user_s=value,
+        cpu_system_s=0.0,
+        peak_rss_bytes=1 << 20,
+        minor_faults=100,
+        major_faults=0,
+        switches=1,
+    )
+
+
+def make_experiment(
+    values: Values,
+    *,
+    runs: int | None = None,
+    higher: bool = False,
+    threshold: float = 1.0,
+    prediction: tuple[float, float] | None = None,
+    max_runs: int | None = None,
+    points: Sequence[dict[str, str]] | None = None,
+) -> Experiment:
+    """An experiment whose runs have these values, by label."""
+    count = len(next(iter(values.values())))
+    series = [
+        Series(
+            label=label,
+            text="",
+            allocator="hakmem",
+            library=None,
+            digest="",
+            description="made up",
+            settings={},
+            point=points[place] if points else {},
+        )
+        for place, label in enumerate(values)
+    ]
+    head = Head(
+        kind="sweep" if points else "ab",
+        created=datetime(2026, 1, 2, tzinfo=timezone.utc),
+        machine=Machine(facts={"processor": "none"}, cpus=1, memory_bytes=1 << 30, page_bytes=4096, versions={}),
+        plan=Plan(
+            command=["bench", "1"],
+            typed="hakmem ab -- bench 1",
+            runs=runs or count,
+            seed=1,
+            threshold=threshold,
+            prediction=prediction,
+            max_runs=max_runs,
+            noise_check=NOISE in values,
+        ),
+        metric=MetricModel(name="time" if not higher else "ops=(.*)", higher_is_better=higher, unit=""),
+        series=series,
+    )
+    listed = [make_run(place + 1, label, each[place]) for place in range(count) for label, each in values.items()]
+    return Experiment(head=head, runs=listed)
+
+
+@pytest.fixture(scope="session")
+def hakmem_library() -> Path:
+    """The built library; without one there is nothing to run on."""
+    try:
+        return library.find()
+    except errors.LabError as error:
+        pytest.skip(f"no library: {error.message}; ./dev build")
+
+
+Hakmem = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hakmem(tmp_path: Path) -> Hakmem:
+    """Runs the command in an empty folder; results go there."""
+
+    def execute(*arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "hakmem_lab", *arguments],
+            cwd=tmp_path,
+            env={**environment, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        if status is not None:
+            assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return execute
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of inside.py, which does what it is told and says what it holds."""
+    from tests import inside
+
+    folder = tmp_path_factory.mktemp("program")
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)  # another user starts it too
+    return inside.compile_c(folder, inside.PROGRAM)

@@ -1,0 +1,161 @@
+"""sweep, compare, records and pages, as a person uses them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hakmem_lab import record, sweep, verdict
+from hakmem_lab.errors import LabError
+from hakmem_lab.pages import ab as ab_page
+from hakmem_lab.pages import sweep as sweep_page
+from hakmem_lab.pages.page import CHARTS_FILE, chart_library
+from tests.conftest import Hakmem, make_experiment
+from tests.test_experiment import PRINTER
+
+
+def near(value: float, seed: int, count: int = 10) -> list[float]:
+    return [float(each) for each in value * np.exp(np.random.default_rng(seed).normal(0, 0.002, count))]
+
+
+def swept(times: dict[int, float]) -> sweep.Sweep:
+    """A sweep over l2_ring_cap whose runs take these times."""
+    values = {f"cap={cap}": near(seconds, cap) for cap, seconds in times.items()}
+    made = make_experiment(values, points=[{"cap": str(cap)} for cap in times])
+    return sweep.analyse(made, next(iter(values)))
+
+
+def test_knee() -> None:
+    found = swept({48: 1.0, 8: 1.5, 16: 1.2, 24: 1.0, 64: 1.0})
+    assert found.knee == "cap=24" and "The knee is cap=24" in found.sentence
+    found = swept({48: 1.0, 8: 1.0, 16: 1.0})
+    assert found.knee is None and found.sentence.startswith("Flat")
+    found = swept({8: 1.5, 16: 1.3, 32: 1.1, 64: 1.0})
+    assert found.knee == "cap=64" and "sweep further" in found.sentence
+    found = swept({32: 1.0, 64: 1.2, 128: 1.4})
+    assert found.knee == "cap=32" and "the least value" in found.sentence
+
+
+def test_sweep_shares_the_error_rate_out() -> None:
+    found = swept({48: 1.0, 8: 1.5, 16: 1.2, 24: 1.0, 64: 1.0})
+    compared = [each.comparison for each in found.points if each.comparison is not None]
+    assert [each.confidence for each in compared] == [pytest.approx(1 - 0.05 / 4)] * 4
+
+
+def test_numbers_with_units() -> None:
+    assert [sweep.number(text) for text in ("64", "4K", "2m", "1.5s", "10ms")] == [64, 4096, 2 << 20, 1500, 10]
+    assert sweep.number("hot_512") is None
+
+
+def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    arguments = ["--option", "refill_count", "--values", "16,64,128", "--metric", "ops=(.*)", "--runs", "3"]
+    done = hakmem("sweep", *arguments, "--", "sh", "-c", PRINTER)
+    assert "sweep further" in done.stdout and "32 base" in done.stdout
+    arguments += ["--option", "l2_ring_cap", "--values", "24,48", "--json", "--out", "grid.jsonl"]
+    document = json.loads(hakmem("sweep", *arguments, "--", "sh", "-c", PRINTER).stdout)
+    assert len(document["sweep"]["points"]) == 8
+    assert document["sweep"]["base"] == "refill_count=32 l2_ring_cap=48"
+    assert '"heatmap"' in (tmp_path / "grid.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--option", "refil_count", "--values", "1,2"], "did you mean refill_count"),
+        (["--option", "refill_count", "--values", "2,2"], "different values"),
+        (["--option", "refill_count", "--values", "2,many"], "is not a number"),
+        (["--option", "refill_count"], "0 times --values"),
+        (["--values", "1"], "0 times --option"),
+        (["--with", "alloc:system", "--option", "refill_count", "--values", "2"], "over options of HAKMEM"),
+    ],
+)
+def test_sweep_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], part: str) -> None:
+    assert part in " ".join(hakmem("sweep", *arguments, "--", "true", status=1).stderr.split())
+
+
+def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:
+    program = ["--", "sh", "-c", "echo n=5; test -n \"$LD_PRELOAD\" && echo n=7 || echo n=3"]
+    arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "3", "--metric", "n=([37])"]
+    document = json.loads(hakmem("compare", *arguments, "--json", *program).stdout)
+    rows = {row["label"]: row for row in document["comparison"]["rows"]}
+    assert list(rows) == ["system", "hakmem", "refill_count=64"]
+    assert rows["hakmem"]["gain"]["gain"] == pytest.approx(100 * (7 / 3 - 1))
+    assert rows["system"]["gain"] is None and rows["hakmem"]["peak_mib"] > 0
+
+
+def test_compare_goes_on_without_one_that_fails(hakmem_library: Path, hakmem: Hakmem) -> None:
+    program = ["--", "sh", "-c", "test -z \"$HAKMEM_REFILL_COUNT\""]
+    arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "2"]
+    done = hakmem("compare", *arguments, *program, status=1)
+    assert "refill_count=64 failed: exit status 1" in " ".join(done.stdout.split())
+    assert "hakmem" in done.stdout
+
+
+def charts_of(page: str) -> list[dict[str, object]]:
+    return [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page, re.S)]
+
+
+def test_page_is_whole_and_shows_the_verdict_first(tmp_path: Path) -> None:
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
+    found = verdict.compare(made, "A", "B")
+    ab_page.write(made, found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    body = page[page.index("<body>") :]
+    assert body.index(">GO<") < body.index("<table") < body.index('class="chart"')
+    assert len(charts_of(page)) == 3
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)  # nothing from elsewhere
+    packed = re.search(r'window.hakmemCharts = "([A-Za-z0-9+/=]+)"', page)
+    assert packed is not None and b"newPlot" in gzip.decompress(base64.b64decode(packed.group(1)))
+
+
+def test_page_escapes_what_it_shows(tmp_path: Path) -> None:
+    made = make_experiment({"A": near(1.0, 1), "B": near(1.0, 2)})
+    made.head.plan.command = ["sh", "-c", "echo '</script><b>'"]
+    ab_page.write(made, verdict.compare(made, "A", "B"), tmp_path / "page.html")
+    assert "<b>" not in (tmp_path / "page.html").read_text().split("window.hakmemCharts")[0]
+
+
+def test_sweep_page_marks_the_knee(tmp_path: Path) -> None:
+    times = {48: 1.0, 8: 1.5, 24: 1.0}
+    values = {f"cap={cap}": near(seconds, cap) for cap, seconds in times.items()}
+    made = make_experiment(values, points=[{"cap": str(cap)} for cap in times])
+    sweep_page.write(made, sweep.analyse(made, "cap=48"), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "The knee is cap=24" in page
+    assert '"text":"knee"' in json.dumps(charts_of(page), separators=(",", ":"))
+
+
+def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "folder", lambda: tmp_path)
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
+    found = verdict.compare(made, "A", "B")
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text("{}\n")
+    path = record.write("0042-b-instead-of-a", made, found, raw)
+    text = path.read_text()
+    assert text.startswith("# 0042: B instead of a\n\n*2026-01-02, commit unknown, verdict: GO.*\n")
+    for heading in ("Context", "Options", "Measurement", "Figures", "Verdict"):
+        assert f"\n## {heading}\n" in text
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert (tmp_path / link).is_file()
+    assert (tmp_path / CHARTS_FILE).read_text() == chart_library() + "\n"
+    assert (tmp_path / "0042-b-instead-of-a.html").stat().st_size < 100_000
+    with pytest.raises(LabError, match="the number is taken"):
+        record.check_free("0042-another")
+    assert record.next_number() == "0043"
+
+
+def test_help_of_every_command(hakmem: Hakmem) -> None:
+    top = hakmem("--help").stdout
+    for name in ("ab", "sweep", "compare"):
+        assert name in top
+        shown = hakmem(name, "--help").stdout
+        assert "Examples:" in shown and "--metric" in shown
+    assert hakmem("nonsense", status=2).stderr
+    assert re.fullmatch(r"hakmem \d+\.\d+\.\d+\n", hakmem("--version").stdout)

@@ -1,0 +1,81 @@
+"""Configurations: what is understood, and what is said about the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hakmem_lab import allocators, configuration, library
+from hakmem_lab.configuration import parse
+from hakmem_lab.errors import LabError
+
+
+def test_variables_and_option_names(hakmem_library: Path) -> None:
+    found = parse("HAKMEM_STATS=exact refill_count=64 OTHER='a b'", "A")
+    assert found.settings == {"HAKMEM_STATS": "exact", "HAKMEM_REFILL_COUNT": "64", "OTHER": "a b"}
+    environment = found.environment()
+    assert environment["LD_PRELOAD"] == str(hakmem_library) and environment["HAKMEM_REFILL_COUNT"] == "64"
+
+
+def test_the_labs_own_variable_does_not_reach_the_program(
+    hakmem_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAKMEM_LIBRARY", str(hakmem_library))
+    assert "HAKMEM_LIBRARY" not in parse("", "A").environment()
+
+
+def test_system_and_libraries(hakmem_library: Path) -> None:
+    assert "LD_PRELOAD" not in parse("alloc:system", "A").environment()
+    mixed = parse(f"lib:{hakmem_library} refill_count=16", "A")
+    assert mixed.allocator.library == hakmem_library and mixed.settings == {"HAKMEM_REFILL_COUNT": "16"}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("HAKMEM_REFIL_COUNT=64", "did you mean HAKMEM_REFILL_COUNT"),
+        ("refil_count=64", "did you mean refill_count"),
+        ("HAKMEM_REFILL_COUNT=many", "is not a number"),
+        ("HAKMEM_CONF=refil_count:3", "nearest one is refill_count"),
+        ("refill_count", "neither NAME=VALUE"),
+        ("alloc:mimaloc", "did you mean mimalloc"),
+        ("alloc:system alloc:hakmem", "more than one"),
+        ("alloc:system HAKMEM_STATS=1", "has no effect on system"),
+        ("lib:/nowhere.so", "no such file"),
+        ("'unclosed", "closing quotation"),
+    ],
+)
+def test_mistakes(hakmem_library: Path, text: str, part: str) -> None:
+    with pytest.raises(LabError) as caught:
+        parse(text, "A")
+    assert part in caught.value.message
+    assert caught.value.advice
+
+
+def test_every_option_of_the_tree_is_known(hakmem_library: Path) -> None:
+    tree = library.source_tree()
+    assert tree is not None
+    rows = (tree / "src" / "diag" / "options.def").read_text().splitlines()
+    names = [row[2:].split(",")[0] for row in rows if row.startswith("X(")]
+    assert list(library.default_options(hakmem_library)) == names
+
+
+def test_a_library_that_does_not_serve_malloc_is_refused() -> None:
+    maths = next((path for path in allocators.library_files() if path.name == "libm.so.6"), None)
+    if maths is None:
+        pytest.skip("no libm.so.6")
+    with pytest.raises(LabError, match="does not serve malloc"):
+        configuration.require_loadable([parse(f"lib:{maths}", "A")])
+
+
+def test_where_the_library_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HAKMEM_LIBRARY", str(tmp_path))
+    with pytest.raises(LabError, match="HAKMEM_LIBRARY"):
+        library.find()
+    (tmp_path / "libhakmem.so").write_text("")
+    assert library.find() == tmp_path / "libhakmem.so"
+    with pytest.raises(LabError, match="--library"):
+        library.find(tmp_path / "nowhere.so")
+    with pytest.raises(LabError, match="does not tell its options"):
+        library.options(tmp_path / "libhakmem.so")

@@ -1,0 +1,106 @@
+"""Measuring one run: what is counted, what is said when it fails, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from hakmem_lab import measure
+from hakmem_lab.errors import LabError
+from hakmem_lab.measure import Metric, RunFailed
+
+
+def shell(text: str, timeout_s: float | None = None) -> measure.Outcome:
+    return measure.run(measure.resolve(["sh", "-c", text]), dict(os.environ), timeout_s)
+
+
+def test_output_and_status() -> None:
+    outcome = shell("echo out; echo err >&2; exit 7")
+    assert outcome.status == 7 and outcome.output == "out\nerr\n"
+    with pytest.raises(RunFailed, match="exit status 7") as caught:
+        measure.require_success(outcome)
+    assert "err" in caught.value.advice
+
+
+def test_a_signal_is_named() -> None:
+    outcome = shell("kill -SEGV $$")
+    assert outcome.status == 128 + 11
+    with pytest.raises(RunFailed, match="SIGSEGV"):
+        measure.require_success(outcome)
+
+
+def test_memory_is_the_programs_and_not_the_labs() -> None:
+    """A child started in the usual way would be shown with this interpreter's memory."""
+    ballast = b"x" * (64 << 20)
+    small = measure.run(measure.resolve(["true"]), dict(os.environ))
+    assert 0 < small.peak_rss_bytes < 8 << 20
+    assert len(ballast) > small.peak_rss_bytes
+    python = "b = bytearray(50 << 20)"
+    large = measure.run(measure.resolve(["python3", "-S", "-c", python]), dict(os.environ))
+    assert 50 << 20 < large.peak_rss_bytes < 120 << 20
+    assert large.minor_faults > small.minor_faults
+
+
+def test_times() -> None:
+    asleep = shell("sleep 0.3")
+    assert asleep.wall_s >= 0.3 > asleep.cpu_s
+    busy = measure.run(measure.resolve(["python3", "-S", "-c", "for i in range(3000000): pass"]), dict(os.environ))
+    assert 0 < busy.cpu_s <= busy.wall_s * (os.cpu_count() or 1)
+
+
+def test_environment_is_exactly_the_given_one() -> None:
+    outcome = measure.run(measure.resolve(["env"]), {"A": "1 2", "B": "x=y"})
+    assert sorted(outcome.output.split("\n")) == ["", "A=1 2", "B=x=y"]
+
+
+def test_timeout_ends_the_program_and_its_children() -> None:
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="no end after"):
+        shell("sleep 60 & sleep 60", timeout_s=0.3)
+    assert time.monotonic() - began < 20
+    assert not measure._children()
+
+
+def test_what_a_program_leaves_behind_is_ended() -> None:
+    outcome = shell("sleep 60 & echo $!")
+    pid = int(outcome.output)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_no_such_program() -> None:
+    with pytest.raises(LabError, match="no such program"):
+        measure.resolve(["/nowhere/bench"])
+    with pytest.raises(LabError, match="no program given"):
+        measure.resolve([])
+    with pytest.raises(LabError, match="is not executable"):
+        measure.resolve([__file__])
+
+
+def outcome_with(output: str) -> measure.Outcome:
+    return measure.Outcome(0, 2.0, 0.5, 0.25, 3 << 20, 1, 0, 0, output)
+
+
+def test_metrics() -> None:
+    outcome = outcome_with("ops_per_s=1,234.5 x\n")
+    assert Metric.parse("time").of(outcome) == 2.0
+    assert Metric.parse("cpu").of(outcome) == 0.75
+    assert Metric.parse("rss").of(outcome) == 3.0
+    printed = Metric.parse("ops_per_s=([0-9.,]+)")
+    assert printed.of(outcome) == 1234.5 and printed.higher_is_better
+    assert not Metric.parse("t=(.*)", lower_is_better=True).higher_is_better
+    assert not Metric.parse("time").higher_is_better
+
+
+@pytest.mark.parametrize("text", ["ops=[0-9]", "(a)(b)", "("])
+def test_bad_metrics(text: str) -> None:
+    with pytest.raises(LabError, match="--metric"):
+        Metric.parse(text)
+
+
+@pytest.mark.parametrize(("pattern", "output"), [("x=(.*)", "y=3"), ("x=(.*)", "x=abc"), ("x=(.*)", "x=0")])
+def test_values_that_cannot_be_used(pattern: str, output: str) -> None:
+    with pytest.raises(LabError, match="--metric"):
+        Metric.parse(pattern).of(outcome_with(output))

@@ -1,0 +1,230 @@
+"""hakmem run: the program's own exit status and signals; and a clear word wherever HAKMEM could not be loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hakmem_lab import library
+from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
+
+HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 3; }\n'
+COMMAND = [sys.executable, "-m", "hakmem_lab", "run", "--library", str(LIBRARY)]
+
+
+@pytest.fixture(scope="module")
+def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("hello"), HELLO)
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 125, 255])
+def test_exit_status_passes_through(status: int) -> None:
+    done = hakmem("run", "--", "sh", "-c", f"exit {status}")
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1])
+def test_signals_pass_through(number: signal.Signals) -> None:
+    script = "import sys; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [*COMMAND, "--", sys.executable, "-c", script],
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        child.send_signal(number)
+        assert child.wait(10) == -number
+
+
+def test_the_program_takes_the_process_and_its_streams() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--", "sh", "-c", "echo $$; cat; echo err >&2"],
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        out, err = child.communicate("through\n", timeout=10)
+    assert (out, err) == (f"{child.pid}\nthrough\n", "err\n")
+
+
+def test_statistics_prove_that_it_served(hello: Path) -> None:
+    done = hakmem("run", "--stats", "text", "--", hello)
+    assert (done.returncode, done.stdout) == (3, "hello\n")
+    assert done.stderr.startswith("hakmem: statistics\n")
+    assert int(re.findall(r"total refilled=(\d+)", done.stderr)[0]) > 0
+
+
+def test_statistics_into_a_file(hello: Path, tmp_path: Path) -> None:
+    done = hakmem("run", "--stats", "json", "--stats-file", tmp_path / "out.%p.json", "--", hello)
+    (written,) = tmp_path.iterdir()
+    assert done.returncode == 3 and "statistics go to" in done.stderr
+    assert re.fullmatch(r"out\.\d+\.json", written.name)
+    shown = hakmem("stats", written)
+    assert shown.returncode == 0 and "Size classes" in shown.stdout
+    done = hakmem("run", "--stats", "prom", "--stats-file", tmp_path / "out.prom", "--", hello)
+    assert (tmp_path / "out.prom").read_text().startswith("# TYPE hakmem_")
+
+
+def test_settings_reach_the_program() -> None:
+    done = hakmem(
+        "run", "--preset", "hot_512", "--set", "refill_count=64", "--set", "HAKMEM_PURGE_DELAY=5s", "--", "env"
+    )
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert {"HAKMEM_PRESET=hot_512", "HAKMEM_REFILL_COUNT=64", "HAKMEM_PURGE_DELAY=5s"} <= set(lines)
+    assert f"LD_PRELOAD={LIBRARY}" in lines
+    assert not [line for line in lines if line.startswith("HAKMEM_LIBRARY=")]
+
+
+def test_other_preloaded_libraries_stay(tmp_path: Path) -> None:
+    other = compile_c(tmp_path, "int other;\n", "-shared", "-fPIC", name="libother.so")
+    done = hakmem("run", "--", "env", LD_PRELOAD=str(other))
+    assert f"LD_PRELOAD={LIBRARY} {other}" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "refil_count=3"), "did you mean refill_count?"),
+        (("--set", "HAKMEM_REFIL_COUNT=3"), "did you mean HAKMEM_REFILL_COUNT?"),
+        (("--set", "refill_count=100000"), "is not a number from 1 to 256"),
+        (("--set", "refill_count"), "not key=value"),
+        (("--preset", "hot_51"), "the nearest one is hot_512"),
+        (("--stats", "jsn"), "did you mean json?"),
+        (("--stats-file", "x"), "--stats-file needs"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(arguments: tuple[str, ...], said: str) -> None:
+    done = hakmem("run", *arguments, "--", "echo", "ran")
+    assert done.returncode == 125
+    assert "ran" not in done.stdout
+    assert said in done.stderr.replace("\n", " ")
+
+
+def test_harden_says_when_the_library_lacks_it() -> None:
+    done = hakmem("run", "--harden", "--", "env")
+    if "harden" in library.options(LIBRARY):
+        assert done.returncode == 0 and "HAKMEM_HARDEN=1" in done.stdout.splitlines()
+    else:
+        assert done.returncode == 125 and "has no option harden" in done.stderr
+
+
+# --- what cannot be loaded --------------------------------------------------------------------------------------------
+
+
+def refused(program: Path | str, *words: str) -> None:
+    done = hakmem("run", "--", program)
+    assert done.returncode == 125, done.stderr
+    said = done.stderr.replace("\n", " ")
+    assert "would not run on HAKMEM" in said and "hello" not in done.stdout
+    for word in words:
+        assert word in said
+
+
+def test_static_program(tmp_path: Path) -> None:
+    static = compile_c(tmp_path, HELLO, "-static")
+    refused(static, "linked statically", "libhakmem.a", "--anyway")
+    done = hakmem("run", "--anyway", "--", static)
+    assert (done.returncode, done.stdout) == (3, "hello\n")
+
+
+def test_script_whose_interpreter_is_static(tmp_path: Path) -> None:
+    static = compile_c(tmp_path, HELLO, "-static", name="interpreter")
+    script = tmp_path / "script"
+    script.write_text(f"#!{static}\n")
+    script.chmod(0o755)
+    refused(script, f"whose interpreter is {static}", "linked statically")
+    through_env = tmp_path / "through_env"
+    through_env.write_text("#!/usr/bin/env -S interpreter\n")
+    through_env.chmod(0o755)
+    done = hakmem("run", "--", through_env, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 125 and "linked statically" in done.stderr
+
+
+def test_script_runs_on_hakmem(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho $1\ngrep -c libhakmem /proc/$$/maps\nexit 5\n")
+    script.chmod(0o755)
+    done = hakmem("run", "--", script, "word")
+    word, mappings = done.stdout.split()
+    assert (done.returncode, word) == (5, "word") and int(mappings) >= 2
+
+
+def test_musl(tmp_path: Path) -> None:
+    refused(compile_c(tmp_path, HELLO, "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"), "runs on musl")
+
+
+def test_another_machine(hello: Path, tmp_path: Path) -> None:
+    content = bytearray(hello.read_bytes())
+    machine = 0xB7 if content[18] != 0xB7 else 0x3E  # aarch64, or x86-64 where this is aarch64
+    content[18] = machine
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(content)
+    foreign.chmod(0o755)
+    refused(foreign, "is built for aarch64" if machine == 0xB7 else "is built for x86-64", "--library")
+
+
+def test_setuid_program(hello: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    privileged = tmp_path / "privileged"
+    shutil.copy(hello, privileged)
+    os.chown(privileged, NOBODY, NOBODY)
+    privileged.chmod(0o4755)
+    refused(privileged, "it is setuid", "ignores LD_PRELOAD")
+
+
+def test_library_that_the_linker_refuses(hello: Path, tmp_path: Path) -> None:
+    broken = compile_c(
+        tmp_path,
+        "int f(void);\nint g(void) { return f(); }\n",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libhakmem.so.0",
+        name="libhakmem.so",
+    )
+    content = broken.read_bytes()
+    cut = tmp_path / "cut" / "libhakmem.so"
+    cut.parent.mkdir()
+    cut.write_bytes(content[: len(content) // 3])
+    done = hakmem("run", "--library", cut, "--", hello)
+    assert done.returncode == 125 and "hello" not in done.stdout
+
+
+def test_program_with_its_own_malloc(tmp_path: Path) -> None:
+    own = compile_c(
+        tmp_path,
+        "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return NULL; }\n"
+        "int main(void) { return malloc(1) != NULL; }\n",
+        "-rdynamic",
+    )
+    done = hakmem("run", "--", own)
+    assert done.returncode == 0 and "brings a malloc of its own" in done.stderr.replace("\n", " ")
+
+
+def test_not_found_and_not_executable(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    assert [
+        hakmem("run", "--", each).returncode for each in ("no-such-program", tmp_path / "none", plain, tmp_path)
+    ] == [127, 127, 126, 126]
+    assert hakmem("run").returncode == 2
+
+
+def test_library_path_with_a_space(hello: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    shutil.copy(LIBRARY, folder / "libhakmem.so")
+    done = hakmem("run", "--library", folder, "--", hello)
+    assert done.returncode == 125 and "with a space" in done.stderr

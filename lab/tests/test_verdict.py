@@ -1,0 +1,140 @@
+"""The verdict's rule, at its edges, and what stands in its way."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hakmem_lab import statistics, verdict
+from hakmem_lab.errors import LabError
+from hakmem_lab.results import NOISE, Failure
+from hakmem_lab.statistics import Interval
+from tests.conftest import make_experiment
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "high", "word"),
+    [
+        (1.0, 0.01, 2.0, "GO"),
+        (1.0, 0.0, 2.0, "INCONCLUSIVE"),
+        (0.99, 0.5, 1.5, "INCONCLUSIVE"),
+        (0.5, 0.1, 0.99, "NO-GO"),
+        (0.5, 0.1, 1.0, "INCONCLUSIVE"),
+        (-3.0, -5.0, -1.0, "NO-GO"),
+        (3.0, -1.0, 7.0, "INCONCLUSIVE"),
+        (5.0, -100.0, math.inf, "INCONCLUSIVE"),
+    ],
+)
+def test_rule(gain: float, low: float, high: float, word: str) -> None:
+    assert verdict.judge(Interval(gain, low, high, 0.95), 1.0)[0] == word
+
+
+def steady(mean: float, count: int = 10, spread: float = 0.001) -> list[float]:
+    return [mean * (1 + spread * (-1) ** place) for place in range(count)]
+
+
+def jittered(mean: float, seed: int, count: int = 10, spread: float = 0.002) -> list[float]:
+    return [float(each) for each in mean * np.exp(np.random.default_rng(seed).normal(0, spread, count))]
+
+
+def test_go_for_less_time_and_for_more_throughput() -> None:
+    found = verdict.compare(make_experiment({"A": jittered(1.05, 1), "B": jittered(1.0, 2)}), "A", "B")
+    assert found.verdict == "GO" and found.gain == pytest.approx(5, abs=0.5)
+    found = verdict.compare(make_experiment({"A": jittered(1.0, 1), "B": jittered(1.05, 2)}, higher=True), "A", "B")
+    assert found.verdict == "GO" and found.gain == pytest.approx(5, abs=0.5)
+
+
+def test_no_go() -> None:
+    found = verdict.compare(make_experiment({"A": jittered(1.0, 1), "B": jittered(1.0, 2)}), "A", "B")
+    assert found.verdict == "NO-GO" and found.runs_needed is None
+
+
+def test_drift_of_the_machine_does_not_matter() -> None:
+    drift = np.linspace(1, 3, 10)
+    a, b = jittered(1.05, 1) * drift, jittered(1.0, 2) * drift
+    found = verdict.compare(make_experiment({"A": list(a), "B": list(b)}), "A", "B")
+    assert found.verdict == "GO" and found.high - found.low < 1
+
+
+def test_inconclusive_says_how_many_rounds() -> None:
+    values = {"A": steady(1.02, spread=0.05), "B": steady(1.0, spread=0.0)}
+    found = verdict.compare(make_experiment(values), "A", "B")
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.runs_needed is not None and found.runs_needed > 10
+    assert f"{found.runs_needed} in all" in verdict.more_runs(found)
+
+
+def test_a_plan_that_was_not_carried_out_gives_no_verdict() -> None:
+    values = {"A": jittered(2.0, 1, count=7), "B": jittered(1.0, 2, count=7)}
+    found = verdict.compare(make_experiment(values, runs=10), "A", "B")
+    assert found.verdict == "INCONCLUSIVE" and "7 of 10" in found.reason
+
+
+def test_between_two_looks_there_is_no_verdict() -> None:
+    looks = statistics.looks(10, 40)
+    for count in range(2, 41):
+        values = {"A": jittered(2.0, 1, count=count), "B": jittered(1.0, 2, count=count)}
+        found = verdict.compare(make_experiment(values, runs=10, max_runs=40), "A", "B")
+        assert (found.verdict == "GO") == (count in looks), count
+        assert found.confidence > 0.95
+
+
+def test_a_failing_noise_check_withholds_the_verdict() -> None:
+    values = {"A": jittered(1.05, 1), "B": jittered(1.0, 2), NOISE: jittered(1.2, 3)}
+    found = verdict.compare(make_experiment(values), "A", "B")
+    assert found.noise is not None and not found.noise.passed
+    assert found.verdict == "INCONCLUSIVE" and "noise check" in found.reason
+    values[NOISE] = jittered(1.05, 4)
+    found = verdict.compare(make_experiment(values), "A", "B")
+    assert found.noise is not None and found.noise.passed and found.verdict == "GO"
+
+
+def test_outliers_are_named_and_kept() -> None:
+    a, b = jittered(1.0, 1), jittered(1.0, 2)
+    b[4] = 2.0
+    found = verdict.compare(make_experiment({"A": a, "B": b}), "A", "B")
+    assert [each.round for each in found.outliers] == [5]
+    assert found.gain < -5 and abs(found.gain_without_outliers or 9) < 1
+    assert len(found.gains) == 10
+
+
+def test_several_comparisons_share_the_error_rate() -> None:
+    values = {"A": jittered(1.0, 1), "B": jittered(1.0, 2)}
+    alone = verdict.compare(make_experiment(values), "A", "B")
+    shared = verdict.compare(make_experiment(values), "A", "B", comparisons=5)
+    assert shared.confidence == pytest.approx(0.99)
+    assert shared.low < alone.low and shared.high > alone.high
+
+
+def test_incomplete_rounds_and_failed_configurations_do_not_count() -> None:
+    experiment = make_experiment({"A": steady(1.0), "B": steady(1.0), "C": steady(1.0)})
+    experiment.runs = [run for run in experiment.runs if (run.round, run.label) != (10, "B")]
+    assert len(experiment.rounds()) == 9
+    experiment.failures.append(Failure(round=3, label="B", problem="", said=""))
+    assert len(experiment.rounds()) == 10 and "B" not in experiment.rounds()[0]
+    with pytest.raises(LabError):
+        verdict.compare(experiment, "A", "B")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("+0.5..1.5", (0.5, 1.5)), ("-2 .. -1", (-2, -1)), ("+1", (1, 1)), ("0%..+3%", (0, 3))],
+)
+def test_prediction(text: str, expected: tuple[float, float]) -> None:
+    assert verdict.parse_prediction(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1..", "2..1", "1...2"])
+def test_bad_prediction(text: str) -> None:
+    with pytest.raises(LabError, match="--predict"):
+        verdict.parse_prediction(text)
+
+
+def test_prediction_against_outcome() -> None:
+    found = Interval(1.0, 0.5, 1.5, 0.95)
+    assert verdict.held_against((0.5, 1.5), found) == "met"
+    assert verdict.held_against((1.2, 3.0), found) == "open"
+    assert verdict.held_against((2.0, 3.0), found) == "missed"
+    assert verdict.held_against((-1.0, 0.4), found) == "missed"

@@ -1,0 +1,60 @@
+/* What free, realloc and malloc_usable_size find out about an address before they believe it: whether a block that has
+ * been handed out begins there, and whether that block looks freed already. A build with HAKMEM_PROTECT=OFF asks neither.
+ *
+ * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
+ * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
+ * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
+ * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
+ *
+ * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
+ * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
+ * books (hak__heap_has_freed) before saying anything, and what the key misses is found when the block is drained or
+ * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
+ * returned to the system, the limit is 0 until the span is used again: then every free in it is looked up. */
+#ifndef HAK_SLAB_FREED_H
+#define HAK_SLAB_FREED_H
+
+#include "arena/owner.h"
+#include "size/size.h"
+
+typedef uint64_t hak_key __attribute__((may_alias));
+
+#if HAK_PROTECT
+
+extern uint64_t hak__freed_key;
+
+/* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
+hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
+{
+    uint64_t fraction = (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase);
+    return fraction < hak_read_mostly(&slab->limit);
+}
+
+/* Whether the slab's limit says nothing. */
+hak_inline bool hak__doubts_all(const struct hak_slab *slab) { return hak_read_mostly(&slab->limit) == 0; }
+
+hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
+hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
+hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
+
+#else
+
+hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
+{
+    (void)slab, (void)class, (void)p;
+    return true;
+}
+hak_inline bool hak__doubts_all(const struct hak_slab *slab) { return slab == NULL; }
+hak_inline bool hak__looks_freed(const void *p)
+{
+    (void)p;
+    return false;
+}
+hak_inline void hak__mark_freed(void *p) { (void)p; }
+hak_inline void hak__mark_live(void *p) { (void)p; }
+
+#endif
+
+_Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offset in its slab");
+
+#endif

@@ -1,0 +1,282 @@
+/* Where the library keeps its counters, for a reader outside of the process. See include/hakmem_live.h.
+ *
+ * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
+ * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
+ * does not compile before LIVE_... below says where it comes from. */
+#include "upkeep/live.h"
+
+#include "arena/meta.h"
+#include "cache/cache.h"
+#include "diag/latency.h"
+#include "diag/options.h"
+#include "hakmem_live.h"
+#include "hakmem_stats.h"
+#include "huge/huge.h"
+#include "os/os.h"
+#include "shared/pool.h"
+#include "shared/tiers.h"
+
+/* X(name, address) */
+#define LIVE_ROOTS(X) \
+    X(tables, &live_tables) \
+    X(version, version)                     /* text */ \
+    X(classes, hak__classes) \
+    X(window, (void *)hak__window.base)     /* the first slab */ \
+    X(map, hak__window.map)                 /* owner words, 32 bits each, by slab */ \
+    X(metadata, (void *)hak__meta_start(HAK_META_MAP)) /* from here to the window: the library's tables */ \
+    X(supers, hak__supers)                  /* by SuperSlab */ \
+    X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
+    X(arena, &hak__arena_books) \
+    X(pool, &hak__pool_counts) \
+    X(tiers, &hak__tier_counts) \
+    X(huge, &hak__huge_counts) \
+    X(heaps, hak__heap_address(0))          /* heap i at i * heap_stride, i from 1 */ \
+    X(heap_last, &hak__heap_last)           /* 32 bits: the last i */ \
+    X(os_calls, hak__os_calls) \
+    X(os_failures, &hak__os_failures) \
+    X(lock_waits, &hak__lock_wait_count) \
+    X(latencies, hak__latencies)            /* of malloc, of free */ \
+    X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
+    X(option_rows, hak__option_rows) \
+    X(option_text, &hak__option_text)       /* to which names and helps of rows are offsets */ \
+    X(stats_file, hak__stats_file)          /* text */
+
+enum live_root {
+#define X(name, address) LIVE_ROOT_##name,
+    LIVE_ROOTS(X)
+#undef X
+    LIVE_ROOT_COUNT
+};
+_Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "roots fit the public structure");
+
+/* X(name, value): counts, and sizes, strides and offsets in bytes. */
+#define AT(type, field) offsetof(struct type, field)
+#define LIVE_NUMBERS(X) \
+    X(class_count, HAK_CLASSES) X(class_stride, sizeof(struct hak_class)) \
+    X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
+    X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
+    X(code_bits, HAK_CODE_BITS) X(code_record, HAK_RECORD_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
+    X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
+    X(kind_free, HAK_SUPER_FREE) X(kind_in_slabs, HAK_SUPER_IN_SLABS) X(kind_huge, HAK_SUPER_HUGE) \
+    X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
+    X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \
+    X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) \
+    X(heap_records, AT(hak_heap, records)) X(record_stride, sizeof(struct hak_record)) \
+    X(record_top, AT(hak_record, top)) \
+    X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \
+    X(heap_class_hidden, AT(hak_heap_class, hidden)) X(heap_class_bottom, AT(hak_heap_class, bottom)) \
+    X(heap_class_capacity, AT(hak_heap_class, capacity)) X(heap_class_ceiling, AT(hak_heap_class, ceiling)) \
+    X(heap_class_closed, AT(hak_heap_class, closed)) \
+    X(heap_outbox, AT(hak_heap, outbox)) X(bucket_count, HAK_OUTBOX_BUCKETS) \
+    X(bucket_stride, sizeof(struct hak_outbox_bucket)) X(bucket_slab, AT(hak_outbox_bucket, slab)) \
+    X(bucket_blocks, AT(hak_outbox_bucket, count)) \
+    X(latency_buckets, HAK_LATENCY_BUCKETS) X(latency_stride, sizeof(struct hak_latency)) \
+    X(option_count, HAK_OPTIONS) X(option_stride, sizeof(struct hak_option_row)) X(origin_shift, HAK_ORIGIN_SHIFT) \
+    X(option_value, AT(hak_option_row, value)) X(option_least, AT(hak_option_row, least)) \
+    X(option_most, AT(hak_option_row, most)) X(option_name, AT(hak_option_row, name)) \
+    X(option_help, AT(hak_option_row, help)) X(option_kind, AT(hak_option_row, kind)) \
+    X(option_when, AT(hak_option_row, when))
+
+/* --- where figures come from ---------------------------------------------------------------------------------------- */
+
+#define WHERE(kind, root, offset) ((uint32_t)(kind) << 28 | (uint32_t)(root) << 20 | (uint32_t)(offset))
+#define WORD(root, offset) WHERE(HAK_LIVE_WORD, LIVE_ROOT_##root, offset)
+#define HEAPS(field) WHERE(HAK_LIVE_HEAPS, 0, AT(hak_heap, field))
+#define CLASS(field) WHERE(HAK_LIVE_CLASS, 0, AT(hak_heap_class, field))
+#define TABLE(field) WHERE(HAK_LIVE_TABLE, LIVE_ROOT_classes, AT(hak_class, field))
+#define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))
+#define RULE WHERE(HAK_LIVE_RULE, 0, 0)
+#define KERNEL WHERE(HAK_LIVE_KERNEL, 0, 0)
+#define PAGES WHERE(HAK_LIVE_PAGES, 0, 0)
+
+#define LIVE_remote_frees HEAPS(remote_frees)
+#define LIVE_remote_published HEAPS(remote_published)
+#define LIVE_remote_forwarded HEAPS(forwarded)
+#define LIVE_remote_adopted_spans HEAPS(adopted)
+#define LIVE_remote_heaps RULE
+#define LIVE_remote_parked RULE
+#define LIVE_remote_lock_waits WORD(lock_waits, 0)
+#define LIVE_system_mmap OS_CALLS(HAK_OS_MAP)
+#define LIVE_system_munmap OS_CALLS(HAK_OS_UNMAP)
+#define LIVE_system_madvise OS_CALLS(HAK_OS_PURGE)
+#define LIVE_system_mremap OS_CALLS(HAK_OS_MOVE)
+#define LIVE_system_probe OS_CALLS(HAK_OS_PROBE)
+#define LIVE_system_failed WORD(os_failures, 0)
+#define LIVE_calls_malloc RULE
+#define LIVE_calls_free RULE
+#define LIVE_bytes_live RULE
+#define LIVE_bytes_cached RULE
+#define LIVE_bytes_spans RULE
+#define LIVE_bytes_huge WORD(huge, AT(hak_huge_counts, live_bytes))
+#define LIVE_bytes_free_dirty WORD(arena, AT(hak_arena_books, dirty))
+#define LIVE_bytes_mapped WORD(arena, AT(hak_arena_books, mapped))
+#define LIVE_bytes_metadata KERNEL
+#define LIVE_superslabs_taken WORD(arena, AT(hak_arena_books, taken))
+#define LIVE_superslabs_below_top WORD(frontier, 0)
+#define LIVE_superslabs_opened WORD(pool, AT(hak_pool_counts, opened))
+#define LIVE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
+#define LIVE_superslabs_holes WORD(arena, AT(hak_arena_books, holes))
+#define LIVE_superslabs_slab_runs_claimed HEAPS(runs_claimed)
+#define LIVE_tiers_hot WORD(tiers, AT(hak_tier_figures, hot))
+#define LIVE_tiers_draining WORD(tiers, AT(hak_tier_figures, draining))
+#define LIVE_tiers_to_draining WORD(tiers, AT(hak_tier_figures, to_draining))
+#define LIVE_tiers_to_hot WORD(tiers, AT(hak_tier_figures, to_hot))
+#define LIVE_tiers_emptied WORD(tiers, AT(hak_tier_figures, emptied))
+#define LIVE_tiers_drawn WORD(tiers, AT(hak_tier_figures, drawn))
+#define LIVE_lru_kept WORD(arena, AT(hak_arena_books, kept))
+#define LIVE_lru_returned_by_age WORD(arena, AT(hak_arena_books, returned_by_age))
+#define LIVE_lru_returned_by_bytes WORD(arena, AT(hak_arena_books, returned_by_bytes))
+#define LIVE_reserve_mapped WORD(arena, AT(hak_arena_books, reserved))
+#define LIVE_reserve_missed WORD(arena, AT(hak_arena_books, waited))
+#define LIVE_huge_live WORD(huge, AT(hak_huge_counts, live))
+#define LIVE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
+#define LIVE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
+#define LIVE_huge_grown_in_place WORD(huge, AT(hak_huge_counts, grown_in_place))
+#define LIVE_huge_moved WORD(huge, AT(hak_huge_counts, moved))
+#define LIVE_process_peak_rss_bytes KERNEL
+#define LIVE_process_minor_faults KERNEL
+#define LIVE_ledger_live PAGES
+#define LIVE_ledger_cached PAGES
+#define LIVE_ledger_free_in_slabs PAGES
+#define LIVE_ledger_frontier_slack PAGES
+#define LIVE_ledger_empty PAGES
+#define LIVE_ledger_huge PAGES
+#define LIVE_ledger_metadata PAGES
+#define LIVE_ledger_not_ours PAGES
+#define LIVE_ledger_sum PAGES
+#define LIVE_ledger_rss PAGES
+#define LIVE_ledger_unread_spans PAGES
+#define LIVE_total_refilled RULE
+#define LIVE_total_drained RULE
+#define LIVE_total_misses RULE
+#define LIVE_total_live RULE
+#define LIVE_total_peak_bytes WORD(arena, AT(hak_arena_books, peak))
+
+#define LIVE_COLUMN_size TABLE(size)
+#define LIVE_COLUMN_spans CLASS(span_count)
+#define LIVE_COLUMN_live RULE
+#define LIVE_COLUMN_cached RULE
+#define LIVE_COLUMN_refilled CLASS(refilled)
+#define LIVE_COLUMN_drained CLASS(drained)
+#define LIVE_COLUMN_collected CLASS(collected)
+#define LIVE_COLUMN_misses CLASS(misses)
+#define LIVE_COLUMN_outbox RULE
+#define LIVE_COLUMN_mallocs CLASS(mallocs)
+#define LIVE_COLUMN_frees CLASS(frees)
+#define LIVE_COLUMN_hits RULE
+#define LIVE_COLUMN_pinned PAGES
+
+_Static_assert(sizeof(struct hak_heap) < 1u << 20, "offsets of fields fit 20 bits");
+_Static_assert(LIVE_ROOT_COUNT < 256, "numbers of roots fit 8 bits");
+_Static_assert(sizeof(hak_counter) == 8 && sizeof(hak__arena_frontier) == 8, "words of figures have 64 bits");
+
+/* --- the tables ----------------------------------------------------------------------------------------------------- */
+
+#define COUNT(...) +1
+enum {
+    LIVE_NUMBER_COUNT = 0 LIVE_NUMBERS(COUNT),
+    LIVE_FIGURE_COUNT = 0
+#define HAK_STATS_FIGURE COUNT
+#include "diag/stats.def"
+    ,
+    LIVE_COLUMN_COUNT = 0
+#define HAK_STATS_COLUMN COUNT
+#include "diag/stats.def"
+};
+
+/* Names one after another, as in options.h. */
+#define ROOM(name, ...) char name##_[sizeof #name];
+#define NAME(name, ...) #name,
+struct live_root_names { LIVE_ROOTS(ROOM) };
+struct live_number_names { LIVE_NUMBERS(ROOM) };
+struct live_figure_names {
+#define HAK_STATS_FIGURE(group, name, ...) char group##_##name[sizeof(#group "_" #name)];
+#include "diag/stats.def"
+};
+struct live_column_names {
+#define HAK_STATS_COLUMN ROOM
+#include "diag/stats.def"
+};
+struct live_preset_names {
+    ROOM(adaptive)
+#define X ROOM
+#include "diag/presets.def"
+#undef X
+};
+
+/* In the order of the enums of options.h; the unit test compares them with the words of options.c. */
+#define LIVE_ORIGINS(X) X(default) X(system) X(preset) X(symbol) X(conf) X(variable) X(api)
+#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset)
+struct live_origin_names { LIVE_ORIGINS(ROOM) };
+struct live_kind_names { LIVE_KINDS(ROOM) };
+struct live_when_names { char at_start[sizeof "at start"], new_threads[sizeof "new threads"], at_once[sizeof "at once"]; };
+struct live_stats_names { char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"]; };
+
+static const struct live_tables {
+    struct hak_live_tables head;
+    uint32_t numbers[LIVE_NUMBER_COUNT], figures[LIVE_FIGURE_COUNT], columns[LIVE_COLUMN_COUNT];
+    struct live_root_names root_names;
+    struct live_number_names number_names;
+    struct live_figure_names figure_names;
+    struct live_column_names column_names;
+    struct live_preset_names preset_names;
+    struct live_origin_names origin_names;
+    struct live_kind_names kind_names;
+    struct live_when_names when_names;
+    struct live_stats_names stats_names;
+} live_tables = {
+#define PLACE_OF(member) offsetof(struct live_tables, member)
+    .head = { sizeof(struct live_tables), HAK_LIVE_LISTS, {
+        [HAK_LIVE_LIST_ROOTS] = { LIVE_ROOT_COUNT, PLACE_OF(root_names), 0 },
+        [HAK_LIVE_LIST_NUMBERS] = { LIVE_NUMBER_COUNT, PLACE_OF(number_names), PLACE_OF(numbers) },
+        [HAK_LIVE_LIST_FIGURES] = { LIVE_FIGURE_COUNT, PLACE_OF(figure_names), PLACE_OF(figures) },
+        [HAK_LIVE_LIST_COLUMNS] = { LIVE_COLUMN_COUNT, PLACE_OF(column_names), PLACE_OF(columns) },
+        [HAK_LIVE_LIST_PRESETS] = { HAK_PRESETS, PLACE_OF(preset_names), 0 },
+        [HAK_LIVE_LIST_ORIGINS] = { HAK_FROM_API + 1, PLACE_OF(origin_names), 0 },
+        [HAK_LIVE_LIST_KINDS] = { HAK_PRESET + 1, PLACE_OF(kind_names), 0 },
+        [HAK_LIVE_LIST_WHEN] = { HAK_AT_ONCE + 1, PLACE_OF(when_names), 0 },
+        [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
+    } },
+#define VALUE(name, value) value,
+    .numbers = { LIVE_NUMBERS(VALUE) },
+    .figures = {
+#define HAK_STATS_FIGURE(group, name, ...) LIVE_##group##_##name,
+#include "diag/stats.def"
+    },
+    .columns = {
+#define HAK_STATS_COLUMN(name, ...) LIVE_COLUMN_##name,
+#include "diag/stats.def"
+    },
+    .root_names = { LIVE_ROOTS(NAME) },
+    .number_names = { LIVE_NUMBERS(NAME) },
+    .figure_names = {
+#define HAK_STATS_FIGURE(group, name, ...) #group "_" #name,
+#include "diag/stats.def"
+    },
+    .column_names = {
+#define HAK_STATS_COLUMN NAME
+#include "diag/stats.def"
+    },
+    .preset_names = { "adaptive",
+#define X NAME
+#include "diag/presets.def"
+#undef X
+    },
+    .origin_names = { LIVE_ORIGINS(NAME) },
+    .kind_names = { LIVE_KINDS(NAME) },
+    .when_names = { "at start", "new threads", "at once" },
+    .stats_names = { "", "", "exact", "json", "prom" },
+};
+
+hak_export struct hak_live hak_live;
+
+void hak__live_open(const char *version)
+{
+#define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
+    LIVE_ROOTS(X)
+#undef X
+    hak_live.version = HAK_LIVE_VERSION;
+    hak_live.size = sizeof hak_live;
+    hak_live.root_count = LIVE_ROOT_COUNT;
+    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* who finds the magic finds the rest */
+}

@@ -1,0 +1,237 @@
+/* upkeep/live.h: a reader who knows nothing but include/hakmem_live.h, and reads as if from outside, finds the figures of
+ * hak_stats_snapshot, field by field; and the options with their words. */
+#include "upkeep/live.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "diag/options.h"
+#include "hakmem_live.h"
+#include "huge/huge.h"
+#include "support/heaps.h"
+#include "upkeep/dump.h"
+
+enum { CLASS_64 = 3, CLASS_4096 = 27, MANY = 300 };
+
+static void *blocks[MANY];
+
+/* --- the reader ----------------------------------------------------------------------------------------------------- */
+
+/* Through the kernel, which refuses a wrong address instead of ending the program. */
+static void read_at(uint64_t address, void *to, size_t size)
+{
+    struct iovec here = { to, size }, there = { (void *)(uintptr_t)address, size };
+    expect_eq(process_vm_readv(getpid(), &here, 1, &there, 1, 0), size);
+}
+
+static uint64_t word_at(uint64_t address)
+{
+    uint64_t word;
+    read_at(address, &word, sizeof word);
+    return word;
+}
+
+static uint32_t half_at(uint64_t address)
+{
+    uint32_t half;
+    read_at(address, &half, sizeof half);
+    return half;
+}
+
+static struct hak_live_list list_of(unsigned number)
+{
+    struct hak_live_list list;
+    read_at(hak_live.roots[0] + offsetof(struct hak_live_tables, lists) + number * sizeof list, &list, sizeof list);
+    return list;
+}
+
+/* The i-th name of a list. */
+static const char *name_in(unsigned number, unsigned i)
+{
+    const char *name = (const char *)(uintptr_t)(hak_live.roots[0] + list_of(number).names);
+    for (; i > 0; i--)
+        name += strlen(name) + 1;
+    return name;
+}
+
+/* The place of a name in a list, or the list's length. */
+static unsigned find_in(unsigned number, const char *name)
+{
+    unsigned i = 0, count = list_of(number).count;
+    while (i < count && strcmp(name_in(number, i), name) != 0)
+        i++;
+    return i;
+}
+
+static uint32_t value_in(unsigned number, const char *name)
+{
+    struct hak_live_list list = list_of(number);
+    unsigned i = find_in(number, name);
+    if (i == list.count)
+        fprintf(stderr, "no %s in list %u\n", name, number);
+    expect(i < list.count);
+    return half_at(hak_live.roots[0] + list.values + i * sizeof(uint32_t));
+}
+
+static uint64_t number(const char *name) { return value_in(HAK_LIVE_LIST_NUMBERS, name); }
+
+static uint64_t root(const char *name)
+{
+    unsigned i = find_in(HAK_LIVE_LIST_ROOTS, name);
+    expect(i < hak_live.root_count);
+    return hak_live.roots[i];
+}
+
+static uint64_t sum_over_heaps(uint64_t offset)
+{
+    uint64_t sum = 0, last = half_at(root("heap_last"));
+    for (uint64_t id = 1; id <= last; id++) {
+        uint64_t heap = root("heaps") + id * number("heap_stride");
+        if (half_at(heap + number("heap_state")) != 0)
+            sum += word_at(heap + offset);
+    }
+    return sum;
+}
+
+/* The figure as its place says; false for one that is derived. */
+static bool figure_at(uint32_t where, unsigned class, uint64_t *figure)
+{
+    switch (HAK_LIVE_KIND(where)) {
+    case HAK_LIVE_WORD:
+        *figure = word_at(hak_live.roots[HAK_LIVE_ROOT(where)] + HAK_LIVE_OFFSET(where));
+        return true;
+    case HAK_LIVE_HEAPS:
+        *figure = sum_over_heaps(HAK_LIVE_OFFSET(where));
+        return true;
+    case HAK_LIVE_CLASS:
+        *figure = sum_over_heaps(number("heap_classes") + class * number("heap_class_stride") + HAK_LIVE_OFFSET(where));
+        return true;
+    case HAK_LIVE_TABLE:
+        *figure = half_at(root("classes") + class * number("class_stride") + HAK_LIVE_OFFSET(where));
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* --- tests ---------------------------------------------------------------------------------------------------------- */
+
+static void make_busy(void)
+{
+    bool zero;
+    heaps_start();
+    hak__live_open("1.2.3-test");
+    struct hak_heap *heap = heap_open(0), *other = heap_open(HAK_MODE_EXACT);
+    for (unsigned i = 0; i < MANY; i++)
+        blocks[i] = heap_malloc(i % 3 == 0 ? other : heap, i % 2 == 0 ? CLASS_64 : CLASS_4096);
+    for (unsigned i = 0; i < MANY; i += 3)
+        heap_free_remote(heap, blocks[i]);
+    hak__outbox_flush(heap, "free");
+    hak__heap_collect(other);
+    for (unsigned i = 1; i < MANY; i += 3)
+        heap_free(heap, i % 2 == 0 ? CLASS_64 : CLASS_4096, blocks[i]);
+    hak__heap_park(other);
+    hak__huge_free(hak__huge_alloc(5 << 20, HAK_SUPER_SIZE, &zero), "free");
+    hak__huge_alloc(3 << 20, HAK_SUPER_SIZE, &zero);
+}
+
+FRESH_TEST(figures_are_those_of_the_snapshot)
+{
+    static struct hak_stats stats;
+    unsigned compared = 0;
+    uint64_t figure;
+    (void)argument;
+    make_busy();
+    hak__snapshot(&stats);
+    struct hak_live_list figures = list_of(HAK_LIVE_LIST_FIGURES), columns = list_of(HAK_LIVE_LIST_COLUMNS);
+    const uint64_t *field = &stats.remote_frees;
+    expect_eq((uint64_t)figures.count, (uint64_t)(stats.reserved - field));
+    for (unsigned i = 0; i < figures.count; i++) {
+        uint32_t where = half_at(hak_live.roots[0] + figures.values + i * sizeof where);
+        if (!figure_at(where, 0, &figure))
+            continue;
+        if (figure != field[i])
+            fprintf(stderr, "%s\n", name_in(HAK_LIVE_LIST_FIGURES, i));
+        expect_eq(figure, field[i]);
+        compared++;
+    }
+    expect_op(compared, >=, 25);
+    expect_op(stats.remote_frees, >, 0);
+    expect_op(stats.huge_freed, >, 0);
+    expect_eq((uint64_t)columns.count, offsetof(struct hak_stats_class, reserved) / sizeof(uint64_t));
+    for (unsigned class = 0; class < HAK_CLASSES; class++) {
+        field = &stats.classes[class].size;
+        for (unsigned i = 0; i < columns.count; i++)
+            if (figure_at(half_at(hak_live.roots[0] + columns.values + i * 4), class, &figure))
+                expect_eq(figure, field[i]);
+    }
+}
+
+/* What a reader needs for the derived columns: stacks, their real record, the outboxes. */
+FRESH_TEST(stacks_can_be_counted)
+{
+    static struct hak_stats stats;
+    (void)argument;
+    make_busy();
+    hak__snapshot(&stats);
+    for (unsigned class = 0; class < HAK_CLASSES; class++) {
+        uint64_t cached = 0;
+        for (uint64_t id = 1; id <= half_at(root("heap_last")); id++) {
+            uint64_t heap = root("heaps") + id * number("heap_stride");
+            uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
+            bool closed = *(const uint8_t *)(uintptr_t)(k + number("heap_class_closed"));
+            uint64_t record = closed ? k + number("heap_class_hidden")
+                                     : heap + number("heap_records") + class * number("record_stride");
+            uint64_t bottom = word_at(k + number("heap_class_bottom"));
+            cached += bottom == 0 ? 0 : (word_at(record + number("record_top")) - bottom) / sizeof(void *);
+        }
+        expect_eq(cached, stats.classes[class].cached);
+    }
+    expect_op(stats.classes[CLASS_64].cached, >, 0);
+}
+
+FRESH_TEST(options_have_their_words)
+{
+    (void)argument;
+    heaps_start();
+    hak__live_open("1.2.3-test");
+    expect_eq(strcmp((const char *)(uintptr_t)root("version"), "1.2.3-test"), 0);
+    expect_eq(hak__option_set("refill_count", "77"), 0);
+    expect_eq(number("option_count"), HAK_OPTIONS);
+    for (unsigned i = 0; i < HAK_OPTIONS; i++) {
+        uint64_t word = word_at(root("option_words") + i * 8), row = root("option_rows") + i * number("option_stride");
+        const char *origin = name_in(HAK_LIVE_LIST_ORIGINS, (unsigned)(word >> number("origin_shift")));
+        const uint16_t *name = (const uint16_t *)(uintptr_t)(row + number("option_name"));
+        expect_eq(strcmp((const char *)(uintptr_t)(root("option_text") + *name), hak__option_name((int)i)), 0);
+        expect_eq(strcmp(origin, hak__option_origin_name(hak__option_origin((enum hak_option)i))), 0);
+    }
+}
+
+static void words_are_those_of_the_options(void **state)
+{
+    (void)state;
+    hak__live_open("");
+    for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_ORIGINS).count; i++)
+        expect_eq(strcmp(name_in(HAK_LIVE_LIST_ORIGINS, i), hak__option_origin_name((enum hak_option_origin)i)), 0);
+    for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_KINDS).count; i++)
+        expect_eq(strcmp(name_in(HAK_LIVE_LIST_KINDS, i), hak__option_kind_name((enum hak_option_kind)i)), 0);
+    for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_WHEN).count; i++)
+        expect_eq(strcmp(name_in(HAK_LIVE_LIST_WHEN, i), hak__option_when_name((enum hak_option_when)i)), 0);
+    for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_PRESETS).count; i++)
+        expect_eq(strcmp(name_in(HAK_LIVE_LIST_PRESETS, i), hak__option_word(HAK_OPTION_preset, i)), 0);
+    for (unsigned i = HAK_STATS_EXACT; i < list_of(HAK_LIVE_LIST_STATS).count; i++)
+        expect_eq(strcmp(name_in(HAK_LIVE_LIST_STATS, i), hak__option_word(HAK_OPTION_stats, i)), 0);
+    expect_eq(list_of(HAK_LIVE_LIST_ROOTS).count, hak_live.root_count);
+    expect_eq(hak_live.magic, HAK_LIVE_MAGIC);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_those_of_the_snapshot),
+        cmocka_unit_test(stacks_can_be_counted),
+        cmocka_unit_test(options_have_their_words),
+        cmocka_unit_test(words_are_those_of_the_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
