@@ -40,34 +40,33 @@ struct hak_heap *hak__heap_new(void)
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The first span's `prev` is the last one, the last one's `next` is NULL. A span of a SuperSlab that drains is asked last.
- * The head is stored so that another thread may look whether there are any (adopt.c). */
+/* The head is stored so that another thread may look whether there are any (adopt.c). A span of a SuperSlab that drains
+ * comes behind the first. No pointer to the list's end is kept: the pages that a fork copies while this thread goes on
+ * may be of different moments, and the fewer pointers must agree the better. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
-    struct hak_span **head = &heap->classes[span->class].spans, *first = *head;
-    bool last = first != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS);
+    struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
+    if (*head != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS))
+        before = *head;
     span->listed = true;
-    span->next = last ? NULL : first;
-    span->prev = first != NULL ? first->prev : span;
-    if (last)
-        first->prev->next = span;
-    if (first != NULL)
-        first->prev = span;
-    if (!last)
+    span->prev = before;
+    span->next = before != NULL ? before->next : *head;
+    if (span->next != NULL)
+        span->next->prev = span;
+    if (before != NULL)
+        before->next = span;
+    else
         hak_owner_store(head, span);
 }
 
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 {
-    struct hak_span **head = &heap->classes[span->class].spans, *first = *head;
-    if (span->next != NULL)
-        span->next->prev = span->prev;
-    else
-        first->prev = span->prev;
-    if (span != first)
+    if (span->prev != NULL)
         span->prev->next = span->next;
     else
-        hak_owner_store(head, span->next);
+        hak_owner_store(&heap->classes[span->class].spans, span->next);
+    if (span->next != NULL)
+        span->next->prev = span->prev;
     span->listed = false;
 }
 
@@ -355,10 +354,9 @@ bool hak__heap_is_valid(struct hak_heap *heap)
 {
     bool valid = true;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-        struct hak_span *first = heap->classes[c].spans;
-        for (struct hak_span *span = first; span != NULL; span = span->next) {
-            struct hak_span *after = span->next != NULL ? span->next : first;
-            valid &= after->prev == span && span->listed && span->class == c && hak__span_has_blocks(span);
+        const struct hak_span *before = NULL;
+        for (struct hak_span *span = heap->classes[c].spans; span != NULL; before = span, span = span->next) {
+            valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
             valid &= hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id && hak__span_is_valid(span);
         }
     }
