@@ -38,7 +38,9 @@ struct hak_stats_class {
     uint64_t frees;         /* by the blocks' owner, HAK_STATS_HAS_CALLS only */
     uint64_t hits;          /* mallocs that needed no refill, HAK_STATS_HAS_CALLS only */
     uint64_t pinned;        /* resident bytes of free blocks in partly used spans, HAK_STATS_HAS_LEDGER only */
-    uint64_t reserved[3];
+    uint64_t warm_hits;     /* refills served from the warm pool, so without a search; the other misses searched */
+    uint64_t warm_prefilled;   /* spans put into the warm pool by refills that found it empty */
+    uint64_t reserved[1];
 };
 
 /* How long slow paths took. Bucket i counts those of less than 2^i ns that no smaller bucket has; the last one also
@@ -125,6 +127,13 @@ struct hak_stats {
     uint64_t total_live;
     uint64_t total_peak_bytes;        /* the largest value of bytes_mapped */
 
+    /* spans obtained by heaps that had none with free blocks, by stage of the shared pool, cheapest first */
+    uint64_t stages_own_hint;         /* slabs in use before, of the SuperSlab taken from last */
+    uint64_t stages_own_empty;        /* an empty span of the heap's own, of another class */
+    uint64_t stages_adopted;          /* adoptions from heaps whose thread has ended; each may bring several spans */
+    uint64_t stages_claimed;          /* unused slabs of any SuperSlab, claimed without a lock */
+    uint64_t stages_locked;           /* a further SuperSlab, under the arena's lock */
+
     /* tiers of SuperSlabs in slabs */
     uint64_t tiers_hot;               /* serve first */
     uint64_t tiers_draining;          /* are left to empty */
@@ -142,7 +151,7 @@ struct hak_stats {
     uint64_t reserve_mapped;          /* SuperSlabs so far */
     uint64_t reserve_missed;          /* requests that had memory mapped all the same */
 
-    uint64_t reserved[53];
+    uint64_t reserved[48];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

@@ -7,7 +7,7 @@
 #include "hakmem.h"
 #include "route.h"
 
-hak_export void hak_free(void *p)
+hak_export hak_fast_path void hak_free(void *p)
 {
     size_t slab = hak__slab_of(p);
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs))) {

@@ -57,8 +57,8 @@ __attribute__((constructor(101))) static void library_loaded(void)
 
 __attribute__((destructor)) static void library_ends(void)
 {
-    if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF && hak_load(&started, HAK_ACQUIRE))
-        hak__output();
+    if (hak_load(&started, HAK_ACQUIRE))
+        hak__output_at_exit();
 }
 
 void hak__init_fork_child(void) { hak__lock_reset(&init_lock); }

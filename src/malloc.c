@@ -2,7 +2,7 @@
 #include "hakmem.h"
 #include "route.h"
 
-hak_export void *hak_malloc(size_t n)
+hak_export hak_fast_path void *hak_malloc(size_t n)
 {
     uint32_t code;
     if (hak_likely(n <= HAK_TINY_MAX))

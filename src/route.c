@@ -137,21 +137,42 @@ static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     hak__upkeep_tick(heap);
 }
 
-/* A block of another heap, for a thread that had no heap until now or has ended its own. */
-static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
+static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    struct hak_heap *heap = hak__thread_attach();
     uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
-    if (heap == NULL) {
-        hak__outbox_bypass(p, word, function);
-        return;
-    }
     hak__enter(heap);
     if (hak__owner_id(word) != heap->id)
         hak__outbox_add_slow(heap, p, word, function);
     else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
+}
+
+/* The shared heap's outbox is not left with anything: nobody comes back to it. */
+static hak_cold void free_late(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__late_heap_locked();
+    if (heap == NULL) {
+        hak__outbox_bypass(p, word, function);
+        return;
+    }
+    free_by(heap, p, word, function);
+    hak__enter(heap);
+    hak__outbox_flush(heap, function);
+    hak__leave(heap);
+    hak__late_heap_unlock();
+}
+
+/* A block of another heap, for a thread that had no heap until now or has ended its own. */
+static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    if (heap != NULL)
+        free_by(heap, p, word, function);
+    else if (hak__thread_is_late())
+        free_late(p, word, function);
+    else
+        hak__outbox_bypass(p, word, function);
 }
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)

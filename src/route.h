@@ -33,13 +33,11 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     if (hak_unlikely(word - first_heap >= hak__owner_word(HAK_HEAPS_MAX, 0) || hak__owner_code(word) >= HAK_CODE_LIMIT))
         return NULL;
     const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
-#if HAK_PROTECT
-    return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
-#else
+    if (HAK_PROTECT)
+        return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
     size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
     struct hak_place place = hak__place_of(class->reciprocal, before + distance % HAK_SLAB_SIZE);
     return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;
-#endif
 }
 
 /* The usable bytes of any block that begins at p; aborts with a report when none does. */

@@ -25,6 +25,8 @@
 #include "heap/heap.c"
 #include "heap/park.c"
 #include "heap/remote.c"
+#include "heap/sources.c"
+#include "heap/warm.c"
 #include "large/large.c"
 #include "huge/huge.c"
 #include "cache/doubt.c"

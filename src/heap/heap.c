@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "diag/report.h"
+#include "heap/warm.h"
 #include "os/os.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
@@ -17,9 +18,7 @@ _Atomic uint32_t hak__heap_last;
 void hak__heap_init(void)
 {
     hak__spans = hak__span_memory();
-#if HAK_PROTECT
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
-#endif
 }
 
 uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
@@ -61,6 +60,8 @@ void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 {
+    if (span->warm != 0)
+        hak__warm_leave(heap, span);
     if (span->prev != NULL)
         span->prev->next = span->next;
     else
@@ -70,170 +71,103 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
     span->listed = false;
 }
 
-/* --- creation and destruction ------------------------------------------------------------------------------------- */
+/* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
-static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
-{
-    if (bytes == 0)
-        return NULL;
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
-    void *memory = *head;
-    if (memory == NULL)
-        return hak__meta_alloc(bytes);
-    *head = *(void **)memory;
-    return memory;
-}
-
-static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
-{
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
-    *(void **)memory = *head;
-    *head = memory;
-}
-
-/* The i-th home, or the last one if it is none of them, becomes the first. */
-static void come_home(struct hak_heap *heap, unsigned i, size_t slab)
-{
-    for (i = i < HAK_HOMES ? i : HAK_HOMES - 1; i > 0; i--)
-        heap->homes[i] = heap->homes[i - 1];
-    heap->homes[0] = (uint32_t)(slab / HAK_SUPER_SLABS);
-}
-
-static size_t take_at_home(struct hak_heap *heap, unsigned count, bool *fresh)
-{
-    size_t slab = HAK_NO_RUN;
-    for (unsigned i = 0; i < HAK_HOMES && slab == HAK_NO_RUN; i++) {
-        slab = hak__pool_take_near((size_t)heap->homes[i] * HAK_SUPER_SLABS, count, fresh);
-        if (slab != HAK_NO_RUN && i != 0)
-            come_home(heap, i, slab);
-    }
-    return slab;
-}
-
-static size_t take_anywhere(struct hak_heap *heap, unsigned count, bool *fresh)
-{
-    size_t slab = hak__pool_take(count, fresh);
-    if (slab != HAK_NO_RUN)
-        come_home(heap, HAK_HOMES, slab);
-    return slab;
-}
-
-/* Unused slabs for a span of a class. Large blocks of which a full span has several also take a run that holds just one:
- * the ends of SuperSlabs that full spans leave over are filled with them. */
-static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
-{
-    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
-    *count = full;
-    size_t slab = take_at_home(heap, full, fresh);
-    if (slab == HAK_NO_RUN)
-        slab = take_anywhere(heap, full, fresh);
-    if (slab == HAK_NO_RUN && class_index >= HAK_CLASS_FIRST_LARGE && lone != full) {
-        *count = lone;
-        slab = take_anywhere(heap, lone, fresh);
-    }
-    hak_count(&heap->runs_claimed, slab != HAK_NO_RUN);
-    return slab;
-}
-
-/* A run of slabs, in this order: unused ones of the heap's own SuperSlabs, of any SuperSlab at hand; those that other
- * heaps let go when they are swept; a further SuperSlab. */
-static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
-{
-    size_t slab = find_unused(heap, class_index, count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    hak__heaps_sweep(heap);
-    slab = find_unused(heap, class_index, count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    hak__pool_trim();
-    *count = hak__classes[class_index].slabs;
-    slab = hak__pool_open(*count, fresh);
-    if (slab != HAK_NO_RUN)
-        come_home(heap, HAK_HOMES, slab);
-    return slab;
-}
-
-static struct hak_span *new_span(struct hak_heap *heap, uint32_t class_index)
-{
-    const struct hak_class *class = &hak__classes[class_index];
-    size_t bytes = hak__span_bitmap_bytes(class);
-    void *bitmaps = bitmaps_take(heap, bytes);
-    if (bytes != 0 && bitmaps == NULL)
-        return NULL;
-    bool fresh;
-    unsigned slabs;
-    size_t slab = find_slabs(heap, class_index, &slabs, &fresh);
-    if (slab == HAK_NO_RUN) {
-        if (bitmaps != NULL)
-            bitmaps_give(heap, bitmaps, bytes);
-        return NULL;
-    }
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
-    hak__heap_list(heap, span);
-    hak_count(&heap->slab_count, slabs);
-    hak_count(&heap->classes[class_index].span_count, 1);
-    return span;
-}
-
-static void end_span(struct hak_heap *heap, struct hak_span *span)
-{
-    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
-    if (span->listed)
-        hak__heap_unlist(heap, span);
-    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-    unsigned slabs = span->slabs;
-    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
-    void *bitmaps = hak__span_destroy(span);
-    if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
-    hak__pool_give(hak__span_slab(span), slabs);
-}
-
-/* A span has got blocks back: it is listed, or ended when it is empty and not the last one of its class. One of
+/* A span is wholly free or not listed. It is listed, or ended when it is empty and not the last one of its class. One of
  * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
-static void after_give(struct hak_heap *heap, struct hak_span *span)
+static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
-    if (hak_unlikely(hak__span_outside(span) == 0)) {
+    if (hak__span_outside(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         if (!last || hak__classes[span->class].size > KEPT_MAX) {
-            end_span(heap, span);
+            hak__heap_end_span(heap, span);
             return;
         }
+        heap->idle_classes |= 1ull << span->class;
     }
     if (!span->listed)
         hak__heap_list(heap, span);
+    hak__warm_regained(heap, span);
+}
+
+/* A span has got blocks back. */
+hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak_unlikely(hak__span_outside(span) == 0 || !span->listed))
+        after_give_slow(heap, span);
+    else
+        hak__warm_regained(heap, span);
 }
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
 
-/* When no span of the heap has blocks to give: those of ended threads first, then a new one. */
-static struct hak_span *further_span(struct hak_heap *heap, uint32_t class_index)
+/* Takes from a span down to out[0]; false when no other span should be asked, because the frontier moves one page per
+ * miss. */
+hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
 {
-    if (hak__heap_adopt(heap, class_index))
-        return heap->classes[class_index].spans;
-    return new_span(heap, class_index);
+    *got += hak__span_take(span, out, want - *got);
+    bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
+    hak__warm_lost(heap, span);
+    return !at_frontier && *got < want;
+}
+
+/* From a span of the warm pool, and further ones while that is not enough. */
+hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
+{
+    uint32_t class_index = span->class, got = 0;
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    while (take_from(heap, span, out, want, &got) && class->warm_count != 0)
+        span = hak__warm_newest(heap, class_index);
+    return got;
+}
+
+/* The listed spans are asked in turn, the last resort is a further one. */
+static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got = 0;
+    if (class->spans == NULL && hak__heap_further_span(heap, class_index) == NULL)
+        return 0;
+    while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
+        continue;
+    if (class->spans != NULL)
+        hak__warm_keep(heap, class->spans);
+    return got;
+}
+
+static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    hak__warm_missed(heap, class_index);
+    hak__heap_collect(heap);
+    if (hak__warm_prefill(heap, class_index))
+        return take_warm(heap, hak__warm_newest(heap, class_index), out, want);
+    return take_listed(heap, class_index, out, want);
+}
+
+/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move
+ * a frontier first takes in what others have freed. */
+hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_index)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak_unlikely(class->warm_count == 0))
+        return NULL;
+    struct hak_span *span = hak__warm_newest(heap, class_index);
+    if (span->free_count >= class->warm_need || hak_load(&heap->pending, HAK_RELAXED) == NULL)
+        return span;
+    hak__heap_collect(heap);
+    return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
 }
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t got = 0;
-    hak__heap_collect(heap);
-    while (got < want) {
-        struct hak_span *span = class->spans;
-        if (span == NULL && (got != 0 || (span = further_span(heap, class_index)) == NULL))
-            break;
-        got += hak__span_take(span, out, want - got);
-        if (span->free_count == 0 && span->frontier != span->blocks)
-            break;   /* the frontier moves one page per miss */
-        if (!hak__span_has_blocks(span))
-            hak__heap_unlist(heap, span);
-    }
+    struct hak_span *span = warm_span(heap, class_index);
+    uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
+    hak_count(&class->warm_hits, span != NULL);
+    hak_count(&class->refilled, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak_count(&class->refilled, got);
     return got;
 }
 
@@ -243,12 +177,12 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     hak__heap_collect(heap);
     struct hak_span *span = class->spans;
     if (span == NULL)
-        span = further_span(heap, class_index);
+        span = hak__heap_further_span(heap, class_index);
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
     void *block = hak__span_take_fresh(span);
-    if (block != NULL && !hak__span_has_blocks(span))
-        hak__heap_unlist(heap, span);
+    if (block != NULL)
+        hak__warm_lost(heap, span);
     hak_count(&class->refilled, block != NULL);
     return block;
 }
@@ -359,6 +293,7 @@ bool hak__heap_is_valid(struct hak_heap *heap)
             valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
             valid &= hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id && hak__span_is_valid(span);
         }
+        valid &= hak__warm_is_valid(heap, c);
     }
     return valid;
 }

@@ -11,7 +11,8 @@
  * Invariants:
  *   1. a span is listed <=> it is this heap's and has blocks to give
  *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
- *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed */
+ *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
+ *   4. a span in the warm pool of its class is listed and good for a refill (warm.h); its `warm` says where it stands */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
@@ -38,8 +39,15 @@ struct hak_heap_class {
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
+    uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
+    uint8_t warm_count;         /* spans in the warm pool */
+    uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
+    uint8_t warm_rate;          /* hit rate of late, in 256ths */
+    uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
+    hak_counter warm_hits, warm_prefilled;
 };
+_Static_assert(sizeof(struct hak_heap_class) == 128, "two cache lines");
 
 /* Blocks of one slab of another heap, freed here and not yet published. */
 struct hak_outbox_bucket {
@@ -57,8 +65,12 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
-/* A heap takes slabs from these before it searches, so that two threads seldom write to one SuperSlab's word. */
-enum { HAK_HOMES = 4 };
+/* Where slabs for a new span are looked for, cheapest first (sources.c). */
+enum hak_stage {
+    HAK_STAGE_OWN_HINT, HAK_STAGE_OWN_EMPTY, HAK_STAGE_ADOPTED, HAK_STAGE_CLAIMED, HAK_STAGE_LOCKED, HAK_STAGES
+};
+
+enum { HAK_WARM_MAX = 16 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
@@ -90,16 +102,21 @@ struct hak_heap {
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t ending;                                /* the thread has begun to run its destructors */
-    uint32_t homes[HAK_HOMES];                      /* SuperSlabs from which slabs were taken, the last one first */
+    size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
-    hak_counter remote_frees, remote_published, forwarded, adopted, runs_claimed;
+    hak_counter remote_frees, remote_published, forwarded, adopted;
+    hak_counter runs_claimed;                       /* runs of slabs found in SuperSlabs that were in slabs already */
+    hak_counter stages[HAK_STAGES];                 /* spans obtained, by where they came from */
+    uint64_t idle_classes;                          /* bit c: the only listed span of class c may be empty */
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
+    /* the warm pools, by slab; of each as much is touched as is used */
+    uint32_t warm[HAK_CLASSES][HAK_WARM_MAX];
     /* last, because few threads ever touch it */
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
 };
@@ -138,8 +155,9 @@ hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_addr
 extern _Atomic uint32_t hak__heap_last;
 uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
 
-/* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: the
- * remote frees that wait are collected, then spans with blocks, then a new span. 0 when the system refuses. */
+/* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: from the
+ * warm pool; when that is empty the remote frees that wait are collected, then come spans with blocks, then a further
+ * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 
 /* One block that is known to be zero if that costs nothing, else NULL. */
@@ -155,6 +173,14 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 
 /* Collects the spans on which other threads have freed blocks. */
 void hak__heap_collect(struct hak_heap *heap);
+
+/* --- sources of spans (sources.c) ------------------------------------------------------------------------------------- */
+
+/* A span of the class with blocks to give, for a heap that has none listed; NULL when the system refuses. */
+struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class);
+
+/* Ends a span that is wholly free, and gives its slabs to the pool. */
+void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 
 /* --- remote frees (remote.c) ------------------------------------------------------------------------------------ */
 

@@ -19,9 +19,12 @@
 
 typedef uint64_t hak_key __attribute__((may_alias));
 
+extern uint64_t hak__freed_key;
+
 #if HAK_PROTECT
 
-extern uint64_t hak__freed_key;
+hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { hak_owner_store(&slab->limit, limit); }
+hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
 /* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
 hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
@@ -39,6 +42,8 @@ hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
 
 #else
 
+hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { (void)slab, (void)limit; }
+hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { (void)slab, (void)phase; }
 hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
     (void)slab, (void)class, (void)p;

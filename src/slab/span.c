@@ -6,9 +6,7 @@
 #include "base/assert.h"
 
 struct hak_span *hak__spans;
-#if HAK_PROTECT
 uint64_t hak__freed_key;
-#endif
 
 /* Writes the owner words of a span's slabs. */
 static void set_words(struct hak_span *span, uint32_t owner)
@@ -29,24 +27,18 @@ static void set_owner(struct hak_span *span, uint32_t owner)
 /* Says how far the frontier has come. */
 static void map_limit(struct hak_span *span)
 {
-#if HAK_PROTECT
     size_t slab = hak__span_slab(span);
     uint32_t limit = span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < span->slabs; i++)
-        hak_owner_store(&hak__window.map[slab + i].limit, limit);
-#else
-    (void)span;
-#endif
+        hak__map_limit(&hak__window.map[slab + i], limit);
 }
 
 void hak__span_map_places(struct hak_span *span)
 {
-#if HAK_PROTECT
     size_t slab = hak__span_slab(span);
     uint64_t reciprocal = hak__classes[span->class].reciprocal;
     for (uint32_t i = 0; i < span->slabs; i++)
-        hak_owner_store(&hak__window.map[slab + i].phase, i * HAK_SLAB_SIZE * reciprocal);
-#endif
+        hak__map_phase(&hak__window.map[slab + i], i * HAK_SLAB_SIZE * reciprocal);
     map_limit(span);
 }
 
@@ -85,6 +77,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->listed = false;
+    span->warm = 0;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < slabs; i++)

@@ -36,6 +36,7 @@ struct hak_span {
     uint8_t words;                  /* words of each bitmap */
     uint8_t fresh;                  /* blocks at and above the frontier are known to be zero */
     uint8_t listed;                 /* in the heap's list */
+    uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
     uint64_t only_word;             /* the bitmap of spans of at most 64 blocks */
     /* the line that other threads write */
     hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "diag/emitter.h"
 #include "diag/report.h"
 
@@ -160,6 +161,33 @@ int hak__print_text(int fd, const struct hak_stats *stats)
             hak__emit(&out, "\n");
         }
     }
+    return hak__emit_close(&out);
+}
+
+int hak__print_warm_pool(int fd, const struct hak_stats *stats)
+{
+    struct hak_emitter out;
+    hak__emit_open(&out, fd);
+    hak__emit(&out, "hakmem: warm pool\nhakmem:     size         hits       misses    prefilled   hit %%\n");
+    for (const struct hak_stats_class *c = stats->classes; c < stats->classes + stats->class_count; c++) {
+        if (c->misses == 0)
+            continue;
+        hak__emit(&out, "hakmem:");
+        hak__emit_padded(&out, c->size, 9);
+        hak__emit_padded(&out, c->warm_hits, 13);
+        hak__emit_padded(&out, c->misses - hak_min(c->warm_hits, c->misses), 13);
+        hak__emit_padded(&out, c->warm_prefilled, 13);
+        hak__emit(&out, " %7f\n", c->warm_hits * 10000 / c->misses);
+    }
+    return hak__emit_close(&out);
+}
+
+int hak__print_shared_pool(int fd, const struct hak_stats *stats)
+{
+    struct hak_emitter out;
+    hak__emit_open(&out, fd);
+    text_group(&out, stats, GROUP_stages);
+    hak__emit(&out, "hakmem: waits for locks=%u\n", stats->remote_lock_waits);
     return hak__emit_close(&out);
 }
 

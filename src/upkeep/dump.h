@@ -12,4 +12,8 @@ int hak__print_text(int fd, const struct hak_stats *stats);
 int hak__print_json(int fd, const struct hak_stats *stats);
 int hak__print_openmetrics(int fd, const struct hak_stats *stats);
 
+/* The tables of HAKMEM_WARM_POOL_STATS=1 and HAKMEM_SHARED_POOL_STATS=1. */
+int hak__print_warm_pool(int fd, const struct hak_stats *stats);
+int hak__print_shared_pool(int fd, const struct hak_stats *stats);
+
 #endif

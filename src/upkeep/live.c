@@ -152,6 +152,12 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_total_live RULE
 #define LIVE_total_peak_bytes WORD(arena, AT(hak_arena_books, peak))
 
+#define LIVE_stages_own_hint HEAPS(stages[HAK_STAGE_OWN_HINT])
+#define LIVE_stages_own_empty HEAPS(stages[HAK_STAGE_OWN_EMPTY])
+#define LIVE_stages_adopted HEAPS(stages[HAK_STAGE_ADOPTED])
+#define LIVE_stages_claimed HEAPS(stages[HAK_STAGE_CLAIMED])
+#define LIVE_stages_locked HEAPS(stages[HAK_STAGE_LOCKED])
+
 #define LIVE_COLUMN_size TABLE(size)
 #define LIVE_COLUMN_spans CLASS(span_count)
 #define LIVE_COLUMN_live RULE
@@ -165,6 +171,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_COLUMN_frees CLASS(frees)
 #define LIVE_COLUMN_hits RULE
 #define LIVE_COLUMN_pinned PAGES
+#define LIVE_COLUMN_warm_hits CLASS(warm_hits)
+#define LIVE_COLUMN_warm_prefilled CLASS(warm_prefilled)
 
 _Static_assert(sizeof(struct hak_heap) < 1u << 20, "offsets of fields fit 20 bits");
 _Static_assert(LIVE_ROOT_COUNT < 256, "numbers of roots fit 8 bits");

@@ -58,10 +58,24 @@ static void put_out(struct hak_stats *stats)
     errno = saved;
 }
 
-void hak__output(void)
+static void put_out_pools(const struct hak_stats *stats)
+{
+    if (hak__option(HAK_OPTION_warm_pool_stats) != 0)
+        hak__print_warm_pool(STDERR_FILENO, stats);
+    if (hak__option(HAK_OPTION_shared_pool_stats) != 0)
+        hak__print_shared_pool(STDERR_FILENO, stats);
+}
+
+void hak__output_at_exit(void)
 {
     struct hak_stats stats;
-    put_out(&stats);
+    bool pools = (hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)) != 0;
+    if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF)
+        put_out(&stats);
+    else if (pools)
+        hak__snapshot(&stats);
+    if (pools)
+        put_out_pools(&stats);
 }
 
 static void on_signal(int number)

@@ -36,6 +36,8 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
         to->spans += hak_counted(&from->span_count);
         to->mallocs += hak_counted(&from->mallocs);
         to->frees += hak_counted(&from->frees);
+        to->warm_hits += hak_counted(&from->warm_hits);
+        to->warm_prefilled += hak_counted(&from->warm_prefilled);
         to->cached += hak__cache_count(heap, c);
     }
     add_outbox(out, heap);
@@ -44,6 +46,8 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->forwarded += hak_counted(&heap->forwarded);
     out->adopted += hak_counted(&heap->adopted);
     out->runs_claimed += hak_counted(&heap->runs_claimed);
+    for (unsigned stage = 0; stage < HAK_STAGES; stage++)
+        out->stages[stage] += hak_counted(&heap->stages[stage]);
     out->span_bytes += hak_counted(&heap->slab_count) * HAK_SLAB_SIZE;
     out->parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
     out->heaps++;
@@ -91,6 +95,8 @@ static void fill_class(struct hak_stats_class *to, uint32_t c, const struct hak_
     to->outbox = from->outbox;
     to->mallocs = from->mallocs;
     to->frees = from->frees;
+    to->warm_hits = from->warm_hits;
+    to->warm_prefilled = from->warm_prefilled;
     to->hits = from->mallocs > from->misses ? from->mallocs - from->misses : 0;
 }
 
@@ -117,6 +123,11 @@ static void fill_from_heaps(struct hak_stats *out)
     out->total_drained = t.all.drained;
     out->total_misses = t.all.misses;
     out->total_live = t.all.live;
+    out->stages_own_hint = t.stages[HAK_STAGE_OWN_HINT];
+    out->stages_own_empty = t.stages[HAK_STAGE_OWN_EMPTY];
+    out->stages_adopted = t.stages[HAK_STAGE_ADOPTED];
+    out->stages_claimed = t.stages[HAK_STAGE_CLAIMED];
+    out->stages_locked = t.stages[HAK_STAGE_LOCKED];
 }
 
 static void fill_from_arena(struct hak_stats *out)

@@ -7,6 +7,7 @@
 
 struct hak_class_totals {
     uint64_t refilled, drained, collected, misses, spans, mallocs, frees;
+    uint64_t warm_hits, warm_prefilled;
     uint64_t cached;      /* in records */
     uint64_t outbox;      /* freed, not yet published */
     uint64_t live;        /* refilled - drained - collected - cached - outbox */
@@ -17,6 +18,7 @@ struct hak_totals {
     uint64_t live_bytes;              /* of size classes; huge blocks are counted apart */
     uint64_t cached_bytes, span_bytes;
     uint64_t remote_frees, remote_published, forwarded, adopted, runs_claimed;
+    uint64_t stages[HAK_STAGES];
     uint64_t heaps, parked;
 };
 

@@ -5,10 +5,18 @@
 
 #include <setjmp.h>
 
+#include "diag/options.h"
 #include "shared/pool.h"
 #include "world.h"
 
 enum { SMALL = 23, LARGE = 55, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };
+
+/* The options that heap/ reads, at their defaults. */
+_Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_refill_count] = 32, [HAK_OPTION_warm_pool_prefill] = 3 };
+enum hak_option_origin hak__option_origin(enum hak_option option)
+{
+    return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
+}
 
 static _Atomic uint32_t out[SLABS];            /* blocks in the program's hands, by slab and index */
 static unsigned content[SLABS * PER_SLAB];     /* what their holders write, plainly */
@@ -124,7 +132,7 @@ static inline void begin_unused(size_t first, unsigned count) { hak__pool_give(f
 /* By the map: the span's own word is 0 when it has one block. */
 static inline uint32_t owner_of(size_t slab)
 {
-    uint32_t word = atomic_load(&hak__window.map[slab]);
+    uint32_t word = atomic_load(&hak__window.map[slab].owner);
     return hak__owner_code(word) < HAK_CODE_LIMIT ? hak__owner_id(word) : 0;
 }
 

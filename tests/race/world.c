@@ -27,7 +27,7 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
-        heaps[i].homes[0] = (uint32_t)0;
+        heaps[i].home = 0;
         atomic_store(&heaps[i].busy, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
@@ -127,5 +127,5 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
     explore_violation(what);
 }
 
-/* The options as they are by default, so far as the sources that are explored ask for them. */
-_Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_tiers] = 1 };
+/* The options as they are by default, so far as the sources that are explored ask for them; heaps_world.h has more. */
+__attribute__((weak)) _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_tiers] = 1 };

@@ -1,0 +1,159 @@
+/* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
+ * (hak_heap.stages). Also how a span begins and ends. Called by heap.c, with the heap entered.
+ *
+ *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap took last
+ *   0.5  own empty   the heap's own span of another class, of which no block is outside
+ *   1    adopted     spans with free blocks of heaps whose threads have ended (adopt.c; lock-free)
+ *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
+ *                    has been collected
+ *   3    locked      a further SuperSlab: a free one of the arena, or a new one
+ *
+ * The first three touch no page that was not in use before. */
+#include "base/bits.h"
+#include "heap/heap.h"
+#include "shared/pool.h"
+
+/* --- begin and end ---------------------------------------------------------------------------------------------------- */
+
+static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
+{
+    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void *memory = *head;
+    if (memory == NULL)
+        return hak__meta_alloc(bytes);
+    *head = *(void **)memory;
+    return memory;
+}
+
+static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
+{
+    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    *(void **)memory = *head;
+    *head = memory;
+}
+
+static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
+    void *bitmaps = bytes == 0 ? NULL : bitmaps_take(heap, bytes);
+    if (bytes != 0 && bitmaps == NULL) {
+        hak__pool_give(slab, slabs);
+        return NULL;
+    }
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
+    hak__heap_list(heap, span);
+    hak_count(&heap->slab_count, slabs);
+    hak_count(&heap->classes[class_index].span_count, 1);
+    return span;
+}
+
+/* Ends a span but for its slabs, which are the caller's then. */
+static void end_span(struct hak_heap *heap, struct hak_span *span)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
+    if (span->listed)
+        hak__heap_unlist(heap, span);
+    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
+    hak_count(&heap->slab_count, 0 - (uint64_t)span->slabs);
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        bitmaps_give(heap, bitmaps, bytes);
+}
+
+void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
+{
+    unsigned slabs = span->slabs;
+    end_span(heap, span);
+    hak__pool_give(hak__span_slab(span), slabs);
+}
+
+/* --- the stages ------------------------------------------------------------------------------------------------------- */
+
+static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
+{
+    if (heap->home == 0)
+        return HAK_NO_RUN;
+    /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
+    uint64_t word = hak_load(&hak__supers[(heap->home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
+    if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
+        return HAK_NO_RUN;
+    return hak__pool_take_near(heap->home - 1, count, fresh);
+}
+
+/* A class keeps its last span when that empties (heap.c). */
+static size_t own_empty(struct hak_heap *heap, unsigned count)
+{
+    for (uint64_t idle = heap->idle_classes; idle != 0; idle &= idle - 1) {
+        struct hak_span *span = heap->classes[hak_ctz64(idle)].spans;
+        if (span == NULL || hak__span_outside(span) != 0) {
+            heap->idle_classes &= ~(idle & -idle);
+        } else if (span->slabs == count) {
+            heap->idle_classes &= ~(idle & -idle);
+            end_span(heap, span);
+            return hak__span_slab(span);
+        }
+    }
+    return HAK_NO_RUN;
+}
+
+/* Large blocks of which a full span has several also take a run that holds just one: the ends of SuperSlabs that full
+ * spans leave over are filled with them. */
+static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    *count = full;
+    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_take(full, fresh);
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full)
+        return slab;
+    *count = lone;
+    return hak__pool_take(lone, fresh);
+}
+
+static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    size_t slab = find_unused(heap, class_index, count, fresh);
+    if (slab != HAK_NO_RUN)
+        return slab;
+    hak__heaps_sweep(heap);
+    return find_unused(heap, class_index, count, fresh);
+}
+
+static size_t locked(unsigned count, bool *fresh)
+{
+    hak__pool_trim();
+    return hak__pool_open(count, fresh);
+}
+
+struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count = hak__classes[class_index].slabs;
+    enum hak_stage stage = HAK_STAGE_OWN_HINT;
+    bool fresh = false;
+    size_t slab = own_hint(heap, count, &fresh);
+    if (slab == HAK_NO_RUN) {
+        stage = HAK_STAGE_OWN_EMPTY;
+        slab = own_empty(heap, count);
+    }
+    if (slab == HAK_NO_RUN && hak__heap_adopt(heap, class_index)) {
+        hak_count(&heap->stages[HAK_STAGE_ADOPTED], 1);
+        return heap->classes[class_index].spans;
+    }
+    if (slab == HAK_NO_RUN) {
+        stage = HAK_STAGE_CLAIMED;
+        slab = claimed(heap, class_index, &count, &fresh);
+    }
+    if (slab == HAK_NO_RUN) {
+        stage = HAK_STAGE_LOCKED;
+        count = hak__classes[class_index].slabs;
+        slab = locked(count, &fresh);
+    }
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    heap->home = slab + 1;
+    hak_count(&heap->runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
+    struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
+    hak_count(&heap->stages[stage], span != NULL);
+    return span;
+}

@@ -1,0 +1,66 @@
+/* The warm pool: per class up to HAK_WARM_MAX listed spans that are known to be good for the next refill, so that a miss
+ * of the cache is served by the newest of them, without a search. For heap/ alone, with the heap entered.
+ *
+ * A span is good while it can give `warm_need` blocks (warm.c says how many those are). Into the pool come
+ *   - by prefill, when a refill finds the pool empty: listed spans with so many freed blocks, as many as the budget says;
+ *   - when no listed span has so many: the one that the search ended with, if that is good with what lies beyond its
+ *     frontier, as a new span is;
+ *   - a span that has got blocks back by a drain or a collection and now has so many freed ones.
+ * It leaves when it is no longer good, or unlisted. Nothing is made for the pool: it has only spans that exist anyway.
+ *
+ * Invariants (hak__warm_is_valid), for every class of a heap:
+ *   1. warm_count <= HAK_WARM_MAX;  hak__warm_member(i)->warm == i + 1;  all other spans have warm == 0
+ *   2. members are listed, of the class, and good */
+#ifndef HAK_HEAP_WARM_H
+#define HAK_HEAP_WARM_H
+
+#include "heap/heap.h"
+
+hak_inline struct hak_span *hak__warm_member(struct hak_heap *heap, uint32_t class, uint32_t place)
+{
+    return &hak__spans[heap->warm[class][place]];
+}
+
+hak_inline struct hak_span *hak__warm_newest(struct hak_heap *heap, uint32_t class)
+{
+    return hak__warm_member(heap, class, heap->classes[class].warm_count - 1u);
+}
+
+hak_inline bool hak__warm_good(const struct hak_span *span, uint32_t need)
+{
+    return span->free_count + (uint32_t)(span->blocks - span->frontier) >= need;
+}
+
+void hak__warm_join(struct hak_heap *heap, struct hak_span *span);
+void hak__warm_leave(struct hak_heap *heap, struct hak_span *span);
+
+/* A listed span has got blocks back. */
+hak_inline void hak__warm_regained(struct hak_heap *heap, struct hak_span *span)
+{
+    const struct hak_heap_class *class = &heap->classes[span->class];
+    bool enough = span->free_count > class->warm_need - 1u;   /* never, while there is no pool */
+    if (span->warm == 0 && enough && class->warm_count < HAK_WARM_MAX)
+        hak__warm_join(heap, span);
+}
+
+/* A span has lost blocks; it is unlisted if these were its last ones. */
+hak_inline void hak__warm_lost(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak_unlikely(!hak__span_has_blocks(span)))
+        hak__heap_unlist(heap, span);
+    else if (span->warm != 0 && !hak__warm_good(span, heap->classes[span->class].warm_need))
+        hak__warm_leave(heap, span);
+}
+
+/* A refill has found the pool empty: the class's hit rate is looked at, and its budget follows. */
+void hak__warm_missed(struct hak_heap *heap, uint32_t class);
+
+/* After that: puts listed spans with enough freed blocks into the pool; whether it has any then. */
+bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
+
+/* After that: the span that a search ended with joins the pool if it is good for the next refill. */
+void hak__warm_keep(struct hak_heap *heap, struct hak_span *span);
+
+bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);
+
+#endif

@@ -1,0 +1,130 @@
+/* heap/sources.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
+ * use before. */
+#include "shared/pool.h"
+#include "support/heaps.h"
+
+enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2560 = 24 };
+
+static void *blocks[HAK_SUPER_SLABS * 64 + 64];
+
+static struct hak_heap *start(void)
+{
+    heaps_start();
+    return heap_open(0);
+}
+
+static struct hak_span *span_of(const void *block) { return hak__span_at(hak__slab_of(block)); }
+
+static void take_all(struct hak_heap *heap, uint32_t class, void **out, uint32_t count)
+{
+    for (uint32_t got = 0; got < count;) {
+        uint32_t more = hak__heap_take(heap, class, out + got, count - got);
+        expect(more != 0);
+        got += more;
+    }
+    expect(hak__heap_is_valid(heap));
+}
+
+static void expect_stages(struct hak_heap *heap, const char *counts)
+{
+    char line[80];
+    const hak_counter *s = heap->stages;
+    snprintf(line, sizeof line, "%llu %llu %llu %llu %llu", (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_HINT]),
+             (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_EMPTY]),
+             (unsigned long long)hak_counted(&s[HAK_STAGE_ADOPTED]),
+             (unsigned long long)hak_counted(&s[HAK_STAGE_CLAIMED]),
+             (unsigned long long)hak_counted(&s[HAK_STAGE_LOCKED]));
+    if (strcmp(line, counts) != 0)
+        print_error("stages: %s, not %s\n", line, counts);
+    expect(strcmp(line, counts) == 0);
+}
+
+FRESH_TEST(a_superslab_is_opened_then_claimed_from)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_1024, blocks, 1);
+    expect_stages(heap, "0 0 0 0 1");
+    take_all(heap, CLASS_1024, blocks, (HAK_SUPER_SLABS - 1) * 64 + 63);
+    expect_stages(heap, "0 0 0 31 1");
+    take_all(heap, CLASS_1024, blocks, 1);
+    expect_stages(heap, "0 0 0 31 2");
+}
+
+FRESH_TEST(slabs_in_use_before_come_first)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_1024, blocks, 3 * 64);
+    struct hak_span *second = span_of(blocks[64]);
+    hak__heap_give(heap, blocks, 1, "free");         /* keeps its span listed, so that the next one may end */
+    hak__heap_give(heap, blocks + 64, 64, "free");
+    expect_eq(atomic_load(&second->owner), 0);
+    void *next;
+    take_all(heap, CLASS_64, &next, 1);
+    expect_ptr(span_of(next), second);
+    expect(!second->fresh);
+    expect_stages(heap, "1 0 0 2 1");
+}
+
+FRESH_TEST(an_empty_span_of_another_class_serves)
+{
+    void *next;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 20);
+    struct hak_span *span = span_of(blocks[0]);
+    hak__heap_give(heap, blocks, 20, "free");
+    expect_ptr(heap->classes[CLASS_64].spans, span);   /* kept, being the last */
+    take_all(heap, CLASS_2560, &next, 1);              /* needs two slabs */
+    expect_stages(heap, "0 0 0 1 1");
+    take_all(heap, CLASS_80, &next, 1);
+    expect_ptr(span_of(next), span);
+    expect_eq(span->class, CLASS_80);
+    expect(heap->classes[CLASS_64].spans == NULL);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].span_count), 0);
+    expect_stages(heap, "0 1 0 1 1");
+    take_all(heap, CLASS_64, &next, 1);
+    expect_stages(heap, "0 1 0 2 1");
+}
+
+/* A span that was empty and is in use again is not taken. */
+FRESH_TEST(a_span_in_use_again_stays)
+{
+    void *next;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 20);
+    hak__heap_give(heap, blocks, 20, "free");
+    take_all(heap, CLASS_64, blocks, 1);
+    take_all(heap, CLASS_80, &next, 1);
+    expect(span_of(next) != span_of(blocks[0]));
+    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64 * HAK_RECORD_SIZE));
+    expect_stages(heap, "0 0 0 1 1");
+}
+
+FRESH_TEST(adoption_is_counted_and_comes_before_unused_slabs)
+{
+    void *next;
+    (void)argument;
+    struct hak_heap *ended = start(), *heap = heap_open(0);
+    take_all(ended, CLASS_64, blocks, 20);
+    hak__heap_park(ended);
+    take_all(heap, CLASS_64, &next, 1);
+    expect_ptr(span_of(next), span_of(blocks[0]));
+    expect_stages(heap, "0 0 1 0 0");
+    take_all(heap, CLASS_80, &next, 1);
+    expect_stages(heap, "0 0 1 1 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_superslab_is_opened_then_claimed_from),
+        cmocka_unit_test(slabs_in_use_before_come_first),
+        cmocka_unit_test(an_empty_span_of_another_class_serves),
+        cmocka_unit_test(a_span_in_use_again_stays),
+        cmocka_unit_test(adoption_is_counted_and_comes_before_unused_slabs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
