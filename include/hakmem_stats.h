@@ -150,7 +150,24 @@ struct hak_stats {
     uint64_t stages_claimed;          /* unused slabs of any SuperSlab, claimed without a lock */
     uint64_t stages_locked;           /* a further SuperSlab, under the arena's lock */
 
-    uint64_t reserved[45];
+    /* tiers of SuperSlabs in slabs */
+    uint64_t tiers_hot;               /* serve first */
+    uint64_t tiers_draining;          /* are left to empty */
+    uint64_t tiers_to_draining;       /* began to drain so far */
+    uint64_t tiers_to_hot;            /* draining ones that filled again so far */
+    uint64_t tiers_emptied;           /* draining ones that emptied so far */
+    uint64_t tiers_drawn;             /* runs of slabs that draining ones served after all */
+
+    /* emptied SuperSlabs */
+    uint64_t lru_kept;
+    uint64_t lru_returned_by_age;     /* bytes returned to the system so far because they had been kept for long */
+    uint64_t lru_returned_by_bytes;   /* because too many were kept */
+
+    /* memory mapped ahead of need */
+    uint64_t reserve_mapped;          /* SuperSlabs so far */
+    uint64_t reserve_missed;          /* requests that had memory mapped all the same */
+
+    uint64_t reserved[34];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

@@ -18,12 +18,14 @@
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
-/* One per SuperSlab, out of line. */
+/* One per SuperSlab, out of line; a cache line each, because threads that each work in a SuperSlab of their own write to
+ * them at the same time. */
 struct hak_super {
-    _Atomic uint64_t slabs;      /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
+    hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
-    _Atomic uint64_t freed_ms;   /* when it was given back, or in slabs: when a slab last was */
+    _Atomic uint64_t freed_ms;   /* when it was emptied, or in slabs: when a slab was last given back */
+    uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     _Atomic uint32_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
@@ -36,7 +38,7 @@ struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
-    uint64_t reserved;
+    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
 };
 
 struct hak_arena_figures {
@@ -47,12 +49,16 @@ struct hak_arena_figures {
     size_t top;           /* SuperSlabs below the frontier */
     size_t holes;
     size_t peak;          /* most user bytes mapped at once */
+    size_t kept;          /* SuperSlabs emptied and kept with their old pages */
+    uint64_t waited;      /* requests that had memory mapped, so far */
+    uint64_t reserved;    /* SuperSlabs mapped ahead of need, so far */
+    uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
 };
 
 /* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
  * upkeep/live.c says where they lie. */
 struct hak_arena_books {
-    hak_counter mapped, taken, dirty, holes, peak;
+    hak_counter mapped, taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes;
 };
 extern struct hak_arena_books hak__arena_books;
 extern _Atomic size_t hak__arena_frontier;
@@ -75,10 +81,16 @@ void hak__supers_give(size_t first, size_t count);
 /* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Returns what has been free for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = everything. Gives the bytes returned. */
+/* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one. Gives the bytes
+ * returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
-/* How many bytes outside of the arena's free SuperSlabs may hold old data without use (HAKMEM_DIRTY_LIMIT). */
+/* Maps SuperSlabs ahead of need until HAKMEM_RESERVE of them are free and mapped, but no more than a quarter of those
+ * in use, and nothing that a limit would count. Gives how many. For upkeep. */
+size_t hak__reserve_refill(void);
+
+/* How many bytes of unused slabs may hold old data beside the emptied SuperSlabs, when one is opened
+ * (HAKMEM_DIRTY_LIMIT). */
 size_t hak__arena_dirty_room(void);
 
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */

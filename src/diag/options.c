@@ -310,18 +310,30 @@ static hak_cold void follow_preset(void)
     } while (hak__option(HAK_OPTION_preset) != preset);
 }
 
+/* The limits of emptied SuperSlabs are those of all freed memory until somebody sets them. */
+static hak_cold void lead(int option, uint64_t value, enum hak_option_origin origin)
+{
+    int follower = option == HAK_OPTION_purge_delay ? HAK_OPTION_lru_age : HAK_OPTION_lru_bytes;
+    if (option == HAK_OPTION_purge_delay || option == HAK_OPTION_dirty_limit)
+        put(follower, value, origin == HAK_FROM_SYSTEM ? origin : HAK_FROM_DEFAULT, HAK_FROM_SYSTEM);
+}
+
 static bool store(int option, uint64_t value, enum hak_option_origin origin)
 {
     bool stored = put(option, value, origin, origin);
     if (stored && option == HAK_OPTION_preset)
         follow_preset();
+    if (stored)
+        lead(option, value, origin);
     return stored;
 }
 
 void hak__option_suggest(enum hak_option option, uint64_t value)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
-    put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
+    value = hak_min(hak_max(value, row->least), row->most);
+    if (put((int)option, value, HAK_FROM_SYSTEM, HAK_FROM_SYSTEM))
+        lead((int)option, value, HAK_FROM_SYSTEM);
 }
 
 static hak_cold void remember_file(struct text text)

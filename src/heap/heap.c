@@ -8,6 +8,7 @@
 #include "heap/warm.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "shared/tiers.h"
 
 /* The last empty span of a class is kept for the next request only if its blocks are no larger. */
 enum { KEPT_MAX = 16 << 10 };
@@ -38,16 +39,23 @@ struct hak_heap *hak__heap_new(void)
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The head is stored so that another thread may look whether there are any (adopt.c). */
+/* The head is stored so that another thread may look whether there are any (adopt.c). A span of a SuperSlab that drains
+ * comes behind the first. No pointer to the list's end is kept: the pages that a fork copies while this thread goes on
+ * may be of different moments, and the fewer pointers must agree the better. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
-    struct hak_span **head = &heap->classes[span->class].spans;
+    struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
+    if (*head != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS))
+        before = *head;
     span->listed = true;
-    span->prev = NULL;
-    span->next = *head;
-    if (*head != NULL)
-        (*head)->prev = span;
-    hak_owner_store(head, span);
+    span->prev = before;
+    span->next = before != NULL ? before->next : *head;
+    if (span->next != NULL)
+        span->next->prev = span;
+    if (before != NULL)
+        before->next = span;
+    else
+        hak_owner_store(head, span);
 }
 
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)

@@ -121,6 +121,7 @@ struct hak_heap {
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
     hak_counter remote_frees, remote_published, forwarded, adopted;
+    hak_counter runs_claimed;                       /* runs of slabs found in SuperSlabs that were in slabs already */
     hak_counter stages[HAK_STAGES];                 /* spans obtained, by where they came from */
     uint64_t idle_classes;                          /* bit c: the only listed span of class c may be empty */
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */

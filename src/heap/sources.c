@@ -159,6 +159,7 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     if (slab == HAK_NO_RUN)
         return NULL;
     heap->home = slab + 1;
+    hak_count(&heap->runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
     hak_count(&heap->stages[stage], span != NULL);
     return span;

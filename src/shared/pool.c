@@ -5,6 +5,11 @@
 
 #include "arena/thp.h"
 #include "os/os.h"
+#include "shared/tiers.h"
+
+/* Of the SuperSlabs that offer a single slab so many are compared. How long a longer run they offer says how full they
+ * are well enough, and its takers are in a hurry. */
+enum { CANDIDATES = 4 };
 
 struct hak_pool_counts hak__pool_counts;
 
@@ -40,43 +45,89 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
-    if (at != HAK_NO_SLAB)
-        return super * HAK_SUPER_SLABS + at;
-    clear_hints(super, left);
-    return HAK_NO_RUN;
+    if (at == HAK_NO_SLAB) {
+        clear_hints(super, left);
+        return HAK_NO_RUN;
+    }
+    hak__tier_claimed(super, left);
+    return super * HAK_SUPER_SLABS + at;
 }
 
-/* The lowest SuperSlab that has the run, among those whose longest known run is of one level. */
-static size_t search_level(unsigned level, unsigned count, bool *fresh)
+/* --- search -------------------------------------------------------------------------------------------------------- */
+
+enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
+
+/* Of 64 SuperSlabs, those whose longest known run is of one level: the shorter it is, the fuller they are. */
+static uint64_t candidates(enum which_supers which, size_t word, unsigned level)
 {
-    for (size_t word = 0; word * 64 < hak__arena_top(); word++) {
-        const struct hak_super_word *hints = &hak__super_words[word];
-        uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
-        if (bits != 0 && level + 1 < HAK_LEVELS)
-            bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-        for (; bits != 0; bits &= bits - 1) {
-            size_t found = claim_in(word * 64 + hak_ctz64(bits), count, fresh);
-            if (found != HAK_NO_RUN)
-                return found;
+    const struct hak_super_word *hints = &hak__super_words[word];
+    uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
+    if (bits != 0 && level + 1 < HAK_LEVELS)
+        bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
+    if (bits == 0 || which == ANY_TIER)
+        return bits;
+    uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
+    return bits & (which == HOT_ONES ? ~draining : draining);
+}
+
+/* The fullest of a word's first candidates, as a bit. */
+static uint64_t fullest(size_t word, uint64_t bits, unsigned *left)
+{
+    uint64_t best = 0;
+    unsigned most = 0;
+    for (; bits != 0 && *left > 0; bits &= bits - 1, --*left) {
+        size_t super = word * 64 + hak_ctz64(bits);
+        unsigned used = 1 + hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > most) {
+            most = used;
+            best = bits & -bits;
         }
+    }
+    return best;
+}
+
+/* By tiers the fullest of the first few that offer a single slab, else the lowest. */
+static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
+{
+    uint64_t bits = candidates(which, word, level), tried;
+    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+        bool only = (bits & (bits - 1)) == 0;
+        tried = only || left == 0 ? bits & -bits : fullest(word, bits, &left);
+        size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
+        if (found != HAK_NO_RUN)
+            return found;
     }
     return HAK_NO_RUN;
 }
 
-/* Best fit by levels: short runs first, so that long ones stay whole for those who need them. */
-static size_t search(unsigned level, unsigned count, bool *fresh)
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (; level < HAK_LEVELS && found == HAK_NO_RUN; level++)
-        found = search_level(level, count, fresh);
+    for (size_t word = 0; word * 64 < hak__arena_top() && found == HAK_NO_RUN; word++)
+        found = search_word(which, word, level, count, fresh);
     return found;
 }
+
+static size_t search(enum which_supers which, unsigned count, bool *fresh)
+{
+    unsigned level = hak__level_of(count);
+    size_t found = HAK_NO_RUN;
+    for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
+        found = search_level(which, at, count, fresh);
+    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
+    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
+        found = search_level(which, level - 1, count, fresh);
+    return found;
+}
+
+/* --- runs ---------------------------------------------------------------------------------------------------------- */
 
 size_t hak__pool_open(unsigned count, bool *fresh)
 {
     size_t super = hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
+    hak__tier_opened(super);
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
@@ -87,22 +138,24 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
-    uint32_t at = super < hak__arena_top() ? hak__slabs_claim(&hak__supers[super], count, fresh, &left) : HAK_NO_SLAB;
+    if (super >= hak__arena_top() || hak__tier_draining(super))
+        return HAK_NO_RUN;
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     if (at == HAK_NO_SLAB)
         return HAK_NO_RUN;
-    hak_fetch_add(&hak__pool_counts.claimed, 1, HAK_RELAXED);
+    hak__tier_claimed(super, left);
     return super * HAK_SUPER_SLABS + at;
 }
 
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
-    unsigned level = hak__level_of(count);
-    size_t found = search(level, count, fresh);
-    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
-    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(level - 1, count, fresh);
-    if (found != HAK_NO_RUN)
-        hak_fetch_add(&hak__pool_counts.claimed, 1, HAK_RELAXED);
+    bool tiers = hak__tiers_on();
+    size_t found = search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
+    if (found == HAK_NO_RUN && tiers) {
+        found = search(DRAINING_ONES, count, fresh);
+        if (found != HAK_NO_RUN)
+            hak__tier_drawn();
+    }
     return found;
 }
 
@@ -111,7 +164,10 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     size_t super = slab / HAK_SUPER_SLABS;
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
     uint64_t left;
-    return hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left);
+    if (!hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
+        return false;
+    hak__tier_claimed(super, left);
+    return true;
 }
 
 /* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
@@ -119,6 +175,7 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
+        hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;
@@ -161,6 +218,7 @@ static size_t purge_super(size_t super)
 
 size_t hak__pool_purge(uint64_t before_ms)
 {
+    hak__tiers_step();
     size_t bytes = 0;
     for (size_t super = 0; super < hak__arena_top(); super++) {
         bool in_slabs = hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS;
@@ -189,7 +247,6 @@ size_t hak__pool_trim(void)
 
 void hak__pool_figures(struct hak_pool_figures *out)
 {
-    out->claimed = hak_load(&hak__pool_counts.claimed, HAK_RELAXED);
     out->opened = hak_load(&hak__pool_counts.opened, HAK_RELAXED);
     out->closed = hak_load(&hak__pool_counts.closed, HAK_RELAXED);
 }

@@ -9,14 +9,13 @@
 #include "slab/superslab.h"
 
 struct hak_pool_figures {
-    uint64_t claimed;         /* runs taken from SuperSlabs that were in slabs already */
     uint64_t opened;          /* SuperSlabs put in slabs */
     uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
 };
 
 /* The counters behind them; upkeep/live.c says where they lie. */
 struct hak_pool_counts {
-    _Atomic uint64_t claimed, opened, closed;
+    _Atomic uint64_t opened, closed;
 };
 extern struct hak_pool_counts hak__pool_counts;
 

@@ -15,6 +15,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "shared/tiers.h"
 #include "upkeep/counts.h"
 
 /* X(name, address) */
@@ -29,6 +30,7 @@
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
     X(arena, &hak__arena_books) \
     X(pool, &hak__pool_counts) \
+    X(tiers, &hak__tier_counts) \
     X(huge, &hak__huge_counts) \
     X(thp, &hak__thp_counts) \
     X(upkeep, &hak__upkeep_counts) \
@@ -118,7 +120,18 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_superslabs_opened WORD(pool, AT(hak_pool_counts, opened))
 #define LIVE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
 #define LIVE_superslabs_holes WORD(arena, AT(hak_arena_books, holes))
-#define LIVE_superslabs_slab_runs_claimed WORD(pool, AT(hak_pool_counts, claimed))
+#define LIVE_superslabs_slab_runs_claimed HEAPS(runs_claimed)
+#define LIVE_tiers_hot WORD(tiers, AT(hak_tier_figures, hot))
+#define LIVE_tiers_draining WORD(tiers, AT(hak_tier_figures, draining))
+#define LIVE_tiers_to_draining WORD(tiers, AT(hak_tier_figures, to_draining))
+#define LIVE_tiers_to_hot WORD(tiers, AT(hak_tier_figures, to_hot))
+#define LIVE_tiers_emptied WORD(tiers, AT(hak_tier_figures, emptied))
+#define LIVE_tiers_drawn WORD(tiers, AT(hak_tier_figures, drawn))
+#define LIVE_lru_kept WORD(arena, AT(hak_arena_books, kept))
+#define LIVE_lru_returned_by_age WORD(arena, AT(hak_arena_books, returned_by_age))
+#define LIVE_lru_returned_by_bytes WORD(arena, AT(hak_arena_books, returned_by_bytes))
+#define LIVE_reserve_mapped WORD(arena, AT(hak_arena_books, reserved))
+#define LIVE_reserve_missed WORD(arena, AT(hak_arena_books, waited))
 #define LIVE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define LIVE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
 #define LIVE_superslabs_split WORD(thp, AT(hak_thp_counts, split))

@@ -10,6 +10,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "shared/tiers.h"
 #include "upkeep/counts.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
@@ -47,6 +48,7 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->remote_published += hak_counted(&heap->remote_published);
     out->forwarded += hak_counted(&heap->forwarded);
     out->adopted += hak_counted(&heap->adopted);
+    out->runs_claimed += hak_counted(&heap->runs_claimed);
     for (unsigned stage = 0; stage < HAK_STAGES; stage++)
         out->stages[stage] += hak_counted(&heap->stages[stage]);
     out->span_bytes += hak_counted(&heap->slab_count) * HAK_SLAB_SIZE;
@@ -112,6 +114,7 @@ static void fill_from_heaps(struct hak_stats *out)
     out->remote_published = t.remote_published;
     out->remote_forwarded = t.forwarded;
     out->remote_adopted_spans = t.adopted;
+    out->superslabs_slab_runs_claimed = t.runs_claimed;
     out->remote_heaps = t.heaps;
     out->remote_parked = t.parked;
     out->calls_malloc = t.all.mallocs;
@@ -144,8 +147,22 @@ static void fill_from_arena(struct hak_stats *out)
     out->superslabs_holes = arena.holes;
     out->superslabs_opened = pool.opened;
     out->superslabs_closed = pool.closed;
-    out->superslabs_slab_runs_claimed = pool.claimed;
     out->total_peak_bytes = arena.peak;
+    out->lru_kept = arena.kept;
+    out->lru_returned_by_age = arena.returned_by_age;
+    out->lru_returned_by_bytes = arena.returned_by_bytes;
+    out->reserve_mapped = arena.reserved;
+    out->reserve_missed = arena.waited;
+}
+
+static void fill_from_tiers(struct hak_stats *out)
+{
+    out->tiers_hot = hak_load(&hak__tier_counts.hot, HAK_RELAXED);
+    out->tiers_draining = hak_load(&hak__tier_counts.draining, HAK_RELAXED);
+    out->tiers_to_draining = hak_load(&hak__tier_counts.to_draining, HAK_RELAXED);
+    out->tiers_to_hot = hak_load(&hak__tier_counts.to_hot, HAK_RELAXED);
+    out->tiers_emptied = hak_load(&hak__tier_counts.emptied, HAK_RELAXED);
+    out->tiers_drawn = hak_load(&hak__tier_counts.drawn, HAK_RELAXED);
 }
 
 static void fill_from_upkeep(struct hak_stats *out)
@@ -209,6 +226,7 @@ void hak__snapshot(struct hak_stats *out)
     out->flags = (exact ? HAK_STATS_HAS_CALLS : 0) | (timed ? HAK_STATS_HAS_LATENCY : 0);
     fill_from_heaps(out);
     fill_from_arena(out);
+    fill_from_tiers(out);
     fill_from_huge(out);
     fill_from_upkeep(out);
     fill_from_system(out);

@@ -73,6 +73,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     size_t bytes = purge(now_ms, effort);
     if (effort == HAK_UPKEEP_DUE)
         hak__collapse_walk(now_ms);
+    hak__reserve_refill();
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
 }

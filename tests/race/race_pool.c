@@ -3,6 +3,7 @@
  * goes back to the arena only while nobody has a slab of it, and may be opened again at once. */
 #include "slab/superslab.h"
 #include "shared/pool.h"
+#include "shared/tiers.h"
 #include "world.h"
 
 enum { ALL = 32 };
@@ -141,6 +142,36 @@ static void take_1_give_1_give_5(void)
     give(5, 1);
 }
 
+/* --- a SuperSlab begins to drain while it fills --------------------------------------------------------------------------- */
+
+/* 8 slabs of SuperSlab 0 are used; SuperSlab 1 has room, so that there is who takes over, but for one slab only. */
+static void nearly_empty(void)
+{
+    begin(0xffffff00u, false);
+    atomic_store(&in_hands[1], ~0u);
+    hak__slabs_open(&hak__supers[1], ALL, false);
+    atomic_store(&hak__supers[1].kind, HAK_SUPER_IN_SLABS);
+    give(HAK_SUPER_SLABS + 20, 1);
+}
+static void take_4_near(void)
+{
+    bool fresh;
+    size_t slab = hak__pool_take_near(0, 4, &fresh);
+    if (slab != HAK_NO_RUN)
+        note_taken(slab, 4);
+}
+static void step(void) { hak__tiers_step(); }
+
+static void check_tiers(void)
+{
+    check();
+    for (size_t super = 0; super < WORLD_SUPERS; super++) {
+        unsigned used = hak__slabs_used(atomic_load(&hak__supers[super].slabs));
+        bool draining = atomic_load(&hak__super_words[0].draining) >> super & 1;
+        EXPLORE_EXPECT(!draining || used < HAK_TIER_HIGH, "a well-used SuperSlab drains");
+    }
+}
+
 static const struct explore_case cases[] = {
     { "a claim empties, a release fills", EXPLORE_ALL, 2, one_unused, { take_1, give_5 }, check },
     { "two claims, one release", 3, 3, one_unused, { take_1, take_1, give_5 }, check },
@@ -155,6 +186,9 @@ static const struct explore_case cases[] = {
     { "purging while one slab is used again and again", 4, 2, one_unused, { purge, take_1_three_times }, check },
     { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check,
       .stale = 1 },
+    { "it fills while it begins to drain", 3, 2, nearly_empty, { step, take_4 }, check_tiers },
+    { "it fills from near while it begins to drain", 3, 2, nearly_empty, { step, take_4_near }, check_tiers },
+    { "it fills and empties while it begins to drain", 2, 3, nearly_empty, { step, take_4, give_0 }, check_tiers },
 };
 
 int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }

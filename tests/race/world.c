@@ -5,6 +5,7 @@
 
 #include "arena/thp.h"
 #include "base/assert.h"
+#include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
 
@@ -132,3 +133,6 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
     (void)condition, (void)file, (void)line;
     explore_violation(what);
 }
+
+/* The options as they are by default, so far as the sources that are explored ask for them; heaps_world.h has more. */
+__attribute__((weak)) _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_tiers] = 1 };

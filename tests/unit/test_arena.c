@@ -105,11 +105,11 @@ FRESH_TEST(tightest_run)
     start();
     expect_eq(take(10), 0);
     give(1, 3);
-    give(6, 1);
-    give(8, 1);
-    expect_eq(take(1), 6);
-    expect_eq(take(1), 8);
-    expect_eq(take(1), 1);
+    give(5, 2);
+    give(8, 2);
+    expect_eq(take(2), 5);
+    expect_eq(take(2), 8);
+    expect_eq(take(2), 1);
 }
 
 FRESH_TEST(runs_across_words_of_bits)
@@ -313,17 +313,91 @@ FRESH_TEST(dirty_limit_holds)
     expect_valid();
 }
 
-/* Purging begins at the top, where requests look last. */
-FRESH_TEST(the_lowest_stay_resident)
+/* Emptied last, used first; emptied first, returned first. */
+FRESH_TEST(newest_first_oldest_returned)
+{
+    bool fresh;
+    struct hak_arena_figures figures;
+    (void)argument;
+    start();
+    expect_eq(take(32), 0);
+    static const size_t order[] = { 20, 4, 28, 12 };
+    for (size_t i = 0; i < 4; i++, fake.now += 100)
+        give(order[i], 1);
+    expect_eq(take_aligned(1, 1, &fresh), 12);
+    expect_eq(take_aligned(1, 1, &fresh), 28);
+    give(28, 1);
+    expect_eq(hak__option_set("lru_bytes", "0"), 0);   /* and an eighth of what is in use: about three stay */
+    hak__arena_figures(&figures);
+    expect_eq(figures.kept, 3);
+    expect_eq(hak__option_set("lru_age", "350"), 0);
+    expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);   /* only the first one is as old */
+    expect_eq(hak__supers[20].dirty, 0);
+    expect_eq(hak__supers[4].dirty, HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+/* A run of adjacent ones is found whatever their order in the list. */
+FRESH_TEST(emptied_neighbours_make_runs)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(16), 0);
+    give(6, 1);
+    give(9, 1);
+    give(5, 1);
+    give(7, 1);
+    expect_eq(take_aligned(3, 1, &fresh), 5);
+    expect(!fresh);
+    expect_valid();
+}
+
+/* The reserve is mapped by upkeep and not by who takes it; small heaps have none; a limit or a refusal ends it. */
+FRESH_TEST(reserve_is_ready)
+{
+    struct hak_arena_figures figures;
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("reserve", "4"), 0);
+    expect_eq(take(1), 0);
+    expect_eq(hak__reserve_refill(), 0);
+    while (take(1) < 31)
+        continue;
+    while (hak__supers[hak__arena_top() - 1].kind == HAK_SUPER_FREE && take(1) + 1 < hak__arena_top())
+        continue;   /* what growth has mapped ahead is used up */
+    unsigned maps = fake.maps;
+    expect_eq(hak__reserve_refill(), 4);
+    expect_eq(hak__reserve_refill(), 0);
+    expect_op(fake.maps, >, maps);
+    maps = fake.maps;
+    hak__arena_figures(&figures);
+    uint64_t waited = figures.waited;
+    for (unsigned i = 0; i < 4; i++)
+        expect_op(take(1), !=, HAK_NO_SUPER);
+    expect_eq(fake.maps, maps);
+    hak__arena_figures(&figures);
+    expect_eq(figures.waited, waited);
+    expect_eq(figures.reserved, 4);
+    fake.limit = fake.mapped;
+    expect_eq(hak__reserve_refill(), 0);
+    maps = fake.maps;
+    expect_eq(hak__reserve_refill(), 0);
+    expect_eq(fake.maps, maps);   /* refused once, it is not asked again */
+    expect_valid();
+}
+
+/* What is reserved is unmapped before a request is refused. */
+FRESH_TEST(reserve_gives_way)
 {
     (void)argument;
     start();
-    expect_eq(hak__option_set("dirty_limit", "0"), 0);
-    expect_eq(take(32), 0);
-    for (size_t i = 0; i < 4; i++)
-        give(2 * i, 1);
-    expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
-    expect_eq(hak__supers[6].dirty, 0);
+    while (take(1) < 31)
+        continue;
+    expect_eq(hak__option_set("reserve", "4"), 0);
+    hak__reserve_refill();
+    fake.limit = fake.mapped;
+    expect_op(take(3), !=, HAK_NO_SUPER);
     expect_valid();
 }
 
@@ -710,7 +784,10 @@ int main(void)
         cmocka_unit_test(purged_by_age),
         cmocka_unit_test(purged_by_what_follows),
         cmocka_unit_test(dirty_limit_holds),
-        cmocka_unit_test(the_lowest_stay_resident),
+        cmocka_unit_test(newest_first_oldest_returned),
+        cmocka_unit_test(emptied_neighbours_make_runs),
+        cmocka_unit_test(reserve_is_ready),
+        cmocka_unit_test(reserve_gives_way),
         cmocka_unit_test(locked_pages_are_unmapped),
         cmocka_unit_test(what_cannot_be_returned_stays_dirty),
         cmocka_unit_test(last_resort),

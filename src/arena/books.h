@@ -1,0 +1,72 @@
+/* What the files of the arena share: its books and its lock. For arena.c, lru.c and reserve.c alone; everything here is
+ * read and written under the lock. */
+#ifndef HAK_ARENA_BOOKS_H
+#define HAK_ARENA_BOOKS_H
+
+#include "arena/arena.h"
+#include "base/bits.h"
+
+struct hak_books {
+    size_t mapped, peak;      /* user bytes mapped, now and at most */
+    size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
+    size_t taken, holes;      /* SuperSlabs */
+    size_t kept;              /* SuperSlabs in the list of emptied ones */
+    uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
+    uint64_t waited;          /* requests that had memory mapped */
+    uint64_t reserved;        /* SuperSlabs mapped ahead of need, so far */
+    uint64_t returned_by_age, returned_by_bytes;   /* bytes of emptied SuperSlabs, so far */
+    uint64_t looked_ms;       /* when the list was last looked at for its age */
+};
+
+extern struct hak_books hak__books;
+
+void hak__arena_lock(void);
+void hak__arena_unlock(void);   /* and publishes the books for readers that must not wait */
+
+hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
+{
+    uint64_t bit = 1ull << super % 64;
+    *word = value ? *word | bit : *word & ~bit;
+}
+hak_inline bool hak__super_is_taken(size_t super) { return hak__super_words[super / 64].taken >> super % 64 & 1; }
+hak_inline bool hak__super_is_dirty(size_t super) { return hak__super_words[super / 64].dirty >> super % 64 & 1; }
+
+/* Maps what is missing of the run with as few calls as there are gaps (one per SuperSlab if `one_by_one`). 0, or an
+ * errno code, and *at is the SuperSlab that failed; what has been mapped before it stays mapped and is accounted for. */
+int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size_t *at);
+
+/* Raises the frontier, so that the metadata of all SuperSlabs below it exists. 0 or an errno code. */
+int hak__top_raise(size_t new_top);
+
+/* --- lru.c: emptied SuperSlabs ------------------------------------------------------------------------------------- */
+
+/* A free SuperSlab whose first `dirty` bytes may hold old data joins the list as its newest, or leaves it. */
+void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms);
+void hak__lru_remove(size_t super);
+
+/* The SuperSlab that was emptied last; HAK_NO_SUPER when none is kept. */
+size_t hak__lru_newest(void);
+
+/* Returns the pages of SuperSlabs emptied at or before `before_ms`, the oldest first, until `keep` dirty bytes are
+ * left. Gives the bytes returned. */
+size_t hak__lru_purge(uint64_t before_ms, size_t keep);
+
+/* What every give and take does: cheap unless the list is too long or its last look is long ago. */
+void hak__lru_due(uint64_t now_ms);
+
+/* Unmaps a free SuperSlab; false when the system refuses, and the SuperSlab is kept then. */
+bool hak__super_unmap(size_t super);
+
+/* Unmaps every free SuperSlab: the last resort before a request is refused. Whether there was one. */
+bool hak__lru_unmap_all(void);
+
+/* In a forked child: links the list anew. */
+void hak__lru_rebuild(void);
+bool hak__lru_is_valid(void);
+
+/* --- reserve.c ----------------------------------------------------------------------------------------------------- */
+
+/* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
+size_t hak__reserve_find(void);
+
+#endif

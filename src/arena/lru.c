@@ -1,0 +1,211 @@
+/* Emptied SuperSlabs: kept with their old pages, used again newest first, and returned to the system oldest first, when
+ * they have been there for HAKMEM_LRU_AGE or are more than HAKMEM_LRU_BYTES. Called by arena.c under the arena's lock.
+ *
+ * The list runs through the descriptors, so joining and leaving it takes a few stores. Which SuperSlabs are in it is
+ * also a bitmap (`dirty`), where runs of adjacent ones are found, for huge blocks and for returning several by one call.
+ *
+ * Invariants: in the list <=> the bit in `dirty` is set;  freed_ms does not grow from the newest to the oldest;
+ * books.dirty is the sum of their dirty bytes. */
+#include "arena/books.h"
+#include "arena/limit.h"
+#include "base/assert.h"
+#include "diag/options.h"
+#include "os/os.h"
+
+/* Neighbours that were emptied so soon after one another go back by one call, although the order says otherwise. */
+enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
+
+/* --- the list -------------------------------------------------------------------------------------------------------- */
+
+static void lru_link(size_t super)
+{
+    uint32_t me = (uint32_t)super + 1;
+    hak__supers[super].newer = 0;
+    hak__supers[super].older = hak__books.newest;
+    if (hak__books.newest != 0)
+        hak__supers[hak__books.newest - 1].newer = me;
+    else
+        hak__books.oldest = me;
+    hak__books.newest = me;
+    hak__books.kept++;
+}
+
+void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
+{
+    hak__supers[super].dirty = dirty;
+    hak_store(&hak__supers[super].freed_ms, now_ms, HAK_RELAXED);
+    if (dirty == 0)
+        return;
+    hak__books.dirty += dirty;
+    lru_link(super);
+    hak__mark(&hak__super_words[super / 64].dirty, super, true);
+}
+
+void hak__lru_remove(size_t super)
+{
+    struct hak_super *me = &hak__supers[super];
+    if (!hak__super_is_dirty(super))
+        return;
+    hak__mark(&hak__super_words[super / 64].dirty, super, false);
+    hak__books.dirty -= me->dirty;
+    hak__books.kept--;
+    if (me->newer != 0)
+        hak__supers[me->newer - 1].older = me->older;
+    else
+        hak__books.newest = me->older;
+    if (me->older != 0)
+        hak__supers[me->older - 1].newer = me->newer;
+    else
+        hak__books.oldest = me->newer;
+    me->newer = me->older = 0;
+}
+
+size_t hak__lru_newest(void) { return hak__books.newest != 0 ? hak__books.newest - 1 : HAK_NO_SUPER; }
+
+/* --- return ---------------------------------------------------------------------------------------------------------- */
+
+/* The SuperSlab's state says that it is not mapped beforehand: a child forked in between may at worst believe that
+ * mapped memory is not, which it finds out when it maps there. */
+bool hak__super_unmap(size_t super)
+{
+    struct hak_super *me = &hak__supers[super];
+    uint32_t mapped = me->mapped;
+    hak__lru_remove(super);
+    hak__books.mapped -= mapped;
+    me->mapped = me->dirty = 0;
+    if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
+        me->moved = 0;
+        return true;
+    }
+    me->mapped = mapped;
+    hak__books.mapped += mapped;
+    hak__lru_add(super, mapped, hak__os->now_ms());
+    return false;
+}
+
+/* Gives the pages of adjacent SuperSlabs back; all but the last are wholly mapped. Where the kernel will not (locked
+ * pages), pages came by mremap and keep mappings apart, or what is mapped counts, they are unmapped one by one. */
+static size_t purge_adjacent(size_t first, size_t count, bool moved)
+{
+    size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__books.dirty;
+    bool stay = !moved && !hak__limit_exists();
+    bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
+    for (size_t i = first; i < first + count; i++) {
+        if (!purged) {
+            hak__super_unmap(i);
+            continue;
+        }
+        hak__lru_remove(i);
+        hak__supers[i].dirty = 0;
+    }
+    return before - hak__books.dirty;
+}
+
+/* Whether a SuperSlab may go back together with its neighbour. */
+static bool goes_along(size_t super, uint64_t before_ms)
+{
+    const struct hak_super *me = &hak__supers[super];
+    return hak__super_is_dirty(super) && !me->moved && hak_load(&me->freed_ms, HAK_RELAXED) <= before_ms;
+}
+
+/* Returns one SuperSlab and the neighbours that are due as well, as far as `keep` allows. */
+static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
+{
+    struct hak_super *me = &hak__supers[super];
+    size_t first = super, last = super, bytes = me->dirty, room = hak__books.dirty;
+    if (me->moved)
+        return purge_adjacent(super, 1, true);
+    while (first > 0 && hak__supers[first - 1].mapped == HAK_SUPER_SIZE && goes_along(first - 1, before_ms)
+           && room - bytes > keep)
+        bytes += hak__supers[--first].dirty;
+    while (hak__supers[last].mapped == HAK_SUPER_SIZE && last + 1 < hak__arena_top() && goes_along(last + 1, before_ms)
+           && room - bytes > keep)
+        bytes += hak__supers[++last].dirty;
+    return purge_adjacent(first, last - first + 1, false);
+}
+
+size_t hak__lru_purge(uint64_t before_ms, size_t keep)
+{
+    size_t freed = 0;
+    /* What the system refuses to take comes back as the newest; each is tried once. */
+    for (size_t tries = hak__books.kept; tries > 0 && hak__books.dirty > keep && hak__books.oldest != 0; tries--) {
+        size_t oldest = hak__books.oldest - 1;
+        uint64_t age = hak_load(&hak__supers[oldest].freed_ms, HAK_RELAXED);
+        if (age > before_ms)
+            break;
+        freed += purge_group(oldest, hak_min(before_ms, age + TOGETHER_MS), keep);
+    }
+    return freed;
+}
+
+/* How many bytes may be kept: a fixed amount and a share of what is in use. */
+static size_t lru_limit(void)
+{
+    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 8;
+}
+
+void hak__lru_due(uint64_t now_ms)
+{
+    uint64_t age = hak__option(HAK_OPTION_lru_age);
+    size_t limit = lru_limit();
+    if (hak__books.dirty > limit)
+        hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    if (hak__books.dirty > 0 && now_ms - hak__books.looked_ms > age / LOOKS_PER_AGE) {
+        hak__books.looked_ms = now_ms;
+        if (now_ms >= age)
+            hak__books.returned_by_age += hak__lru_purge(now_ms - age, 0);
+    }
+}
+
+size_t hak__arena_purge(uint64_t now_ms, bool all)
+{
+    uint64_t age = all ? 0 : hak__option(HAK_OPTION_lru_age);
+    hak__arena_lock();
+    size_t freed = now_ms >= age ? hak__lru_purge(now_ms - age, 0) : 0;
+    hak__books.returned_by_age += freed;
+    hak__arena_unlock();
+    return freed;
+}
+
+bool hak__lru_unmap_all(void)
+{
+    size_t before = hak__books.mapped;
+    for (size_t i = 0; i < hak__arena_top(); i++)
+        if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
+            hak__super_unmap(i);
+    return hak__books.mapped < before;
+}
+
+/* --- the rest of the contract -------------------------------------------------------------------------------------- */
+
+/* The kernel copies a process page by page while its other threads go on, so the links may be of different moments even
+ * if nobody held the lock. The bitmap, set last and cleared first, says who is in the list; what is not, is at worst found clean and mapped. */
+void hak__lru_rebuild(void)
+{
+    hak__books.newest = hak__books.oldest = 0;
+    hak__books.kept = hak__books.dirty = 0;
+    for (size_t i = hak__arena_top(); i-- > 0;)
+        if (hak__super_is_dirty(i) && !hak__super_is_taken(i)) {
+            hak__supers[i].older = 0;
+            hak__books.dirty += hak__supers[i].dirty;
+            lru_link(i);
+        }
+}
+
+bool hak__lru_is_valid(void)
+{
+    size_t count = 0, bits = 0;
+    uint32_t newer = 0;
+    uint64_t age = UINT64_MAX;
+    bool valid = true;
+    for (size_t word = 0; word * 64 < hak__arena_top(); word++)
+        bits += hak_popcount64(hak__super_words[word].dirty);
+    for (uint32_t at = hak__books.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
+        const struct hak_super *me = &hak__supers[at - 1];
+        uint64_t freed = hak_load(&me->freed_ms, HAK_RELAXED);
+        valid &= me->newer == newer && hak__super_is_dirty(at - 1) && me->dirty != 0 && freed <= age;
+        newer = at;
+        age = freed;
+    }
+    return valid && count == bits && count == hak__books.kept && newer == hak__books.oldest;
+}

@@ -1,0 +1,76 @@
+/* SuperSlabs mapped ahead of need, so that a heap that grows does not wait for the system. Upkeep calls the refill;
+ * what is reserved is free like any other SuperSlab, goes first when a request needs one, and is unmapped with the rest
+ * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
+#include "arena/books.h"
+#include "arena/limit.h"
+#include "diag/options.h"
+
+/* A process uses this many SuperSlabs for one that it has in reserve: small ones have none. */
+enum { USED_PER_RESERVED = 4, READY_LOOKS = 256 };
+
+static size_t refused_at;   /* bytes that were mapped when the system last refused; it is not asked again until that changes */
+
+static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
+
+/* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
+size_t hak__reserve_find(void)
+{
+    unsigned looks = READY_LOOKS;
+    for (size_t word = 0; word * 64 < hak__arena_top() && looks > 0; word++) {
+        uint64_t bits = ~hak__super_words[word].taken;
+        for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
+            size_t super = word * 64 + hak_ctz64(bits);
+            if (super < hak__arena_top() && is_ready(super))
+                return super;
+        }
+    }
+    return HAK_NO_SUPER;
+}
+
+/* Counts what is ready, up to `enough`; *gap is the lowest free SuperSlab that could become so. */
+static size_t count_ready(size_t enough, size_t *gap)
+{
+    size_t ready = 0;
+    *gap = hak__arena_top();
+    for (size_t super = 0; super < hak__arena_top() && ready < enough; super++) {
+        if (is_ready(super))
+            ready++;
+        else if (!hak__super_is_taken(super) && super < *gap)
+            *gap = super;
+    }
+    return ready;
+}
+
+/* Whether so much more may be mapped without need: below both limits. */
+static bool may_map(size_t more)
+{
+    size_t soft = hak__option(HAK_OPTION_soft_limit);
+    return hak__limit_allows(hak__books.mapped, more) && (soft == 0 || hak__books.mapped + more <= soft);
+}
+
+static bool map_one(size_t super)
+{
+    size_t at;
+    if (!may_map(HAK_SUPER_SIZE) || hak__books.mapped == refused_at)
+        return false;
+    if (super == hak__arena_top() && hak__top_raise(super + 1) != 0)
+        return false;
+    if (hak__run_map(super, 1, HAK_SUPER_SIZE, false, &at) == 0)
+        return true;
+    refused_at = hak__books.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
+    return false;
+}
+
+size_t hak__reserve_refill(void)
+{
+    size_t want = hak__option(HAK_OPTION_reserve), gap, done = 0;
+    if (want == 0)
+        return 0;
+    hak__arena_lock();
+    want = hak_min(want, hak__books.taken / USED_PER_RESERVED);
+    while (count_ready(want, &gap) < want && map_one(gap))
+        done++;
+    hak__books.reserved += done;
+    hak__arena_unlock();
+    return done;
+}
