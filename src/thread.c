@@ -18,12 +18,9 @@ __attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_
     .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
 };
 
-/* What a thread has after its heap was parked. */
-static const struct hak_heap_front late_sentinel = {
-    .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
-    .mode = HAK_MODE_SENTINEL | HAK_MODE_LATE,
-    .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
-};
+/* What a thread has after its heap was parked: a copy of the other, made by the first thread that ends, so that
+ * processes in which none does pay nothing for it. */
+static struct hak_heap_front late_sentinel;
 
 __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
@@ -75,6 +72,17 @@ struct hak_heap *hak__thread_attach(void)
     return heap;
 }
 
+static void use_late_sentinel(void)
+{
+    hak__lock_acquire(&late_lock);
+    if ((late_sentinel.mode & HAK_MODE_LATE) == 0) {
+        late_sentinel = hak__sentinel_front;
+        late_sentinel.mode |= HAK_MODE_LATE;
+    }
+    hak__lock_release(&late_lock);
+    set_current(&late_sentinel);
+}
+
 /* The key's destructor. The first time it only asks to be called again, so that the destructors of other keys in this
  * round still find the thread's heap; the second time the heap is emptied and parked, and what comes later uses the
  * shared heap. It does not wait for the last round: a heap attached by a destructor might never see it. */
@@ -90,7 +98,7 @@ static void thread_ends(void *value)
     hak__cache_flush(heap);
     hak__cache_park(heap);
     hak__leave(heap);
-    set_current(&late_sentinel);
+    use_late_sentinel();
     hak__heap_park(heap);
     hak__background_thread_ends();
 }

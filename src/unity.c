@@ -1,5 +1,10 @@
 /* The whole library as one translation unit, for release builds: the compiler sees every call, and malloc's names are
  * true aliases. Bottom layer first. */
+/* What runs rarely is compiled for size: every page of the library counts in every process. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "base/assert.c"
 #include "base/lock.c"
 #include "os/linux.c"
@@ -19,6 +24,9 @@
 #include "arena/lru.c"
 #include "arena/reserve.c"
 #include "arena/arena.c"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 #include "slab/span.c"
 #include "slab/superslab.c"
 #include "shared/tiers.c"
@@ -36,8 +44,12 @@
 #include "cache/outbox.c"
 #include "cache/refill.c"
 #include "cache/tune.c"
-#include "guard/crash.c"
 #include "guard/exact.c"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
+#include "guard/crash.c"
 #include "upkeep/armed.c"
 #include "upkeep/background.c"
 #include "upkeep/collapse.c"
@@ -48,12 +60,19 @@
 #include "upkeep/output.c"
 #include "upkeep/snapshot.c"
 #include "upkeep/step.c"
-#include "thread.c"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 #include "route.c"
 #include "malloc.c"
 #include "free.c"
 #include "realloc.c"
 #include "calloc.c"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
+#include "thread.c"
 #include "aligned.c"
 #include "api.c"
 #include "fork.c"

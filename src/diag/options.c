@@ -117,7 +117,7 @@ static const char *nearest_option(struct text key)
 /* --- values --------------------------------------------------------------------------------------------------- */
 
 struct word {
-    const char *name;
+    char name[16];
     uint64_t value;
 };
 static const struct word flags[] = {
@@ -214,7 +214,7 @@ static hak_cold bool parse(const struct hak_option_row *row, struct text text, u
     return true;
 }
 
-static const char *const value_kinds[] = {
+static const char value_kinds[][40] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
     [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "json:FILE, prom:FILE, exact or a number",
 };

@@ -15,17 +15,36 @@
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
 
+/* All texts in one place, and offsets into it instead of pointers: tables of pointers cost every process at start. */
+static const struct texts {
+#define HAK_STATS_GROUP(group, label, metric, flag) \
+    char group##_[sizeof #group], group##__label[sizeof(label)], group##__metric[sizeof(metric)];
+#define HAK_STATS_FIGURE(group, name, type, unit, help) \
+    char group##_##name[sizeof #name], group##_##name##_help[sizeof(help)];
+#define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) \
+    char class_##name[sizeof #name], class_##name##_title[sizeof(title)], class_##name##_help[sizeof(help)];
+#include "diag/stats.def"
+} texts = {
+#define HAK_STATS_GROUP(group, label, metric, flag) #group, label, metric,
+#define HAK_STATS_FIGURE(group, name, type, unit, help) #name, help,
+#define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) #name, title, help,
+#include "diag/stats.def"
+};
+#define TEXT(field) offsetof(struct texts, field)
+
+static const char *text_at(uint16_t offset) { return (const char *)&texts + offset; }
+
 struct figure {
-    const char *name, *help;
+    uint16_t name, help;
     uint8_t group, type, unit;
     uint16_t at;             /* offset in struct hak_stats */
 };
 struct figure_group {
-    const char *name, *label, *metric;
+    uint16_t name, label, metric;
     uint64_t flag;
 };
 struct column {
-    const char *name, *title, *help;
+    uint16_t name, title, help;
     uint64_t flag;
     uint8_t type, unit, width;
     uint16_t at;             /* offset in struct hak_stats_class */
@@ -37,21 +56,24 @@ enum {
     GROUPS
 };
 static const struct figure_group groups[GROUPS] = {
-#define HAK_STATS_GROUP(group, label, metric, flag) { #group, label, metric, flag },
+#define HAK_STATS_GROUP(group, label, metric, flag) { TEXT(group##_), TEXT(group##__label), TEXT(group##__metric), flag },
 #include "diag/stats.def"
 };
 static const struct figure figures[] = {
 #define HAK_STATS_FIGURE(group, name, type, unit, help) \
-    { #name, help, GROUP_##group, FIGURE_##type, FIGURE_##unit, offsetof(struct hak_stats, group##_##name) },
+    { TEXT(group##_##name), TEXT(group##_##name##_help), GROUP_##group, FIGURE_##type, FIGURE_##unit, \
+      offsetof(struct hak_stats, group##_##name) },
 #include "diag/stats.def"
 };
 static const struct column columns[] = {
 #define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) \
-    { #name, title, help, flag, FIGURE_##type, FIGURE_##unit, width, offsetof(struct hak_stats_class, name) },
+    { TEXT(class_##name), TEXT(class_##name##_title), TEXT(class_##name##_help), flag, FIGURE_##type, FIGURE_##unit, \
+      width, offsetof(struct hak_stats_class, name) },
 #include "diag/stats.def"
 };
 
 enum { FIGURES = sizeof figures / sizeof *figures, COLUMNS = sizeof columns / sizeof *columns };
+_Static_assert(sizeof(struct texts) <= UINT16_MAX, "offsets of texts have 16 bits");
 _Static_assert(offsetof(struct hak_stats, reserved) - offsetof(struct hak_stats, remote_frees)
                == FIGURES * sizeof(uint64_t), "every field of the header stands in stats.def");
 _Static_assert(offsetof(struct hak_stats_class, reserved) == COLUMNS * sizeof(uint64_t),
@@ -82,9 +104,9 @@ static void text_titles(struct hak_emitter *out, const struct hak_stats *stats)
     for (const struct column *c = columns; c < columns + COLUMNS; c++) {
         if (!in_text(stats, c))
             continue;
-        for (size_t length = strlen(c->title); length <= c->width; length++)
+        for (size_t length = strlen(text_at(c->title)); length <= c->width; length++)
             hak__emit(out, " ");
-        hak__emit(out, "%s", c->title);
+        hak__emit(out, "%s", text_at(c->title));
     }
     hak__emit(out, has(stats, HAK_STATS_HAS_CALLS) ? "   hit %%\n" : "\n");
 }
@@ -102,10 +124,10 @@ static void text_class(struct hak_emitter *out, const struct hak_stats *stats, c
 
 static void text_group(struct hak_emitter *out, const struct hak_stats *stats, unsigned group)
 {
-    hak__emit(out, "%s", groups[group].label);
+    hak__emit(out, "%s", text_at(groups[group].label));
     for (const struct figure *f = figures; f < figures + FIGURES; f++)
         if (f->group == group)
-            hak__emit(out, " %s=%u", f->name, figure_of(stats, f));
+            hak__emit(out, " %s=%u", text_at(f->name), figure_of(stats, f));
     hak__emit(out, "\n");
 }
 
@@ -212,7 +234,7 @@ static void json_classes(struct hak_emitter *out, const struct hak_stats *stats)
         for (const struct column *c = columns; c < columns + COLUMNS; c++) {
             if (!has(stats, c->flag))
                 continue;
-            hak__emit(out, "%s\"%s\": %u", comma, c->name, column_of(&stats->classes[i], c));
+            hak__emit(out, "%s\"%s\": %u", comma, text_at(c->name), column_of(&stats->classes[i], c));
             comma = ", ";
         }
         hak__emit(out, "}");
@@ -224,11 +246,11 @@ static void json_classes(struct hak_emitter *out, const struct hak_stats *stats)
 static void json_group(struct hak_emitter *out, const struct hak_stats *stats, unsigned group)
 {
     const char *comma = "";
-    hak__emit(out, ",\n \"%s\": {", groups[group].name);
+    hak__emit(out, ",\n \"%s\": {", text_at(groups[group].name));
     for (const struct figure *f = figures; f < figures + FIGURES; f++) {
         if (f->group != group)
             continue;
-        hak__emit(out, "%s\"%s\": %u", comma, f->name, figure_of(stats, f));
+        hak__emit(out, "%s\"%s\": %u", comma, text_at(f->name), figure_of(stats, f));
         comma = ", ";
     }
     hak__emit(out, "}");
@@ -293,15 +315,15 @@ static void metric_family(struct hak_emitter *out, const struct metric *metric, 
 
 static void metric_figure(struct hak_emitter *out, const struct hak_stats *stats, const struct figure *f)
 {
-    struct metric metric = metric_of(groups[f->group].metric, f->name, f->unit);
-    metric_family(out, &metric, f->type, f->unit, f->help);
+    struct metric metric = metric_of(text_at(groups[f->group].metric), text_at(f->name), f->unit);
+    metric_family(out, &metric, f->type, f->unit, text_at(f->help));
     hak__emit(out, "%s%s %u\n", metric.name, f->type == FIGURE_COUNTER ? "_total" : "", figure_of(stats, f));
 }
 
 static void metric_column(struct hak_emitter *out, const struct hak_stats *stats, const struct column *c)
 {
-    struct metric metric = metric_of("class", c->name, c->unit);
-    metric_family(out, &metric, c->type, c->unit, c->help);
+    struct metric metric = metric_of("class", text_at(c->name), c->unit);
+    metric_family(out, &metric, c->type, c->unit, text_at(c->help));
     for (unsigned i = 0; i < stats->class_count; i++)
         if (stats->classes[i].refilled != 0)
             hak__emit(out, "%s%s{size=\"%u\"} %u\n", metric.name, c->type == FIGURE_COUNTER ? "_total" : "",
