@@ -51,7 +51,6 @@ __attribute__((constructor(101))) static void library_loaded(void)
         hak__thread_reopen_early();
     }
     hak__thread_init();
-    hak__fork_init();
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
     hak__background_ready();

@@ -11,9 +11,9 @@ bool hak__start(void);
 /* The mode that the options ask of new heaps. */
 uint32_t hak__start_mode(void);
 
-/* In a forked child, before anything else of the program runs there. */
-void hak__fork_child(void);
-void hak__fork_init(void);
+/* From now on forked children are put in order; called when there comes to be more than one thread with a heap, or one
+ * of the library's own. May allocate. */
+void hak__fork_watch(void);
 void hak__init_fork_child(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/forked.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "large/large.h"
@@ -16,6 +17,7 @@ static void *resize_in_place(void *p, size_t have, size_t n)
 {
     if (have > HAK_LARGE_MAX)
         return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? hak__huge_resize(p, n) : NULL;
+    hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CODE_LIMIT;
     if (!mine || !is_large(have) || !is_large(n))

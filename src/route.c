@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "arena/limit.h"
+#include "base/forked.h"
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "guard/exact.h"
@@ -29,6 +30,15 @@ static void tick_huge(size_t given, size_t taken)
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
     hak__upkeep_look(heap);
+}
+
+/* At the end of a request for memory, outside of everything; never in a free (upkeep/background.h). */
+hak_inline void start_background(void)
+{
+    if (hak_likely(!hak_load(&hak__background_wanted, HAK_RELAXED)))
+        return;
+    hak__fork_watch();
+    hak__background_start();
 }
 
 /* --- allocation ------------------------------------------------------------------------------------------------- */
@@ -68,7 +78,7 @@ void *hak__alloc_class(uint32_t class)
     else if (hak__thread_is_late())
         block = alloc_late(class);
     hak__limit_deliver();
-    hak__background_deliver();
+    start_background();
     if (hak_likely(block != NULL))
         hak__mark_live(block);
     return block;
@@ -79,7 +89,7 @@ static hak_noinline void *alloc_huge(size_t n)
     bool zero;
     void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
     tick_huge(0, n);
-    hak__background_deliver();
+    start_background();
     return block;
 }
 
@@ -104,6 +114,7 @@ void *hak__malloc_slow(size_t n)
 
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
 {
+    hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     *zero = false;
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || heap->classes[class].closed)
@@ -219,7 +230,11 @@ void hak__free_full(void *p, size_t code, struct hak_heap *heap)
         return;
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
+    hak__fork_check();
+    if (hak_unlikely(heap != hak__heap_current()))   /* a child has had to leave it */
+        free_unattached(p, hak__owner_of(p), "free");
+    else
+        free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -244,6 +259,8 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
+    hak__fork_check();
+    heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/forked.h"
 #include "base/lock.h"
 #include "init.h"
 #include "upkeep/background.h"
@@ -53,6 +54,7 @@ static struct hak_heap *obtain(void)
 
 struct hak_heap *hak__thread_attach(void)
 {
+    hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
@@ -67,6 +69,8 @@ struct hak_heap *hak__thread_attach(void)
     if (!key_exists)
         early_heap = heap;
     set_current(heap);
+    if (hak__heap_last_id() > 1)
+        hak__fork_watch();
     if (key_exists)   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
@@ -125,6 +129,8 @@ void hak__thread_reopen_early(void)
 
 struct hak_heap *hak__late_heap_locked(void)
 {
+    hak__fork_check();
+    hak__fork_watch();
     hak__lock_acquire(&late_lock);
     if (late_heap == NULL)
         late_heap = obtain();

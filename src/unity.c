@@ -6,6 +6,7 @@
 #pragma GCC optimize("Os")
 #endif
 #include "base/assert.c"
+#include "base/forked.c"
 #include "base/lock.c"
 #include "os/linux.c"
 #include "os/os.c"
@@ -20,6 +21,7 @@
 #include "arena/meta.c"
 #include "arena/thp.c"
 #include "arena/window.c"
+#include "arena/wiped.c"
 #include "arena/limit.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"

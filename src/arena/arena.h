@@ -102,6 +102,9 @@ void hak__supers_trim(size_t first, size_t count, size_t bytes);
 /* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
 void *hak__meta_alloc(size_t bytes);
 
+/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. */
+_Atomic uint32_t *hak__meta_wiped_word(void);
+
 /* The memory of a heap: HAK_HEAP_STRIDE bytes, zeroed the first time. NULL when refused or out of range. */
 void *hak__heap_memory(uint32_t id);
 void *hak__heap_address(uint32_t id);   /* without mapping it */

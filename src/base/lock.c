@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "base/assert.h"
+#include "base/forked.h"
 
 enum { SPINS = 100 };
 
@@ -52,6 +53,10 @@ void hak__lock_reset(struct hak_lock *lock)
     hak_store(&lock->held, 0, HAK_RELAXED);
 }
 
-void hak__yield(void) { sched_yield(); }
+void hak__yield(void)
+{
+    hak__fork_check();
+    sched_yield();
+}
 
 uint64_t hak__lock_waits(void) { return hak_load(&hak__lock_wait_count, HAK_RELAXED); }

@@ -26,7 +26,8 @@ void hak__lock_acquire(struct hak_lock *lock);
 void hak__lock_release(struct hak_lock *lock);
 void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
 
-/* Lets another thread run: what a loop does that waits for one. */
+/* Lets another thread run: what a loop does that waits for one. In a forked child that may be one that does not exist
+ * there: the child is put in order first. */
 void hak__yield(void);
 
 /* How often a lock was found held, for the statistics. */

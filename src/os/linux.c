@@ -13,6 +13,9 @@
 #if !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25
 #endif
+#if !defined(MADV_WIPEONFORK)
+#define MADV_WIPEONFORK 18
+#endif
 #if !defined(MAP_FIXED_NOREPLACE)
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -59,10 +62,12 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
 
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
-    int saved = errno, advice = MADV_COLLAPSE;
-    if (what != HAK_OS_COLLAPSE)
-        advice = what == HAK_OS_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
-    int code = madvise((void *)address, size, advice) == 0 ? 0 : errno;
+    static const int advices[] = {
+        [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
+        [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK,
+    };
+    int saved = errno;
+    int code = madvise((void *)address, size, advices[what]) == 0 ? 0 : errno;
     errno = saved;
     return code;
 }
@@ -88,16 +93,19 @@ static uint64_t linux_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* The kernel hands every program 16 random bytes at start, without a system call of ours. */
+/* The kernel hands every program 16 random bytes at start, without a system call of ours; the count tells the numbers
+ * made of them apart. Only without them the clock is asked: its code lies apart from all else that a small program
+ * touches of the C library. */
 static uint64_t linux_random(void)
 {
+    static _Atomic uint64_t count;
     const void *bytes = (const void *)getauxval(AT_RANDOM);
     uint64_t given[2] = { 0, 0 };
-    struct timespec t = { 0, 0 };
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t mix = (uint64_t)t.tv_nsec;
+    uint64_t mix = (hak_fetch_add(&count, 1, HAK_RELAXED) + 1) * 0xd1342543de82ef95ull;
     if (bytes != NULL)   /* not aligned */
         memcpy(given, bytes, sizeof given);
+    else
+        given[0] = linux_now_ms();
     mix ^= given[0] + 0x9e3779b97f4a7c15ull * given[1];
     mix = (mix ^ (mix >> 30)) * 0xbf58476d1ce4e5b9ull;
     mix = (mix ^ (mix >> 27)) * 0x94d049bb133111ebull;

@@ -11,7 +11,8 @@
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
- *                             range is a SuperSlab then); a hint, of which only COLLAPSE has a result worth knowing
+ *                             range is a SuperSlab then): hints, of which only COLLAPSE has a result worth knowing.
+ *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
@@ -20,7 +21,7 @@
 #include "base/atomic.h"
 
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };   /* advice counts with purges */
-enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE };
+enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK };
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };

@@ -42,11 +42,6 @@ hak_cold void hak__background_consider(uint64_t now_ms);
 
 /* At the end of a request for memory, outside of everything. */
 hak_cold void hak__background_start(void);
-hak_inline void hak__background_deliver(void)
-{
-    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
-        hak__background_start();
-}
 
 /* Whether it takes the steps, so that slow paths need not. */
 hak_inline bool hak__background_runs(void)

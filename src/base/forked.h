@@ -1,0 +1,31 @@
+/* Whether this process is a child that has been forked while its parent had threads, and not been put in order since.
+ * The kernel says so by a word in a page that a child finds wiped (MADV_WIPEONFORK); no handler of the C library's fork
+ * is needed, so _Fork() and bare system calls are covered too. Slow paths look before they touch what threads share.
+ *
+ *   mark == NULL   there is nothing to repair in a child: one thread at most has a heap
+ *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
+ * By the time that a second thread of the child can get a heap, its first slow path has come: it waits for the repair. */
+#ifndef HAK_BASE_FORKED_H
+#define HAK_BASE_FORKED_H
+
+#include "base/atomic.h"
+
+enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING };
+
+/* Written once, by hak__fork_watch (src/fork.c). */
+extern _Atomic uint32_t *hak__fork_mark;
+
+/* Starts looking: `mark` is wiped in children and REPAIRED now; `repair` takes no lock. */
+void hak__fork_look(_Atomic uint32_t *mark, void (*repair)(void));
+
+hak_cold void hak__fork_found(void);
+
+hak_inline void hak__fork_check(void)
+{
+    _Atomic uint32_t *mark = hak_peek(&hak__fork_mark);
+    /* acquire: pairs with the release of who has repaired. */
+    if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
+        hak__fork_found();
+}
+
+#endif
