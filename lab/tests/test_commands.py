@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import record, sweep, verdict
+from hakmem_lab import record, results, sweep, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import sweep as sweep_page
-from hakmem_lab.pages.page import CHARTS_FILE, chart_library
 from tests.conftest import Hakmem, make_experiment
 from tests.test_experiment import PRINTER
 
@@ -135,17 +134,17 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "folder", lambda: tmp_path)
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("{}\n")
-    path = record.write("0042-b-instead-of-a", made, found, raw)
+    path = record.write("0042-b-instead-of-a", made, found)
     text = path.read_text()
     assert text.startswith("# 0042: B instead of a\n\n*2026-01-02, commit unknown, verdict: GO.*\n")
     for heading in ("Context", "Options", "Measurement", "Figures", "Verdict"):
         assert f"\n## {heading}\n" in text
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (tmp_path / link).is_file()
-    assert (tmp_path / CHARTS_FILE).read_text() == chart_library() + "\n"
-    assert (tmp_path / "0042-b-instead-of-a.html").stat().st_size < 100_000
+    assert "\nhakmem report docs/decisions/0042-b-instead-of-a.json\n" in text
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".md"]  # no page: it is drawn when wanted
+    content = (tmp_path / "0042-b-instead-of-a.json").read_text()
+    assert results.from_document(content, "it") == made
     with pytest.raises(LabError, match="the number is taken"):
         record.check_free("0042-another")
     assert record.next_number() == "0043"
