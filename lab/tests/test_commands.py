@@ -79,7 +79,7 @@ def test_sweep_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[st
 
 
 def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:
-    program = ["--", "sh", "-c", "echo n=5; test -n \"$LD_PRELOAD\" && echo n=7 || echo n=3"]
+    program = ["--", "sh", "-c", 'echo n=5; test -n "$LD_PRELOAD" && echo n=7 || echo n=3']
     arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "3", "--metric", "n=([37])"]
     document = json.loads(hakmem("compare", *arguments, "--json", *program).stdout)
     rows = {row["label"]: row for row in document["comparison"]["rows"]}
@@ -89,7 +89,7 @@ def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:
 
 
 def test_compare_goes_on_without_one_that_fails(hakmem_library: Path, hakmem: Hakmem) -> None:
-    program = ["--", "sh", "-c", "test -z \"$HAKMEM_REFILL_COUNT\""]
+    program = ["--", "sh", "-c", 'test -z "$HAKMEM_REFILL_COUNT"']
     arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "2"]
     done = hakmem("compare", *arguments, *program, status=1)
     assert "refill_count=64 failed: exit status 1" in " ".join(done.stdout.split())

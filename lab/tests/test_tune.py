@@ -170,7 +170,9 @@ def test_bands_are_searched_only_under_the_usual_preset(hakmem_library: Path) ->
     preset = next(each for each in axes if each.name == "preset")
     assert space.depends(axes, band, {"preset": preset.standard})
     assert not space.depends(axes, band, {"preset": "hot_512"})
-    assert [each.name for each in space.axes(hakmem_library, {"HAKMEM_L2_RING_CAP": "64"}, [])].count("l2_ring_cap") == 0
+    assert [each.name for each in space.axes(hakmem_library, {"HAKMEM_L2_RING_CAP": "64"}, [])].count(
+        "l2_ring_cap"
+    ) == 0
     with pytest.raises(LabError, match="no option"):
         space.axes(hakmem_library, {}, ["l2_ring_kap"])
 

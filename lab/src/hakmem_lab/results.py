@@ -126,7 +126,12 @@ class MetricModel(Model):
     @property
     def title(self) -> str:
         """For a table's head or a chart's axis."""
-        names = {"time": "wall time, s", "cpu": "CPU time, s", "rss": "peak memory, MiB", "mix": "time × memory, √(s·MiB)"}
+        names = {
+            "time": "wall time, s",
+            "cpu": "CPU time, s",
+            "rss": "peak memory, MiB",
+            "mix": "time and memory, √(s·MiB)",
+        }
         return names.get(self.name, self.name)
 
 

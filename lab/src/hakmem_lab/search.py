@@ -242,7 +242,7 @@ class Search:
     def trials(self) -> list[Trial]:
         """Every setting that was measured, in order."""
         states = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
-        found = []
+        found: list[Trial] = []
         for each in self.study.get_trials(deepcopy=False):
             text, state = each.user_attrs.get("text"), states.get(each.state)
             if text is None or state is None or (state == "failed" and "problem" not in each.user_attrs):

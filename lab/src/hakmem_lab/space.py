@@ -101,7 +101,7 @@ def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axi
         found = axis(known[name], presets)
         if found is None:
             raise LabError(
-                f"--options {name}: its value is {known[name].word or known[name].value}, which gives no range to search",
+                f"--options {name}: its value, {known[name].word or known[name].value}, gives no range to search",
                 f"Leave it out, or give it a value to start from: --with '{name}=VALUE'.",
             )
         chosen.append(found)

@@ -24,7 +24,8 @@ Examples:
 def stats(
     target: Annotated[str, typer.Argument(metavar="FILE|PID", help="A snapshot's file, or a process id.")],
     with_map: Annotated[
-        bool, typer.Option("--map", help="Of a process: the map of SuperSlabs too, what lies in each and how full it is.")
+        bool,
+        typer.Option("--map", help="Of a process: the map of SuperSlabs too, what lies in each and how full it is."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The snapshot itself, as JSON.")] = False,
 ) -> None:

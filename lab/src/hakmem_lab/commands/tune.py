@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ABOUT = r"""Search for settings under which a program does better, and decide.
 
-Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has them);
-each is measured in rounds with the default, and given up when it is behind the others. The best one then meets the
+Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has
+them); each is measured in rounds with the default, and given up when it is behind the others. The best one then meets
 default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
 verdict is GO; otherwise the default stands.
 

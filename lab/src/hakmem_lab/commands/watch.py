@@ -46,7 +46,9 @@ def watch(
     from hakmem_lab.watching import Watch
 
     if with_map and not as_json:
-        raise LabError("--map needs --json", "Example: hakmem watch --map --json PID > now.jsonl; hakmem report now.jsonl")
+        raise LabError(
+            "--map needs --json", "Example: hakmem watch --map --json PID > now.jsonl; hakmem report now.jsonl"
+        )
     seen = Watch(pid, with_map)
     views = 1 if once else count
     try:

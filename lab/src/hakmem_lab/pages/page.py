@@ -43,6 +43,13 @@ class Page:
         attribute = f' id="{html.escape(anchor)}"' if anchor else ""
         self.parts.append(f"<h2{attribute}>{html.escape(text)}</h2>")
 
+    def open(self, style: str) -> None:
+        """Begins a group of parts; `close` ends it."""
+        self.parts.append(f'<div class="{style}">')
+
+    def close(self) -> None:
+        self.parts.append("</div>")
+
     def text(self, text: str, style: str = "") -> None:
         attribute = f' class="{style}"' if style else ""
         self.parts.append(f"<p{attribute}>{html.escape(text)}</p>")
