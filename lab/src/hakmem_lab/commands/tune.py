@@ -21,7 +21,7 @@ ABOUT = r"""Search for settings under which a program does better, and decide.
 
 Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has
 them); each is measured in rounds with the default, and given up when it is behind the others. The best one then meets
-default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
+the default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
 verdict is GO; otherwise the default stands.
 
 The exit status is 0 after GO, 3 when the default stands, 4 when the verdict is open, 1 after an error, 130 after an
