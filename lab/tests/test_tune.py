@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import library, results, space
+from hakmem_lab import library, results, search, space
 from hakmem_lab.errors import LabError
 from hakmem_lab.library import Option
 from tests.conftest import Hakmem
@@ -160,6 +160,16 @@ def test_values_to_try_keep_within_the_bounds() -> None:
     assert values("flag", 0, 0, 1) == ("0", "1")
     assert values("preset", 0, 0, 4, "a") == ("a", "b")
     assert values("bytes", 0, 0, 1 << 40) == () and values("stats", 0, 0, 2) == ()
+
+
+def test_settings_replace_those_of_the_base() -> None:
+    base = "lib:a.so L2_RING_CAP=8 HAKMEM_L2_RING_CAP=8 refill_count=4"
+    assert search.combined(base, "l2_ring_cap=64") == "lib:a.so refill_count=4 l2_ring_cap=64"
+    assert search.combined("", "a=1 b=2") == "a=1 b=2" and search.combined("a=1", "") == "a=1"
+
+
+def test_a_steady_gain_is_preferred_to_a_lucky_one() -> None:
+    assert search._cautious([10.0, 11.0, 9.0]) > search._cautious([-5.0, 60.0, -2.0])
 
 
 def test_bands_are_searched_only_under_the_usual_preset(hakmem_library: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -205,7 +206,7 @@ class Search:
         gains: list[float] = []
         trial.set_user_attr("text", text)
         trial.set_user_attr("values", values)
-        candidate = parse(f"{self.plan.base} {text}".strip(), "B", self.default.allocator.library, checked=False)
+        candidate = parse(combined(self.plan.base, text), "B", self.default.allocator.library, checked=False)
         environment = candidate.environment()
         for step in range(self.plan.rounds):
             try:
@@ -265,16 +266,32 @@ class Search:
         return found
 
     def best(self) -> Trial | None:
-        """The best setting of all that were measured to the end; None when none is better than the default."""
-        complete = [each for each in self.trials() if each.state == "complete" and each.gain is not None]
-        found = max(complete, key=lambda each: each.gain or 0.0, default=None)
-        return found if found is not None and (found.gain or 0.0) > 0.0 else None
+        """The best setting of all that were measured to the end, by its mean gain less the standard error; None when
+        none has a gain over the default."""
+        gaining = [each for each in self.trials() if each.state == "complete" and (each.gain or 0.0) > 0.0]
+        return max(gaining, key=lambda each: _cautious(each.gains), default=None)
 
     def configurations(self, best: Trial) -> list[Configuration]:
         """The default as A and the best setting as B."""
-        text = f"{self.plan.base} {best.text}".strip()
+        text = combined(self.plan.base, best.text)
         given = Path(self.plan.library) if self.plan.library else None
         return [self.default, parse(text, "B", given)]
+
+
+def combined(base: str, text: str) -> str:
+    """The base with these settings instead of its own values of the same options."""
+    names = {each.partition("=")[0] for each in text.split()}
+    kept = [each for each in shlex.split(base) if each.partition("=")[0].lower().removeprefix("hakmem_") not in names]
+    return " ".join([*(shlex.quote(each) for each in kept), text]).strip()
+
+
+def _cautious(gains: Sequence[float]) -> float:
+    """The mean log gain less its standard error: among many settings, a lucky one must not win by one round."""
+    logs = [math.log1p(each / 100.0) for each in gains]
+    mean = sum(logs) / len(logs)
+    if len(logs) < 2:
+        return mean
+    return mean - math.sqrt(sum((each - mean) ** 2 for each in logs) / (len(logs) - 1) / len(logs))
 
 
 def _mean_log(gains: Sequence[float]) -> float:

@@ -210,6 +210,8 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
 
 def show_trials(trials: list[Trial], most: int = 5) -> None:
     """How many settings were tried, and the best of them."""
+    from statistics import stdev
+
     from rich.markup import escape
     from rich.table import Table
 
@@ -219,10 +221,11 @@ def show_trials(trials: list[Trial], most: int = 5) -> None:
     failed = [each for each in trials if each.state == "failed"]
     table = Table(title=f"{len(trials)} settings tried, {given_up} of them given up early", **show.TABLE)
     table.add_column("gain %", justify="right")
+    table.add_column("± %", justify="right")
     table.add_column("setting")
     complete = [each for each in trials if each.state == "complete" and each.gain is not None]
     for each in sorted(complete, key=lambda each: -(each.gain or 0.0))[:most]:
-        table.add_row(f"{each.gain:+.2f}", escape(each.text))
+        table.add_row(f"{each.gain:+.2f}", f"{stdev(each.gains):.2f}" if len(each.gains) > 1 else "", escape(each.text))
     console.out.print(table)
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
