@@ -156,5 +156,8 @@ def test_help_of_every_command(hakmem: Hakmem) -> None:
         assert name in top
         shown = hakmem(name, "--help").stdout
         assert "Examples:" in shown and "--metric" in shown
+    for name in ("tune", "report", "run", "stats", "watch", "doctor"):
+        assert name in top
+        assert "Examples:" in hakmem(name, "--help").stdout
     assert hakmem("nonsense", status=2).stderr
     assert re.fullmatch(r"hakmem \d+\.\d+\.\d+\n", hakmem("--version").stdout)

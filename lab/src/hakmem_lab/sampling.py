@@ -7,6 +7,7 @@ has to do with it. It ends with the program."""
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import time
@@ -22,7 +23,7 @@ SHORT_S = 0.01
 
 def start(path: Path, interval: float) -> None:
     """Starts the process that looks at this one, whatever program it becomes, and writes a line per look."""
-    from hakmem_lab import watching  # noqa: F401  # here, so that the first look need not wait for it
+    importlib.import_module("hakmem_lab.watching")  # here, so that the first look need not wait for it
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The search of `hakmem tune`: optuna proposes settings, each is measured in rounds together with the default.
 
-The value of a trial is the mean of its rounds' log gains.  A trial that is behind the median of the others after the
-same number of rounds is given up.  The study is kept in a journal file beside the results, written after every trial,
+The value of a trial is the mean of its rounds' log gains.  A trial that is among the last quarter after the same
+number of rounds is given up.  The study is kept in a journal file beside the results, written after every trial,
 and holds the plan, so that an interrupted search goes on from its file alone."""
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hakmem_lab.space import Axis
 
 SUFFIX = ".study"
 STUDY = "tune"
+KEPT = 75.0  # of 100 trials; whose mean is not among them after as many rounds is given up
 STARTUP = 10  # trials at random before the model is asked
 REPEATS = 100  # proposals in a row that were tried already: then there is nothing new
 
@@ -314,7 +315,7 @@ def _study(path: Path, seed: int, trials: int) -> optuna.Study:
                 load_if_exists=True,
                 direction="maximize",
                 sampler=optuna.samplers.TPESampler(seed=seed + trials, n_startup_trials=STARTUP),
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2),
+                pruner=optuna.pruners.PercentilePruner(KEPT, n_startup_trials=STARTUP // 2),
             )
     except OSError as error:
         raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --out.") from error

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ABOUT = r"""Search for settings under which a program does better, and decide.
 
 Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has
-them); each is measured in rounds with the default, and given up when it is behind the others. The best one then meets
+them); each is measured in rounds with the default, and given up when it is far behind. The best one then meets
 the default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
 verdict is GO; otherwise the default stands.
 
@@ -219,7 +219,8 @@ def show_trials(trials: list[Trial], most: int = 5) -> None:
 
     given_up = sum(each.state == "pruned" for each in trials)
     failed = [each for each in trials if each.state == "failed"]
-    table = Table(title=f"{len(trials)} settings tried, {given_up} of them given up early", **show.TABLE)
+    show.say(f"[bold]{len(trials)} settings tried, {given_up} of them given up early[/]")
+    table = Table(**show.TABLE)
     table.add_column("gain %", justify="right")
     table.add_column("± %", justify="right")
     table.add_column("setting")

@@ -127,19 +127,19 @@ def ratios_chart(ratios: Sequence[Ratio]) -> go.Figure:
 def compose(items: Sequence[Item], title: str) -> Page:
     """The whole page."""
     several = len(items) > 1
-    files = f"{len(items)} results" if several else str(items[0].source.path.name)
-    page = Page(title, files)
+    page = Page(title, f"{len(items)} results" if several else "")
     if several:
         page.open("verdicts")
     for place, each in enumerate(items, start=1):
-        page.verdict(each.verdict, f"result-{place}")
+        page.verdict(each.verdict, f"result-{place}" if several else "")
     if several:
         page.close()
     ratios = [ratio for each in items for ratio in each.ratios]
     if several and sum(math.isfinite(each.high) for each in ratios) > 1:
         page.chart(ratios_chart(ratios), "Intervals as each result has them; what a gain is of stands in its section.")
     for place, each in enumerate(items, start=1):
-        page.heading(each.verdict.of, f"result-{place}")
+        if several:
+            page.heading(each.verdict.of, f"result-{place}")
         page.text(f"From {each.source.path.name}.", "soft")
         each.body(page)
     return page
