@@ -7,8 +7,6 @@ NAME = "text"
 MAX_BYTES = 512 << 10
 TRIMMED = {".c", ".h", ".def", ".cpp", ".hpp", ".py", ".sh", ".cmake", ".json"}
 
-# One copy of the chart library for all pages of the decision records; the lab writes it.
-LARGE = {"docs/decisions/charts.js"}
 # Written in pieces, so that this file holds none of what it looks for.
 HOMES = ("root", "home/[a-z]+", "Users", "mnt", "work", "workspace")
 HOSTS = (("crates", "io"), ("pypi", "org"), ("npmjs", "(?:com|org)"), ("deb", "debian"), ("proxy", "golang"),
@@ -33,7 +31,7 @@ def run(root):
     files, findings = all_files(root), []
     for path in files:
         where = path.relative_to(root).as_posix()
-        if path.stat().st_size > MAX_BYTES and where not in LARGE:
+        if path.stat().st_size > MAX_BYTES:
             findings.append(f"{where}: {path.stat().st_size >> 10} KiB; at most {MAX_BYTES >> 10}")
         elif b"\0" in path.read_bytes():
             findings.append(f"{where}: is not text")

@@ -143,7 +143,6 @@ class Text(LintTest):
         self.plant("a.bin", b"ELF\0")
         self.plant("big.txt", "x\n" * (300 << 10))
         self.plant("a.c", "int x; \nint y;")
-        self.plant("docs/decisions/charts.js", "x\n" * (300 << 10))
         self.assert_finds(lint_text, "a.bin: is not text", "big.txt: 600 KiB", "a.c:1: blanks", "a.c: no newline")
 
 

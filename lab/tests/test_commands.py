@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import record, sweep, verdict
+from hakmem_lab import record, results, sweep, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import sweep as sweep_page
-from hakmem_lab.pages.page import CHARTS_FILE, chart_library
 from tests.conftest import Hakmem, make_experiment
 from tests.test_experiment import PRINTER
 
@@ -80,7 +79,7 @@ def test_sweep_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[st
 
 
 def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:
-    program = ["--", "sh", "-c", "echo n=5; test -n \"$LD_PRELOAD\" && echo n=7 || echo n=3"]
+    program = ["--", "sh", "-c", 'echo n=5; test -n "$LD_PRELOAD" && echo n=7 || echo n=3']
     arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "3", "--metric", "n=([37])"]
     document = json.loads(hakmem("compare", *arguments, "--json", *program).stdout)
     rows = {row["label"]: row for row in document["comparison"]["rows"]}
@@ -90,7 +89,7 @@ def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:
 
 
 def test_compare_goes_on_without_one_that_fails(hakmem_library: Path, hakmem: Hakmem) -> None:
-    program = ["--", "sh", "-c", "test -z \"$HAKMEM_REFILL_COUNT\""]
+    program = ["--", "sh", "-c", 'test -z "$HAKMEM_REFILL_COUNT"']
     arguments = ["--alloc", "system,hakmem", "--config", "refill_count=64", "--runs", "2"]
     done = hakmem("compare", *arguments, *program, status=1)
     assert "refill_count=64 failed: exit status 1" in " ".join(done.stdout.split())
@@ -135,17 +134,17 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "folder", lambda: tmp_path)
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("{}\n")
-    path = record.write("0042-b-instead-of-a", made, found, raw)
+    path = record.write("0042-b-instead-of-a", made, found)
     text = path.read_text()
     assert text.startswith("# 0042: B instead of a\n\n*2026-01-02, commit unknown, verdict: GO.*\n")
     for heading in ("Context", "Options", "Measurement", "Figures", "Verdict"):
         assert f"\n## {heading}\n" in text
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (tmp_path / link).is_file()
-    assert (tmp_path / CHARTS_FILE).read_text() == chart_library() + "\n"
-    assert (tmp_path / "0042-b-instead-of-a.html").stat().st_size < 100_000
+    assert "\nhakmem report docs/decisions/0042-b-instead-of-a.json\n" in text
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".md"]  # no page: it is drawn when wanted
+    content = (tmp_path / "0042-b-instead-of-a.json").read_text()
+    assert results.from_document(content, "it") == made
     with pytest.raises(LabError, match="the number is taken"):
         record.check_free("0042-another")
     assert record.next_number() == "0043"
@@ -157,5 +156,8 @@ def test_help_of_every_command(hakmem: Hakmem) -> None:
         assert name in top
         shown = hakmem(name, "--help").stdout
         assert "Examples:" in shown and "--metric" in shown
+    for name in ("tune", "report", "run", "stats", "watch", "doctor"):
+        assert name in top
+        assert "Examples:" in hakmem(name, "--help").stdout
     assert hakmem("nonsense", status=2).stderr
     assert re.fullmatch(r"hakmem \d+\.\d+\.\d+\n", hakmem("--version").stdout)

@@ -144,9 +144,7 @@ def test_interrupt_keeps_what_was_measured_and_resume_goes_on(hakmem_library: Pa
     assert len(after.rounds()) == 6 and len(after.runs) == 21
 
 
-def test_resume_refuses_another_kind_and_another_build(
-    hakmem_library: Path, hakmem: Hakmem, tmp_path: Path
-) -> None:
+def test_resume_refuses_another_kind_and_another_build(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with begin(path, ["sh", "-c", PRINTER], ["", "refill_count=64"]) as session:
         session.one_round(1)

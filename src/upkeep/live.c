@@ -24,9 +24,10 @@
     X(version, version)                     /* text */ \
     X(classes, hak__classes) \
     X(window, (void *)hak__window.base)     /* the first slab */ \
-    X(map, hak__window.map)                 /* owner words, 32 bits each, by slab */ \
+    X(map, hak__window.map)                 /* by slab; map_owner: owner words, 32 bits each */ \
     X(metadata, (void *)hak__meta_start(HAK_META_MAP)) /* from here to the window: the library's tables */ \
     X(supers, hak__supers)                  /* by SuperSlab */ \
+    X(spans, hak__spans)                    /* by slab; meant only where a span begins, but for span_back */ \
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
     X(arena, &hak__arena_books) \
     X(pool, &hak__pool_counts) \
@@ -61,6 +62,10 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
     X(code_bits, HAK_CODE_BITS) X(code_record, HAK_RECORD_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
     X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
+    X(super_slabs, AT(hak_super, slabs)) \
+    X(map_stride, sizeof(struct hak_slab)) X(map_owner, AT(hak_slab, owner)) \
+    X(span_stride, sizeof(struct hak_span)) X(span_slabs, AT(hak_span, slabs)) X(span_blocks, AT(hak_span, blocks)) \
+    X(span_frontier, AT(hak_span, frontier)) X(span_free_count, AT(hak_span, free_count)) X(span_back, AT(hak_span, back)) \
     X(kind_free, HAK_SUPER_FREE) X(kind_in_slabs, HAK_SUPER_IN_SLABS) X(kind_huge, HAK_SUPER_HUGE) \
     X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
     X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \

@@ -190,6 +190,38 @@ FRESH_TEST(stacks_can_be_counted)
     expect_op(stats.classes[CLASS_64].cached, >, 0);
 }
 
+static uint64_t field(uint64_t from, const char *name, unsigned bytes)
+{
+    uint64_t value = 0;
+    read_at(from + number(name), &value, bytes);   /* little-endian, as are all machines that it runs on */
+    return value;
+}
+
+/* The map that `hakmem stats --map` draws: from any used slab to its span, and how many blocks of it are outside. */
+FRESH_TEST(spans_can_be_found)
+{
+    unsigned seen = 0;
+    (void)argument;
+    make_busy();
+    uint64_t slabs = word_at(root("frontier")) << (number("super_shift") - number("slab_shift"));
+    expect_op(slabs, <=, hak__window.slabs);
+    for (uint64_t i = 0; i < slabs; i++) {
+        uint32_t word = half_at(root("map") + i * number("map_stride") + number("map_owner"));
+        expect_eq(word, hak__owner_at(i));
+        if (word == 0 || word >> number("code_bits") == number("huge_id"))
+            continue;
+        uint64_t here = root("spans") + i * number("span_stride");
+        uint64_t first = i - field(here, "span_back", 1), at = root("spans") + first * number("span_stride");
+        const struct hak_span *span = hak__span_at(i);
+        expect_eq(first, hak__span_slab(span));
+        expect_eq(field(at, "span_slabs", 1), span->slabs);
+        expect_eq(field(at, "span_blocks", 2), span->blocks);
+        expect_eq(field(at, "span_frontier", 2) - field(at, "span_free_count", 2), hak__span_outside(span));
+        seen++;
+    }
+    expect_op(seen, >=, 2);
+}
+
 FRESH_TEST(options_have_their_words)
 {
     (void)argument;
@@ -230,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_those_of_the_snapshot),
         cmocka_unit_test(stacks_can_be_counted),
+        cmocka_unit_test(spans_can_be_found),
         cmocka_unit_test(options_have_their_words),
         cmocka_unit_test(words_are_those_of_the_options),
     };

@@ -70,6 +70,12 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._writer.close()
 
+    def note_trials(self, trials: Sequence[results.Trial]) -> None:
+        """Keeps the search that led here with the results."""
+        for each in trials:
+            self.experiment.trials.append(each)
+            self._writer.line("trial", each)
+
     def order(self, number: int) -> list[str]:
         """The order within a round: it depends on the seed and the round alone, so that a resume keeps to it."""
         labels = list(self._environments)

@@ -59,7 +59,9 @@ def process_page() -> int:
 def slab_classes(live: Live, slabs: int) -> tuple[Any, Any]:
     """Of each slab its owner word, and the class of the span that it lies in (-1: none)."""
     n = live.number
-    words = np.frombuffer(live.memory.read(live.root["map"], 4 * slabs), np.uint32)
+    rows = np.frombuffer(live.memory.read(live.root["map"], n["map_stride"] * slabs), np.uint8)
+    at = n["map_owner"]
+    words = np.ascontiguousarray(rows.reshape(slabs, n["map_stride"])[:, at : at + 4]).view(np.uint32)[:, 0]
     code = (words & np.uint32((1 << n["code_bits"]) - 1)).astype(np.int64) // n["code_record"]
     classes = np.where((words != 0) & (code < n["class_count"]), code, -1)
     # The inner slabs of a span of one block have a code of their own; they belong to the slab before them.

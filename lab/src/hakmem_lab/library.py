@@ -97,6 +97,19 @@ while step(ctypes.byref(cursor), ctypes.byref(info)) == 1:
 json.dump(found, sys.stdout)
 """
 
+# The names of presets stand in the tables of include/hakmem_live.h: list 4, its count and where its names begin.
+_PRESETS = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+tables = ctypes.c_uint64.from_address(ctypes.addressof(ctypes.c_char.in_dll(library, "hak_live")) + 16).value
+count, names = (ctypes.c_uint32 * 2).from_address(tables + 8 + 12 * 4)
+found, at = [], tables + names
+for _ in range(count):
+    found.append(ctypes.string_at(at).decode())
+    at += len(found[-1]) + 1
+json.dump(found, sys.stdout)
+"""
+
 
 def _ask(library: Path, environment: Mapping[str, str]) -> tuple[dict[str, Option], str]:
     """The library's options in a process with this environment, and what it says there on standard error."""
@@ -123,6 +136,15 @@ def without_settings() -> dict[str, str]:
 def default_options(library: Path) -> dict[str, Option]:
     """The options of a library by name, in its order, each with its default."""
     return _ask(library, without_settings())[0]
+
+
+@functools.cache
+def presets(library: Path) -> tuple[str, ...]:
+    """The names of a library's presets; none when it does not tell them."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _PRESETS, str(library)], env=without_settings(), capture_output=True, check=False
+    )
+    return tuple(json.loads(done.stdout)) if done.returncode == 0 else ()
 
 
 def options(library: Path, environment: Mapping[str, str] | None = None) -> dict[str, Option]:

@@ -222,7 +222,8 @@ class Live:
         taken = field(n["bucket_taken"], np.uint16)
         blocks = np.where(blocks > taken, blocks - taken, 0)
         for slab, count in zip(slabs[slabs != 0].tolist(), blocks[slabs != 0].tolist(), strict=True):
-            class_index = self.class_of(self.memory.half(self.root["map"] + 4 * (slab - 1)))
+            word = self.root["map"] + n["map_stride"] * (slab - 1) + n["map_owner"]
+            class_index = self.class_of(self.memory.half(word))
             if class_index < n["class_count"]:
                 found[class_index] += count
         return found

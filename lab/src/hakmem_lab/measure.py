@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import re
 import shutil
@@ -30,25 +31,26 @@ from hakmem_lab.errors import LabError
 
 PR_SET_CHILD_SUBREAPER = 36
 LAST_LINES = 12
+BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
 
 
 @dataclass(frozen=True)
 class Metric:
     """What is compared: wall time, CPU time, peak memory, or a number that the program prints."""
 
-    name: str  # "time", "cpu", "rss", or a regular expression with one group
+    name: str  # one of BUILT_IN, or a regular expression with one group
     higher_is_better: bool
 
     @classmethod
     def parse(cls, text: str, lower_is_better: bool = False) -> Metric:
-        """`time`, `cpu`, `rss`, or a regular expression with exactly one group, higher being better unless told."""
-        if text in ("time", "cpu", "rss"):
+        """One of BUILT_IN, or a regular expression with exactly one group, higher being better unless told."""
+        if text in BUILT_IN:
             return cls(text, higher_is_better=False)
         try:
             groups = re.compile(text).groups
         except re.error as error:
             raise LabError(
-                f"--metric {text}: neither time, cpu nor rss, nor a regular expression: {error}",
+                f"--metric {text}: none of {', '.join(BUILT_IN)}, nor a regular expression: {error}",
                 r"Example: --metric 'ops_per_s=([0-9.]+)'",
             ) from error
         if groups != 1:
@@ -61,11 +63,11 @@ class Metric:
     @property
     def printed(self) -> bool:
         """Whether the program prints the number."""
-        return self.name not in ("time", "cpu", "rss")
+        return self.name not in BUILT_IN
 
     @property
     def unit(self) -> str:
-        return {"time": "s", "cpu": "s", "rss": "MiB"}.get(self.name, "")
+        return {"time": "s", "cpu": "s", "rss": "MiB", "mix": "√(s·MiB)"}.get(self.name, "")
 
     def of(self, outcome: Outcome) -> float:
         """The value of a run; a LabError when the program did not print one that is above 0."""
@@ -75,6 +77,8 @@ class Metric:
             return outcome.cpu_s
         if self.name == "rss":
             return outcome.peak_rss_bytes / (1 << 20)
+        if self.name == "mix":
+            return math.sqrt(outcome.wall_s * outcome.peak_rss_bytes / (1 << 20))
         found = re.search(self.name, outcome.output, re.MULTILINE)
         if found is None:
             raise LabError(

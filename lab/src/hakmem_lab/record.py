@@ -1,16 +1,16 @@
-"""Writes a decision record: question, command, figures, verdict; the page and the raw results go beside it."""
+"""Writes a decision record: question, command, figures, verdict; the raw results go beside it, as one JSON document.
+
+The page is not kept: it is drawn from the results whenever somebody wants to see it, and would weigh two megabytes."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 from hakmem_lab import library, show
 from hakmem_lab.errors import LabError
-from hakmem_lab.pages import ab as pages
-from hakmem_lab.results import Experiment
+from hakmem_lab.results import Experiment, document
 from hakmem_lab.verdict import Comparison, summarize, values_of
 
 FOLDER = Path("docs") / "decisions"
@@ -102,7 +102,11 @@ def text(name: str, experiment: Experiment, found: Comparison) -> str:
         "",
         *_figures(experiment, found),
         "",
-        f"[The page with charts and every run]({name}.html); [raw results]({name}.jsonl), one run per line.",
+        f"Every run is in [{name}.json]({name}.json). The page with charts is drawn from it:",
+        "",
+        "```",
+        f"hakmem report {FOLDER}/{name}.json",
+        "```",
         "",
         "## Verdict",
         "",
@@ -112,15 +116,13 @@ def text(name: str, experiment: Experiment, found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def write(name: str, experiment: Experiment, found: Comparison, results: Path) -> Path:
-    """Writes record, page and raw results; returns the record's path."""
+def write(name: str, experiment: Experiment, found: Comparison) -> Path:
+    """Writes record and results; returns the record's path."""
     check_free(name)
-    place = folder()
-    record = place / f"{name}.md"
+    record = folder() / f"{name}.md"
     try:
-        shutil.copyfile(results, place / f"{name}.jsonl")
+        record.with_suffix(".json").write_text(document(experiment), encoding="utf-8")
         record.write_text(text(name, experiment, found), encoding="utf-8")
     except OSError as error:
-        raise LabError(f"cannot write {record}: {error.strerror}", f"The results are in {results}.") from error
-    pages.write(experiment, found, place / f"{name}.html", shared=True)
+        raise LabError(f"cannot write {record}: {error.strerror}", "The results are kept all the same.") from error
     return record

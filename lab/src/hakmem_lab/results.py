@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -125,7 +126,12 @@ class MetricModel(Model):
     @property
     def title(self) -> str:
         """For a table's head or a chart's axis."""
-        names = {"time": "wall time, s", "cpu": "CPU time, s", "rss": "peak memory, MiB"}
+        names = {
+            "time": "wall time, s",
+            "cpu": "CPU time, s",
+            "rss": "peak memory, MiB",
+            "mix": "time and memory, √(s·MiB)",
+        }
         return names.get(self.name, self.name)
 
 
@@ -178,6 +184,17 @@ class Run(Model):
         )
 
 
+class Trial(Model):
+    """One setting that a search has tried, in rounds of its own, each paired with the default."""
+
+    number: int
+    text: str = Field(description="the configuration, as `hakmem ab` takes it")
+    values: dict[str, str] = Field(description="of the options that were searched, those left at the default too")
+    state: Literal["complete", "pruned", "failed"]
+    gains: list[float] = Field(description="in %, of each round over the default")
+    gain: float | None = Field(description="their mean, as a ratio in %; None when no round was complete")
+
+
 class Failure(Model):
     """A run that failed; its configuration takes no further part."""
 
@@ -210,6 +227,7 @@ class Experiment(Model):
     head: Head
     runs: list[Run] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list)
+    trials: list[Trial] = Field(default_factory=list, description="of the search before it, in `hakmem tune`")
 
     @property
     def labels(self) -> list[str]:
@@ -260,8 +278,8 @@ class Writer:
 
 
 class _Line(Model):
-    type: Literal["head", "run", "failure"]
-    data: Head | Run | Failure
+    type: Literal["head", "run", "failure", "trial"]
+    data: Head | Run | Failure | Trial
 
 
 def load(path: Path) -> Experiment:
@@ -279,10 +297,34 @@ def load(path: Path) -> Experiment:
         head=parsed[0],
         runs=[each for each in parsed if isinstance(each, Run)],
         failures=[each for each in parsed if isinstance(each, Failure)],
+        trials=[each for each in parsed if isinstance(each, Trial)],
     )
 
 
-def _parse(path: Path, lines: list[str]) -> Iterable[Head | Run | Failure]:
+def document(experiment: Experiment) -> str:
+    """An experiment as one JSON document, a run per line, so that a difference between two can be read."""
+    dumped = experiment.model_dump(mode="json")
+    parts = [f'"head": {json.dumps(dumped["head"], indent=1)}']
+    for name in ("runs", "failures", "trials"):
+        rows = ",\n".join(json.dumps(each) for each in dumped[name])
+        parts.append(f'"{name}": [\n{rows}\n]' if rows else f'"{name}": []')
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def from_document(content: str, name: str) -> Experiment:
+    """An experiment from what `document` wrote; a LabError when it is something else or of another version."""
+    try:
+        found = Experiment.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise LabError(f"{name} is not an experiment: {where}: {first['msg']}", "Give a file of the lab.") from None
+    if found.head.version != VERSION:
+        raise LabError(f"{name} was written by another version of the lab", f"This one reads version {VERSION}.")
+    return found
+
+
+def _parse(path: Path, lines: list[str]) -> Iterable[Head | Run | Failure | Trial]:
     for number, text in enumerate(lines, start=1):
         if '"version":' in text and number == 1 and f'"version":{VERSION},' not in text.replace(" ", ""):
             raise LabError(f"{path} was written by another version of the lab", f"This one reads version {VERSION}.")

@@ -25,6 +25,17 @@ class Latency(BaseModel):
     buckets: list[int]
 
 
+class SuperSlab(BaseModel):
+    """One row of the map; see fragments.py."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+    slabs: int
+    spans: list[tuple[int, int, int, int, int]] = []
+    dirty: int = 0
+
+
 class Snapshot(BaseModel):
     """One JSON object of HAKMEM_STATS=json. Groups are dictionaries of numbers; classes are rows by size."""
 
@@ -34,6 +45,7 @@ class Snapshot(BaseModel):
     pid: int | None = None
     pins: str | None = None
     classes: list[dict[str, int]] = []
+    map: list[SuperSlab] | None = None
 
     @property
     def groups(self) -> dict[str, dict[str, int]]:
@@ -96,23 +108,25 @@ def from_file(path: Path) -> Snapshot:
         raise LabError(f"{path}: {error.strerror}", "Give a file of HAKMEM_STATS=json:FILE, or a process id.") from None
 
 
-def from_process(pid: int) -> Snapshot:
-    """A running process's figures of the moment, with the ledger."""
-    from hakmem_lab import ledger
+def from_process(pid: int, with_map: bool = False) -> Snapshot:
+    """A running process's figures of the moment, with the ledger and, if asked for, the map of SuperSlabs."""
+    from hakmem_lab import fragments, ledger
     from hakmem_lab.live import Live
 
     live = Live(pid)
     found = live.snapshot()
     ledger.add(live, found)
+    if with_map:
+        found["map"] = fragments.superslabs(live)
     return Snapshot.model_validate(found)
 
 
-def load(target: str) -> Snapshot:
+def load(target: str, with_map: bool = False) -> Snapshot:
     """From a file or, when there is none of that name, from a process."""
     path = Path(target)
     if path.exists() or not target.isdigit():
         return from_file(path)
-    return from_process(int(target))
+    return from_process(int(target), with_map)
 
 
 # --- what follows from it ---------------------------------------------------------------------------------------------

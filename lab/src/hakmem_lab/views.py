@@ -38,6 +38,30 @@ BAR_WIDTH = 72
 BYTE_COLUMNS = ("pinned",)
 
 
+EIGHTHS = "▁▂▃▄▅▆▇█"
+MARKS = {"free": "free", "huge": "huge", "huge_tail": "huge, goes on", "hole": "not ours"}
+
+
+def superslab_map(snapshot: Snapshot) -> RenderableType | None:
+    """A line per SuperSlab, a character per slab: how full it is, . unused."""
+    if not snapshot.map:
+        return None
+    table = Table(title="SuperSlabs (a character per slab: how full; . unused)", title_justify="left", box=None)
+    table.title_style = "bold"
+    table.add_column("", justify="right")
+    table.add_column("slabs", no_wrap=True)
+    table.add_column("")
+    for place, each in enumerate(snapshot.map):
+        cells = ["."] * each.slabs
+        used = held = 0
+        for first, slabs, size, taken, blocks in each.spans:
+            cells[first : first + slabs] = EIGHTHS[min(7, 8 * taken // max(blocks, 1))] * slabs
+            used, held = used + slabs, held + taken * size
+        said = MARKS.get(each.kind, f"{used} used, {megabytes(held)} in blocks handed out")
+        table.add_row(str(place), "".join(cells) if each.kind == "in_slabs" else "", said)
+    return table
+
+
 def number(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
@@ -192,6 +216,7 @@ def show(console: Console, each: RenderableType) -> None:
 def whole(snapshot: Snapshot) -> list[RenderableType]:
     """Everything that `hakmem stats` shows, from top to bottom."""
     shown: list[RenderableType | None] = [classes(snapshot), groups(snapshot), latencies(snapshot), ledger(snapshot)]
+    shown.append(superslab_map(snapshot))
     sentence = what_pins(snapshot)
     if sentence:
         shown.append(Text(sentence))

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hakmem_lab import ledger, process, views
+from hakmem_lab import fragments, ledger, process, views
 from hakmem_lab.live import Live
 from hakmem_lab.snapshots import Snapshot, megabytes
 
@@ -37,7 +37,8 @@ class Sample:
 class Watch:
     """Samples of one process, the last two and the sizes over time."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, with_map: bool = False) -> None:
+        self.with_map = with_map
         self.live = Live(pid)
         self.command = process.command(pid)
         self.former: Sample | None = None
@@ -49,6 +50,8 @@ class Watch:
         found = self.live.snapshot()
         at = time.monotonic()
         ledger.add(self.live, found)
+        if self.with_map:
+            found["map"] = fragments.superslabs(self.live)
         return Sample(at, Snapshot.model_validate(found))
 
     def _remember(self) -> None:

@@ -79,7 +79,7 @@ def ab(
         str | None,
         typer.Option(
             metavar="NNNN-title",
-            help="Write the decision record docs/decisions/NNNN-title.md, with page and raw results beside it.",
+            help="Write the decision record docs/decisions/NNNN-title.md, with the raw results (.json) beside it.",
             show_default=False,
         ),
     ] = None,
@@ -140,7 +140,7 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
     pages.write(session.experiment, found, page_path)
     files = {"results": str(session.path), "page": str(page_path)}
     if record is not None:
-        files["record"] = str(records.write(record, session.experiment, found, session.path))
+        files["record"] = str(records.write(record, session.experiment, found))
     if json:
         head = session.experiment.head.model_dump(mode="json")
         opt.print_json({"head": head, "comparison": found.model_dump(mode="json"), "files": files})

@@ -29,9 +29,9 @@ MetricText = Annotated[
     str,
     typer.Option(
         "--metric",
-        metavar="REGEX|time|cpu|rss",
-        help="What is compared: wall time, CPU time, peak memory, or a number that the program prints, given by a "
-        "regular expression with one group (higher is better).",
+        metavar="REGEX|time|cpu|rss|mix",
+        help="What is compared: wall time, CPU time, peak memory, the geometric mean of time and memory, or a number "
+        "that the program prints, given by a regular expression with one group (higher is better).",
     ),
 ]
 LowerIsBetter = Annotated[

@@ -25,6 +25,8 @@ Examples:
 
   hakmem run --set refill_count=64 --set purge_delay=5s --stats json -- make -j4
 
+  hakmem run --sample run.jsonl -- python3 job.py; hakmem report run.jsonl
+
 Exit status of its own: 125 when the program would not run on HAKMEM (it says why), 126 when it cannot be executed, 127
 when it is not found.
 """
@@ -78,12 +80,21 @@ def run(
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
     hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record memory and caches over time there, for 'hakmem report'."),
+    ] = None,
+    sample_interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.01, max=3600)] = 0.5,
 ) -> None:
     try:
         target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
     except LabError as error:
         error.status = loading.CANNOT_LOAD if error.status == ERROR else error.status
         raise
+    if sample is not None:
+        from hakmem_lab import sampling
+
+        sampling.start(sample, sample_interval)
     try:
         os.execve(target.path, program, environment)
     except OSError as error:

@@ -29,7 +29,7 @@ Examples:
 
   hakmem watch 4711 --once
 
-  hakmem watch 4711 --json --interval 5 --count 12 > a-minute.jsonl
+  hakmem watch 4711 --json --map --interval 5 --count 12 > a-minute.jsonl; hakmem report a-minute.jsonl
 """
 MOST_ROWS = 64
 SPARE_LINES = 30  # of the screen, for all but the rows of classes
@@ -41,10 +41,15 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="One view, over one interval, then end.")] = False,
     count: Annotated[int | None, typer.Option(help="End after so many views.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look and line.")] = False,
+    with_map: Annotated[bool, typer.Option("--map", help="With --json: the map of SuperSlabs too.")] = False,
 ) -> None:
     from hakmem_lab.watching import Watch
 
-    seen = Watch(pid)
+    if with_map and not as_json:
+        raise LabError(
+            "--map needs --json", "Example: hakmem watch --map --json PID > now.jsonl; hakmem report now.jsonl"
+        )
+    seen = Watch(pid, with_map)
     views = 1 if once else count
     try:
         if as_json:

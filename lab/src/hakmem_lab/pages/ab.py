@@ -9,7 +9,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import show
-from hakmem_lab.pages.page import COLOURS, Cell, Page, provenance
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
 from hakmem_lab.results import NOISE, Experiment
 from hakmem_lab.verdict import Comparison, summarize, values_of
 
@@ -111,14 +111,21 @@ def summary_rows(experiment: Experiment, labels: list[str]) -> list[list[Cell]]:
     return [[each.label, each.mean, each.median, each.least, each.most, each.cv] for each in summaries]
 
 
-def compose(experiment: Experiment, found: Comparison) -> Page:
-    """The whole page."""
+def verdict(experiment: Experiment, found: Comparison) -> Verdict:
+    """What comes first."""
     head = experiment.head
     series = {each.label: each.text or "as it is" for each in head.series}
-    title = f"A/B: {shlex.join(head.plan.command)}"
-    page = Page(title, f"A: {series[found.base]}   B: {series[found.other]}   metric: {head.metric.title}")
-    figure = f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})"
-    page.verdict(found.verdict, figure, [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found)])
+    return Verdict(
+        f"{series[found.other]} against {series[found.base]}: {shlex.join(head.plan.command)}",
+        found.verdict,
+        f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})",
+        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found)],
+    )
+
+
+def body(page: Page, experiment: Experiment, found: Comparison) -> None:
+    """Everything below the verdict."""
+    head = experiment.head
     labels = [each.label for each in head.series]
     page.table(["configuration", "mean", "median", "least", "most", "CV %"], summary_rows(experiment, labels))
     rounds = [next(iter(each.values())).round for each in experiment.rounds()]
@@ -132,9 +139,21 @@ def compose(experiment: Experiment, found: Comparison) -> Page:
     page.chart(course_chart(experiment, labels), note)
     runs_table(page, experiment)
     provenance(page, head)
+
+
+def compose(experiment: Experiment, found: Comparison) -> Page:
+    """The whole page."""
+    head = experiment.head
+    series = {each.label: each.text or "as it is" for each in head.series}
+    page = Page(
+        f"A/B: {shlex.join(head.plan.command)}",
+        f"A: {series[found.base]}   B: {series[found.other]}   metric: {head.metric.title}",
+    )
+    page.verdict(verdict(experiment, found))
+    body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparison, path: Path, shared: bool = False) -> None:
-    """Writes the page; `shared` as in Page.write."""
-    compose(experiment, found).write(path, shared)
+def write(experiment: Experiment, found: Comparison, path: Path) -> None:
+    """Writes the page."""
+    compose(experiment, found).write(path)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from hakmem_lab import show
 from hakmem_lab.comparing import Comparisons
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
-from hakmem_lab.pages.page import COLOURS, Cell, Page, provenance
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
 from hakmem_lab.results import Experiment
 
 
@@ -67,13 +67,18 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
     return rows
 
 
-def compose(experiment: Experiment, found: Comparisons) -> Page:
-    """The whole page."""
+def verdict(experiment: Experiment, found: Comparisons) -> Verdict:
+    """What comes first."""
+    of = f"{', '.join(row.label for row in found.rows)}: {shlex.join(experiment.head.plan.command)}"
+    failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.failures]
+    return Verdict(of, "COMPARE", "", [found.sentence, *failed])
+
+
+def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
+    """Everything below the verdict."""
     head = experiment.head
-    page = Page(f"Compare: {shlex.join(head.plan.command)}", f"{len(experiment.rounds())} interleaved rounds")
-    page.verdict("COMPARE", "", [found.sentence])
     for failure in experiment.failures:
-        page.text(f"{failure.label} failed in round {failure.round}: {failure.problem}. {failure.said}", "problem")
+        page.text(f"{failure.label}: {failure.problem}. {failure.said}", "problem")
     printed = [head.metric.title] if found.printed else []
     heads = ["allocator", *printed, "time s", "gain %", "CPU s", "peak MiB", "memory gain %", "minor faults"]
     page.table([*heads, "major faults", "what it is"], rows_of(found))
@@ -84,9 +89,17 @@ def compose(experiment: Experiment, found: Comparisons) -> Page:
     page.chart(course_chart(experiment, labels), show.short_runs(experiment))
     runs_table(page, experiment)
     provenance(page, head)
+
+
+def compose(experiment: Experiment, found: Comparisons) -> Page:
+    """The whole page."""
+    command = shlex.join(experiment.head.plan.command)
+    page = Page(f"Compare: {command}", f"{len(experiment.rounds())} interleaved rounds")
+    page.verdict(verdict(experiment, found))
+    body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparisons, path: Path, shared: bool = False) -> None:
-    """Writes the page; `shared` as in Page.write."""
-    compose(experiment, found).write(path, shared)
+def write(experiment: Experiment, found: Comparisons, path: Path) -> None:
+    """Writes the page."""
+    compose(experiment, found).write(path)

@@ -48,8 +48,7 @@ document.querySelectorAll("table.sortable").forEach(makeSortable);
 drawCharts().catch((problem) => {
   document.body.dataset.charts = "failed";
   document.querySelectorAll(".plot").forEach((plot) => {
-    plot.textContent = `The chart cannot be drawn (${problem.message}). It needs a browser of 2023 or later; a record's ` +
-      "page also needs the file charts.js beside it.";
+    plot.textContent = `The chart cannot be drawn (${problem.message}). It needs a browser of 2023 or later.`;
     plot.classList.add("problem");
   });
 });

@@ -17,9 +17,18 @@ from plotly.offline import get_plotlyjs
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Head
 
-CHARTS_FILE = "charts.js"  # the chart library that the pages of one folder may share
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
 Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reader is to know of a result before anything else."""
+
+    of: str
+    word: str
+    figure: str
+    sentences: Sequence[str]
 
 
 @dataclass
@@ -30,8 +39,16 @@ class Page:
     subtitle: str = ""
     parts: list[str] = field(default_factory=list)
 
-    def heading(self, text: str) -> None:
-        self.parts.append(f"<h2>{html.escape(text)}</h2>")
+    def heading(self, text: str, anchor: str = "") -> None:
+        attribute = f' id="{html.escape(anchor)}"' if anchor else ""
+        self.parts.append(f"<h2{attribute}>{html.escape(text)}</h2>")
+
+    def open(self, style: str) -> None:
+        """Begins a group of parts; `close` ends it."""
+        self.parts.append(f'<div class="{style}">')
+
+    def close(self) -> None:
+        self.parts.append("</div>")
 
     def text(self, text: str, style: str = "") -> None:
         attribute = f' class="{style}"' if style else ""
@@ -40,12 +57,13 @@ class Page:
     def command(self, text: str) -> None:
         self.parts.append(f'<code class="command">{html.escape(text)}</code>')
 
-    def verdict(self, word: str, figure: str, sentences: Iterable[str]) -> None:
-        """The box that a reader sees first."""
-        said = "".join(f"<p>{html.escape(each)}</p>" for each in sentences)
+    def verdict(self, found: Verdict, anchor: str = "") -> None:
+        """The box that a reader sees first; with an anchor, of what, and the way there."""
+        said = "".join(f"<p>{html.escape(each)}</p>" for each in found.sentences)
+        of = f'<p class="of"><a href="#{html.escape(anchor)}">{html.escape(found.of)}</a></p>' if anchor else ""
         self.parts.append(
-            f'<div class="verdict {word}"><span class="word">{html.escape(word)}</span>'
-            f'<span class="figure">{html.escape(figure)}</span>{said}</div>'
+            f'<div class="verdict {found.word}">{of}<span class="word">{html.escape(found.word)}</span>'
+            f'<span class="figure">{html.escape(found.figure)}</span>{said}</div>'
         )
 
     def chart(self, figure: go.Figure, caption: str = "") -> None:
@@ -80,11 +98,9 @@ class Page:
             f"<tbody>{body}</tbody></table></div>"
         )
 
-    def render(self, shared: bool = False) -> str:
-        """The page; with `shared` its chart library is in CHARTS_FILE beside it, otherwise in the page itself."""
-        charts = f'<script src="{CHARTS_FILE}"></script>' if shared else f"<script>{chart_library()}</script>"
-        if not any('class="chart"' in part for part in self.parts):
-            charts = ""
+    def render(self) -> str:
+        """The page, with its chart library when it has charts."""
+        charts = f"<script>{chart_library()}</script>" if any('class="chart"' in part for part in self.parts) else ""
         subtitle = f'<p class="soft">{html.escape(self.subtitle)}</p>' if self.subtitle else ""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -95,16 +111,13 @@ class Page:
             + f"\n</main>\n{charts}\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
         )
 
-    def write(self, path: Path, shared: bool = False) -> None:
-        """Writes the page, and CHARTS_FILE when it is shared and not there yet."""
+    def write(self, path: Path) -> None:
+        """Writes the page; a LabError when it cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.render(shared), encoding="utf-8")
-            library = path.parent / CHARTS_FILE
-            if shared and not library.exists():
-                library.write_text(chart_library() + "\n", encoding="utf-8")
+            path.write_text(self.render(), encoding="utf-8")
         except OSError as error:
-            raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --page.") from error
+            raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place for the page.") from error
 
 
 def _cell(value: Cell, style: str) -> str:

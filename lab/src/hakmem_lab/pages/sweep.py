@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from hakmem_lab import show
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
-from hakmem_lab.pages.page import Cell, Page, provenance
+from hakmem_lab.pages.page import Cell, Page, Verdict, provenance
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Point, Sweep, number
 
@@ -90,12 +90,16 @@ def point_rows(found: Sweep) -> list[list[Cell]]:
     return rows
 
 
-def compose(experiment: Experiment, found: Sweep) -> Page:
-    """The whole page."""
-    head = experiment.head
-    page = Page(f"Sweep: {shlex.join(head.plan.command)}", f"metric: {head.metric.title}; base: {found.base}")
+def verdict(experiment: Experiment, found: Sweep) -> Verdict:
+    """What comes first."""
     best = next(each for each in found.points if each.label == found.best)
-    page.verdict("SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", [found.sentence])
+    of = f"{', '.join(found.points[0].point)}: {shlex.join(experiment.head.plan.command)}"
+    return Verdict(of, "SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", [found.sentence])
+
+
+def body(page: Page, experiment: Experiment, found: Sweep) -> None:
+    """Everything below the verdict."""
+    head = experiment.head
     two = len(found.points[0].point) == 2
     page.chart(
         heat_map(found) if two else curve_chart(found, head.plan.threshold),
@@ -109,9 +113,17 @@ def compose(experiment: Experiment, found: Sweep) -> Page:
     page.chart(course_chart(experiment, labels))
     runs_table(page, experiment)
     provenance(page, head)
+
+
+def compose(experiment: Experiment, found: Sweep) -> Page:
+    """The whole page."""
+    head = experiment.head
+    page = Page(f"Sweep: {shlex.join(head.plan.command)}", f"metric: {head.metric.title}; base: {found.base}")
+    page.verdict(verdict(experiment, found))
+    body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Sweep, path: Path, shared: bool = False) -> None:
-    """Writes the page; `shared` as in Page.write."""
-    compose(experiment, found).write(path, shared)
+def write(experiment: Experiment, found: Sweep, path: Path) -> None:
+    """Writes the page."""
+    compose(experiment, found).write(path)

@@ -1,0 +1,264 @@
+"""hakmem tune: a search over the library's options for one program, and a verdict on what it finds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab.commands import options as opt
+from hakmem_lab.errors import NO_GO, LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.experiment import Session
+    from hakmem_lab.results import Trial
+    from hakmem_lab.search import Search
+    from hakmem_lab.verdict import Comparison
+
+ABOUT = r"""Search for settings under which a program does better, and decide.
+
+Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has
+them); each is measured in rounds with the default, and given up when it is far behind. The best one then meets
+the default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
+verdict is GO; otherwise the default stands.
+
+The exit status is 0 after GO, 3 when the default stands, 4 when the verdict is open, 1 after an error, 130 after an
+interrupt (go on with --resume).
+
+Examples:
+
+  hakmem tune -- python3 job.py
+
+  hakmem tune --budget 1h --objective mix --options l2_ring_cap,thread_budget,purge_delay -- ./server --self-test
+
+  hakmem tune --metric 'ops_per_s=(\[0-9.]+)' --budget 10m -- out/release/bench_mid_large_mt 2 2000000 400
+
+  set -a; . ./hakmem.env; set +a; hakmem run -- python3 job.py
+"""
+MARK = "# Written by hakmem tune"
+OBJECTIVES = ("time", "rss", "mix")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("tune", help=ABOUT, context_settings=opt.PASS_ON)(tune)
+
+
+def tune(
+    program: opt.Program = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="For search and decision together: 90s, 15m, 2h.")
+    ] = "15m",
+    objective: Annotated[
+        str, typer.Option(metavar="time|rss|mix", help="Wall time, peak memory, or their geometric mean.")
+    ] = "time",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX|cpu",
+            help="Instead of an objective: CPU time, or a number that the program prints, as in 'hakmem ab'.",
+            show_default=False,
+        ),
+    ] = None,
+    lower_is_better: opt.LowerIsBetter = False,
+    options: Annotated[
+        str, typer.Option(metavar="NAME,NAME,...", help="Search only these.", show_default="all that tune")
+    ] = "",
+    set_: Annotated[
+        str,
+        typer.Option("--with", metavar="CONFIGURATION", help="What all runs have in common: the default to beat."),
+    ] = "",
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Bound of the number of settings tried.", show_default="the budget")
+    ] = None,
+    trial_rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds of each trial.")] = 3,
+    runs: opt.Runs = 10,
+    threshold: opt.Threshold = 1.0,
+    seed: opt.Seed = None,
+    timeout: opt.Timeout = None,
+    library: opt.Library = None,
+    out: opt.Out = None,
+    env: Annotated[Path, typer.Option(metavar="FILE", help="Where the settings go after GO.")] = Path("hakmem.env"),
+    page: opt.PageFile = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Go on with an interrupted search (.study).", show_default=False),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    from hakmem_lab import experiment, measure
+    from hakmem_lab import search as searches
+    from hakmem_lab.results import MetricModel
+
+    check_env(env)
+    if resume is not None:
+        path = resume.with_suffix(searches.SUFFIX)
+        found = searches.Search.load(path)
+    else:
+        if objective not in OBJECTIVES:
+            raise LabError(f"--objective {objective}: unknown", f"Known are {', '.join(OBJECTIVES)}.")
+        chosen = measure.Metric.parse(metric or objective, lower_is_better)
+        path = experiment.results_path("tune", out).with_suffix(searches.SUFFIX)
+        plan = searches.SearchPlan(
+            command=list(program or []),
+            typed=opt.typed(),
+            base=set_,
+            library=str(library.resolve()) if library else None,
+            digest="",
+            metric=MetricModel.of(chosen),
+            options=[each for each in options.split(",") if each.strip()],
+            budget_s=seconds(budget),
+            trials=trials,
+            rounds=trial_rounds,
+            runs=runs,
+            threshold=threshold,
+            seed=experiment.new_seed() if seed is None else seed,
+            timeout_s=timeout,
+        )
+        measure.resolve(plan.command)
+        plan.digest = searches.library_digest(searches.default_configuration(plan))
+        found = searches.Search.create(plan, path)
+    session = decide(found, path.with_suffix(".jsonl"))
+    conclude(found, session, env, page, json)
+
+
+def seconds(text: str) -> float:
+    """'90s', '15m', '2h' in seconds; a bare number is seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|)\s*", text)
+    if found is None or float(found.group(1)) == 0.0:
+        raise LabError(f"--budget {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
+    return float(found.group(1)) * {"s": 1, "": 1, "m": 60, "h": 3600}[found.group(2)]
+
+
+def check_env(path: Path) -> None:
+    """A LabError when the file is somebody else's; said before anything is measured."""
+    try:
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"--env {path}: {error}", "Give another file.") from error
+    if not first.startswith(MARK):
+        raise LabError(f"--env {path} exists and was not written by hakmem tune", "Give another file with --env.")
+
+
+def decide(found: Search, results: Path) -> Session | None:
+    """Searches, then carries out the A/B experiment of the best setting; None when nothing was better."""
+    from hakmem_lab import experiment
+    from hakmem_lab.results import Plan
+
+    if results.exists():  # the search is done, the decision was interrupted
+        session = experiment.resume(results, "tune")
+    else:
+        found.run(found.warm_up())
+        best = found.best()
+        if best is None:
+            return None
+        plan = Plan(
+            command=found.plan.command,
+            typed=found.plan.typed,
+            runs=found.plan.runs,
+            seed=found.plan.seed,
+            threshold=found.plan.threshold,
+            noise_check=True,
+            timeout_s=found.plan.timeout_s,
+        )
+        metric = found.plan.metric.metric()
+        session = experiment.begin("tune", plan, metric, found.configurations(best), results)
+        session.note_trials(found.trials())
+    with session:
+        session.run()
+    return session
+
+
+def conclude(found: Search, session: Session | None, env: Path, page: Path | None, json: bool) -> None:
+    """Prints and writes what was found; ends with the verdict's exit status."""
+    from hakmem_lab import console, show, verdict
+    from hakmem_lab.pages import tune as pages
+
+    trials = found.trials()
+    files = {"search": str(found.path)}
+    compared = None
+    if session is not None:
+        compared = verdict.compare(session.experiment, "A", "B")
+        page_path = page or session.path.with_suffix(".html")
+        pages.write(session.experiment, compared, page_path)
+        files |= {"results": str(session.path), "page": str(page_path)}
+        if compared.verdict == "GO":
+            write_env(env, found, session, compared)
+            files["settings"] = str(env)
+    if json:
+        opt.print_json(
+            {
+                "plan": found.plan.model_dump(mode="json"),
+                "trials": [each.model_dump(mode="json") for each in trials],
+                "comparison": compared.model_dump(mode="json") if compared else None,
+                "verdict": compared.verdict if compared else "NO-GO",
+                "files": files,
+            }
+        )
+    else:
+        show_trials(trials)
+        if session is not None and compared is not None:
+            show.comparison(session.experiment, compared)
+        show.say(sentence(trials, compared, env))
+        for name, path in files.items():
+            console.out.print(f"{name + ':':9} {path}", markup=False, soft_wrap=True)
+    raise typer.Exit(verdict.STATUS[compared.verdict] if compared else NO_GO)
+
+
+def show_trials(trials: list[Trial], most: int = 5) -> None:
+    """How many settings were tried, and the best of them."""
+    from statistics import stdev
+
+    from rich.markup import escape
+    from rich.table import Table
+
+    from hakmem_lab import console, show
+
+    given_up = sum(each.state == "pruned" for each in trials)
+    failed = [each for each in trials if each.state == "failed"]
+    show.say(f"[bold]{len(trials)} settings tried, {given_up} of them given up early[/]")
+    table = Table(**show.TABLE)
+    table.add_column("gain %", justify="right")
+    table.add_column("± %", justify="right")
+    table.add_column("setting")
+    complete = [each for each in trials if each.state == "complete" and each.gain is not None]
+    for each in sorted(complete, key=lambda each: -(each.gain or 0.0))[:most]:
+        table.add_row(f"{each.gain:+.2f}", f"{stdev(each.gains):.2f}" if len(each.gains) > 1 else "", escape(each.text))
+    console.out.print(table)
+    for each in failed:
+        console.out.print(f"[red]failed[/] under {escape(each.text)}")
+
+
+def sentence(trials: list[Trial], compared: Comparison | None, env: Path) -> str:
+    """The outcome in words."""
+    from rich.markup import escape
+
+    if compared is None:
+        return f"None of {len(trials)} settings was better than the default: the default stands."
+    if compared.verdict == "GO":
+        return escape(f"The settings are in {env}. Use them with: set -a; . {env.absolute()}; set +a")
+    return f"The verdict is {compared.verdict}: the default stands, and {escape(str(env))} is not written."
+
+
+def write_env(path: Path, found: Search, session: Session, compared: Comparison) -> None:
+    """The settings as lines NAME=VALUE, as shells, systemd and containers read them."""
+    import shlex
+
+    from hakmem_lab import show
+
+    head = session.experiment.head
+    settings = next(each.settings for each in head.series if each.label == "B")
+    gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
+    lines = [
+        f"{MARK}: {compared.verdict}, {gain} over the default, {compared.rounds} rounds.",
+        f"# {head.metric.title}, of: {shlex.join(head.plan.command)}".replace("\n", " "),
+        f"# {head.find('B').description}, {head.created:%Y-%m-%d}",
+        *(f"{name}={value}" for name, value in settings.items()),
+    ]
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}", f"The results are in {session.path}.") from error

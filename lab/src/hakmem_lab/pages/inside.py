@@ -1,0 +1,275 @@
+"""Pages of what the allocator does in a process: a snapshot, and a recording of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from hakmem_lab import views
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict
+from hakmem_lab.snapshots import MEGABYTE, Snapshot, hit_rate, megabytes, pairs, what_pins
+from hakmem_lab.sources import Look, Recording
+
+PART_COLOURS = dict(zip(views.MEANINGS, COLOURS, strict=False))
+STATES = {"free": 0, "unused": 1, "huge": 2, "huge_tail": 2, "hole": 3, "unknown": 3}
+STATE_NAMES = ("free SuperSlab", "unused slab", "huge block", "not ours")
+BUSIEST = 8
+
+
+def in_mib(size: float) -> float:
+    return size / MEGABYTE
+
+
+# --- a snapshot -------------------------------------------------------------------------------------------------------
+
+
+def ledger_chart(snapshot: Snapshot) -> go.Figure:
+    """Resident memory as one bar that adds up."""
+    figure = go.Figure()
+    for name, size in snapshot.parts.items():
+        figure.add_bar(
+            y=["resident"],
+            x=[in_mib(size)],
+            name=f"{name}: {views.MEANINGS.get(name, '')}",
+            orientation="h",
+            marker_color=PART_COLOURS.get(name, COLOURS[-1]),
+            hovertemplate=f"{name}: {megabytes(size)}<extra></extra>",
+        )
+    figure.update_layout(
+        barmode="stack", title="Resident memory", xaxis_title="MiB", height=300, legend={"orientation": "h", "y": -0.4}
+    )
+    figure.update_yaxes(visible=False)
+    return figure
+
+
+def histogram(snapshot: Snapshot) -> go.Figure:
+    """What lies in the blocks of each size class."""
+    rows = snapshot.classes
+    figure = go.Figure()
+    for name, what in (("live", "in the program's hands"), ("cached", "in threads' caches")):
+        figure.add_bar(
+            x=[f"{row['size']:,}" for row in rows],
+            y=[in_mib(row.get(name, 0) * row["size"]) for row in rows],
+            customdata=[row.get(name, 0) for row in rows],
+            hovertemplate="%{x} bytes: %{customdata:,} blocks, %{y:.3f} MiB<extra>" + what + "</extra>",
+            name=what,
+        )
+    figure.update_layout(barmode="stack", title="By size class", yaxis_title="MiB", height=400)
+    figure.update_xaxes(type="category", title="block size, bytes")
+    return figure
+
+
+def hits_chart(snapshot: Snapshot) -> tuple[go.Figure, str]:
+    """Hit rates of the caches, or what stands for them when calls were not counted; and how to read it."""
+    figure = go.Figure()
+    counted = [row for row in snapshot.classes if hit_rate(row) is not None]
+    if counted:
+        figure.add_bar(
+            x=[f"{row['size']:,}" for row in counted],
+            y=[100 * (hit_rate(row) or 0.0) for row in counted],
+            customdata=[row["mallocs"] for row in counted],
+            hovertemplate="%{x} bytes: %{y:.3f} % of %{customdata:,} calls<extra></extra>",
+        )
+        figure.update_layout(title="Hit rate of the cache by size class", yaxis_title="% of mallocs", height=360)
+        note = "The share of mallocs that the thread's cache served by itself."
+    else:
+        figure.add_bar(
+            x=[f"{row['size']:,}" for row in snapshot.classes],
+            y=[row.get("misses", 0) for row in snapshot.classes],
+            customdata=[row.get("refilled", 0) for row in snapshot.classes],
+            hovertemplate="%{x} bytes: %{y:,} misses brought %{customdata:,} blocks<extra></extra>",
+        )
+        figure.update_layout(title="Misses of the cache by size class", yaxis_title="misses", height=360)
+        note = "Calls were not counted, so that the hit rate is not known: HAKMEM_STATS=exact counts them."
+    figure.update_xaxes(type="category", title="block size, bytes")
+    return figure, note
+
+
+def map_chart(snapshot: Snapshot) -> go.Figure:
+    """A row per SuperSlab, a cell per slab: how full it is; what is not in slabs has a colour of its own."""
+    rows = snapshot.map or []
+    columns = max((each.slabs for each in rows), default=0)
+    full: list[list[float | None]] = []
+    states: list[list[int | None]] = []
+    words: list[list[str]] = []
+    for each in rows:
+        share: list[float | None] = [None] * columns
+        state: list[int | None] = [STATES["unused"] if each.kind == "in_slabs" else STATES.get(each.kind, 3)] * columns
+        word = [STATE_NAMES[state[0] or 0]] * columns
+        for first, slabs, size, taken, blocks in each.spans:
+            for slab in range(first, min(first + slabs, columns)):
+                share[slab], state[slab] = 100.0 * taken / max(blocks, 1), None
+                word[slab] = f"{size:,} bytes: {taken:,} of {blocks:,} blocks used"
+        full.append(share)
+        states.append(state)
+        words.append(word)
+    figure = go.Figure()
+    greys = ["#ffffff", "#dfe3ea", "#9333ea", "#5b6575"]
+    scale = [[(place + edge) / 4, colour] for place, colour in enumerate(greys) for edge in (0, 1)]
+    hover = {
+        "text": words,
+        "hovertemplate": "SuperSlab %{y}, slab %{x}<br>%{text}<extra></extra>",
+        "xgap": 1,
+        "ygap": 1,
+    }
+    figure.add_heatmap(z=states, zmin=-0.5, zmax=3.5, colorscale=scale, showscale=False, **hover)
+    figure.add_heatmap(z=full, zmin=0, zmax=100, colorscale="YlGnBu", colorbar={"title": "used, %"}, **hover)
+    figure.update_yaxes(title="SuperSlab", autorange="reversed")
+    figure.update_xaxes(title="slab of 64 KiB")
+    figure.update_layout(title="Map of SuperSlabs", height=min(2000, 220 + 14 * len(rows)))
+    return figure
+
+
+def latency_chart(snapshot: Snapshot) -> go.Figure:
+    """Times of the slow paths."""
+    figure = go.Figure()
+    for name, found in snapshot.latencies.items():
+        figure.add_bar(x=[f"< {2**place:,}" for place in range(len(found.buckets))], y=found.buckets, name=name)
+    figure.update_xaxes(type="category", title="ns")
+    figure.update_layout(title="Times of slow paths", yaxis_title="calls", height=360)
+    return figure
+
+
+def snapshot_verdict(of: str, snapshot: Snapshot) -> Verdict:
+    parts, pinned = snapshot.parts, what_pins(snapshot)
+    if parts:
+        held = parts.get("live", 0) + parts.get("huge", 0)
+        figure = f"{megabytes(sum(parts.values()))} resident, {megabytes(held)} in the program's hands"
+    else:
+        figure = f"{megabytes(snapshot.group('bytes').get('live', 0))} live, by the counters"
+    missing = "There is no ledger of resident memory: HAKMEM_STATS_LEDGER=1 adds it."
+    return Verdict(of, "MEMORY", figure, [pinned or missing])
+
+
+def snapshot_body(page: Page, snapshot: Snapshot) -> None:
+    """Charts and tables of one snapshot."""
+    if snapshot.parts:
+        by_books = " Read from outside: free blocks go by the books." if snapshot.by_books else ""
+        page.chart(ledger_chart(snapshot), "Every resident byte of the process is in one part." + by_books)
+    if snapshot.classes:
+        page.chart(histogram(snapshot))
+        page.chart(*hits_chart(snapshot))
+    if snapshot.map:
+        page.chart(map_chart(snapshot), "Dark is full. Pale slabs that stay pale are what fragmentation costs.")
+    if snapshot.latencies:
+        page.chart(latency_chart(snapshot))
+    if snapshot.classes:
+        names = [name for name in views.class_columns(snapshot) if any(row.get(name) for row in snapshot.classes)]
+        rows: list[list[Cell]] = []
+        for row in snapshot.classes:
+            rate = hit_rate(row)
+            rows.append([*(row.get(name, 0) for name in names), None if rate is None else 100 * rate])
+        page.heading("Size classes")
+        page.table([*names, "hit rate %"], rows)
+    rates = {f"{group} {name}": each for group, found in snapshot.groups.items() for name, each in pairs(found).items()}
+    if rates:
+        page.table(["hit rate of", "%"], [[name, 100 * each] for name, each in rates.items()])
+    figures: list[list[Cell]] = [
+        [g, name, value] for g, found in snapshot.groups.items() for name, value in found.items()
+    ]
+    if figures:
+        page.heading("All figures")
+        page.table(["group", "figure", "value"], figures)
+
+
+# --- a recording ------------------------------------------------------------------------------------------------------
+
+
+def over_time_chart(looks: Sequence[Look]) -> go.Figure:
+    """Resident memory by state over time."""
+    began = looks[0].time
+    times = [each.time - began for each in looks]
+    names = list(dict.fromkeys(name for each in looks for name in each.snapshot.parts))
+    figure = go.Figure()
+    for name in names:
+        figure.add_scatter(
+            x=times,
+            y=[in_mib(each.snapshot.parts.get(name, 0)) for each in looks],
+            name=name,
+            mode="lines",
+            stackgroup="ledger",
+            line={"width": 0.5, "color": PART_COLOURS.get(name, COLOURS[-1])},
+        )
+    figure.add_scatter(
+        x=times,
+        y=[in_mib(each.snapshot.group("ledger").get("rss", 0)) for each in looks],
+        name="RSS, by the kernel",
+        mode="lines",
+        line={"color": "#1c2330", "dash": "dot"},
+    )
+    figure.update_layout(
+        title="Resident memory over time", xaxis_title="seconds since the first look", yaxis_title="MiB", height=420
+    )
+    return figure
+
+
+def class_rates(look: Look, name: str) -> dict[int, float]:
+    """A column of the rates by size, per second."""
+    rows = (look.rates or {}).get("classes", [])
+    return {int(row["size"]): float(row[name]) for row in rows if name in row}
+
+
+def rates_chart(looks: Sequence[Look]) -> go.Figure:
+    """Misses per second of the classes that have most of them."""
+    began = looks[0].time
+    rated = [each for each in looks if each.rates is not None]
+    totals: dict[int, float] = {}
+    for each in rated:
+        for size, value in class_rates(each, "misses").items():
+            totals[size] = totals.get(size, 0.0) + value
+    busiest = sorted(sorted(totals, key=lambda size: -totals[size])[:BUSIEST])
+    figure = go.Figure()
+    for size in busiest:
+        figure.add_scatter(
+            x=[each.time - began for each in rated],
+            y=[class_rates(each, "misses").get(size, 0.0) for each in rated],
+            name=f"{size:,} bytes",
+            mode="lines",
+        )
+    figure.update_layout(
+        title="Misses of the cache over time",
+        xaxis_title="seconds since the first look",
+        yaxis_title="per second",
+        height=380,
+    )
+    return figure
+
+
+def hit_rates_chart(looks: Sequence[Look]) -> go.Figure | None:
+    """The hit rate of all caches together over time; None when calls were not counted."""
+    began = looks[0].time
+    points = []
+    for each in looks:
+        calls = sum(class_rates(each, "mallocs").values())
+        if calls > 0:
+            points.append((each.time - began, 100 * max(0.0, 1 - sum(class_rates(each, "misses").values()) / calls)))
+    if not points:
+        return None
+    figure = go.Figure()
+    figure.add_scatter(x=[at for at, _ in points], y=[rate for _, rate in points], mode="lines+markers")
+    figure.update_layout(
+        title="Hit rate over time", xaxis_title="seconds since the first look", yaxis_title="% of mallocs", height=340
+    )
+    return figure
+
+
+def recording_verdict(of: str, found: Recording) -> Verdict:
+    looks = found.looks
+    resident = [each.snapshot.group("ledger").get("rss", 0) for each in looks]
+    seconds = looks[-1].time - looks[0].time
+    figure = f"{megabytes(min(resident))} to {megabytes(max(resident))} resident in {seconds:.1f} s"
+    said = [f"{len(looks)} looks. At the last one: {what_pins(looks[-1].snapshot) or 'no ledger.'}"]
+    return Verdict(of, "OVER TIME", figure, [*said, found.problem] if found.problem else said)
+
+
+def recording_body(page: Page, found: Recording) -> None:
+    """Charts over time, then the last look as a snapshot."""
+    page.chart(over_time_chart(found.looks))
+    if any(each.rates for each in found.looks):
+        page.chart(rates_chart(found.looks))
+    hits = hit_rates_chart(found.looks)
+    if hits is not None:
+        page.chart(hits)
+    page.heading("The last look")
+    snapshot_body(page, found.looks[-1].snapshot)

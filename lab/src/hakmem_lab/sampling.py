@@ -1,0 +1,98 @@
+"""Looks at a program from beside it while it runs: `hakmem run --sample`.
+
+The program takes the place of this process, so somebody else has to look. It is a process of a session of its own that
+is nobody's child, so that neither the program, if it waits for its children, nor the terminal, if one types Ctrl-C,
+has to do with it. It ends with the program."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import time
+from pathlib import Path
+
+from hakmem_lab import process
+from hakmem_lab.errors import LabError
+
+PR_SET_PTRACER = 0x59616D61
+START_S = 10.0  # within which the library is to be up in the program
+SHORT_S = 0.01
+
+
+def start(path: Path, interval: float) -> None:
+    """Starts the process that looks at this one, whatever program it becomes, and writes a line per look."""
+    importlib.import_module("hakmem_lab.watching")  # here, so that the first look need not wait for it
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"--sample {path}: {error.strerror}", "Give a file that can be written.") from error
+    watched = os.getpid()
+    ours, theirs = os.pipe()
+    waiting, until_exec = os.pipe()  # the end that this process keeps is closed when it becomes the program
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        os.close(ours)
+        os.write(theirs, str(os.getpid()).encode())
+        os.close(until_exec)
+        os.read(waiting, 1)
+        _become_quiet()
+        try:
+            _look(watched, path, interval)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(theirs)
+    os.close(waiting)
+    sampler = int(os.read(ours, 32) or b"0")
+    os.close(ours)
+    # Where the Yama rules forbid looking at anybody but one's children; elsewhere this fails, and is not needed.
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, sampler, 0, 0, 0)
+
+
+def _become_quiet() -> None:
+    """Lets go of the program's input and output: who waits for their end must not wait for this process."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for each in (0, 1, 2):
+        os.dup2(null, each)
+    os.closerange(3, 256)
+
+
+def _look(pid: int, path: Path, interval: float) -> None:
+    from hakmem_lab.watching import Watch
+
+    with path.open("a", encoding="utf-8") as file:
+
+        def line(found: dict[str, object]) -> None:
+            file.write(json.dumps(found) + "\n")
+            file.flush()
+
+        problem = "the program ended before the first look"
+        seen: Watch | None = None
+        looks, due, until = 0, time.monotonic(), time.monotonic() + START_S
+        while process.exists(pid) and (seen is not None or time.monotonic() < until):
+            # What is read while the dynamic linker is at work, or while the program ends, may be anything.
+            try:
+                if seen is None:
+                    seen = Watch(pid, with_map=True)
+                else:
+                    seen.step()
+            except Exception as error:
+                if process.exists(pid):
+                    problem = getattr(error, "message", str(error))
+                if seen is not None:  # it ends, or it has become another program
+                    seen, until = None, time.monotonic() + START_S
+                time.sleep(min(SHORT_S, interval))
+                continue
+            line(seen.as_json())
+            looks += 1
+            due = max(due + interval, time.monotonic())
+            time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
+        if looks == 0:
+            line({"problem": problem})

@@ -1,0 +1,272 @@
+"""Pages as a person sees them: opened in headless Chromium, with no network.
+
+The browser is Debian's chromium with chromium-driver; where it is not, or does not start, the test is skipped."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hakmem_lab import comparing, results, sources, sweep, verdict
+from hakmem_lab.pages import ab, compare, report, tune
+from hakmem_lab.pages import sweep as sweep_page
+from hakmem_lab.results import NOISE, Experiment, Trial
+from tests.conftest import make_experiment
+from tests.pages import recording, snapshot, write_bench
+from tests.test_commands import near
+
+SWITCHES = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-prefers-reduced-motion",
+    "--window-size=1280,800",
+    # No network at all: every name is unknown, and every address but this page's file is refused.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--proxy-server=127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>",
+)
+LONG_S = 60
+
+
+def find(*names: str) -> str:
+    """The first of these programs that there is; else the test is skipped."""
+    for name in names:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    pytest.skip(f"no {names[0]}: './dev setup' installs it where Debian's packages can be had")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium with a new, empty profile."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: './dev setup' installs it")
+    from selenium.common.exceptions import WebDriverException
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = find("chromium", "chromium-browser", "google-chrome")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(switch)
+    service = webdriver.ChromeService(find("chromedriver"))
+    try:
+        driver = webdriver.Chrome(options=options, service=service)
+    except WebDriverException as error:
+        pytest.skip(f"Chromium does not start here: {error.msg}")
+    driver.set_page_load_timeout(LONG_S)
+    driver.set_script_timeout(LONG_S)
+    yield driver
+    driver.quit()
+
+
+class Seen:
+    """One page in the browser, after its charts are drawn."""
+
+    def __init__(self, driver: Any, path: Path) -> None:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        self.driver = driver
+        driver.get_log("browser")
+        driver.get_log("performance")
+        driver.get(path.as_uri())
+        WebDriverWait(driver, LONG_S).until(lambda _: self.script("return document.body.dataset.charts"))
+
+    def script(self, code: str, *arguments: object) -> Any:
+        return self.driver.execute_script(code, *arguments)
+
+    def requests(self) -> list[str]:
+        """Every address that the page has asked for."""
+        messages = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
+        return [
+            str(each["params"]["request"]["url"]) for each in messages if each["method"] == "Network.requestWillBeSent"
+        ]
+
+    def check(self, path: Path) -> None:
+        """What holds of every page."""
+        charts = self.script("return document.querySelectorAll('.chart').length")
+        assert charts > 0 and self.script("return document.body.dataset.charts") == str(charts)
+        # Drawn means: plotly has made marks in every chart, with a size, and none of them fell back to a message.
+        drawn = self.script(
+            "return [...document.querySelectorAll('.plot')].map((plot) => "
+            "[plot.querySelectorAll('.trace, .hm, .point, image').length, "
+            "plot.querySelector('svg.main-svg')?.clientHeight])"
+        )
+        assert all(marks > 0 and height > 100 for marks, height in drawn), drawn
+        assert self.script("return document.querySelectorAll('.plot.problem').length") == 0
+        assert [each for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")] == []
+        asked = [each for each in self.requests() if not each.startswith(("data:", "blob:"))]
+        assert asked == [path.as_uri()], "a page stands alone"
+        self.verdict_in_the_first_screen()
+        assert self.script("return document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out"
+
+    def verdict_in_the_first_screen(self) -> None:
+        box = self.script(
+            "const box = document.querySelector('.verdict .word').getBoundingClientRect();"
+            "return [box.top, box.left, box.bottom, box.right, window.innerHeight, window.innerWidth, box.height]"
+        )
+        top, left, bottom, right, height, width, tall = box
+        assert top >= 0 and bottom <= height and left >= 0 and right <= width and tall > 15, box
+
+    def column(self, table: int, place: int) -> list[str]:
+        return list(
+            self.script(
+                "return [...document.querySelectorAll('table.sortable')[arguments[0]].tBodies[0].rows]"
+                ".map((row) => row.cells[arguments[1]].dataset.value ?? row.cells[arguments[1]].textContent)",
+                table,
+                place,
+            )
+        )
+
+    def click(self, table: int, place: int) -> None:
+        self.script("document.querySelectorAll('table.sortable')[arguments[0]].scrollIntoView()", table)
+        buttons = self.driver.find_elements("css selector", "table.sortable")[table].find_elements(
+            "css selector", "th button"
+        )
+        buttons[place].click()
+
+
+def show(driver: Any, path: Path) -> Seen:
+    seen = Seen(driver, path)
+    seen.check(path)
+    return seen
+
+
+def decided() -> Experiment:
+    values = {"A": near(1.05, 1), "B": near(1.0, 2), NOISE: near(1.05, 3)}
+    return make_experiment(values, prediction=(4.0, 6.0))
+
+
+def tuned() -> Experiment:
+    made = decided()
+    made.head.kind = "tune"
+    made.trials = [
+        Trial(
+            number=place,
+            text=f"l2_ring_cap={cap}",
+            values={"l2_ring_cap": str(cap), "preset": "adaptive"},
+            state="pruned" if place == 2 else "complete",
+            gains=[gain],
+            gain=gain,
+        )
+        for place, (cap, gain) in enumerate([(96, 1.0), (12, -4.0), (192, 5.0)], start=1)
+    ]
+    return made
+
+
+def test_ab(browser: Any, tmp_path: Path) -> None:
+    made = decided()
+    ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "ab.html")
+    seen = show(browser, tmp_path / "ab.html")
+    assert seen.script("return document.querySelector('.verdict .word').textContent") == "GO"
+    # A click sorts by number, another one the other way round, and a column of words as words.
+    tables = seen.script("return document.querySelectorAll('table.sortable').length")
+    heads = (
+        "return [...document.querySelectorAll('table.sortable')[arguments[0]].tHead.rows[0].cells]"
+        ".map((each) => each.textContent)"
+    )
+    runs = next(table for table in range(tables) if "configuration" in seen.script(heads, table)[2:3])
+    before = [float(each) for each in seen.column(runs, 3)]
+    assert before != sorted(before)
+    seen.click(runs, 3)
+    assert [float(each) for each in seen.column(runs, 3)] == sorted(before)
+    seen.click(runs, 3)
+    assert [float(each) for each in seen.column(runs, 3)] == sorted(before, reverse=True)
+    seen.click(runs, 2)
+    words = seen.column(runs, 2)
+    assert words == sorted(words) and set(words) == {"A", "A again", "B"}
+
+
+def test_sweep(browser: Any, tmp_path: Path) -> None:
+    values = {f"cap={cap}": near(seconds, cap) for cap, seconds in {48: 1.0, 8: 1.5, 24: 1.0}.items()}
+    made = make_experiment(values, points=[{"cap": label.partition("=")[2]} for label in values])
+    sweep_page.write(made, sweep.analyse(made, "cap=48"), tmp_path / "curve.html")
+    show(browser, tmp_path / "curve.html")
+    values = {f"cap={cap} n={n}": near(cap + n, cap) for cap in (1, 2) for n in (1, 2)}
+    points = [dict(part.split("=") for part in label.split()) for label in values]
+    made = make_experiment(values, points=points)
+    sweep_page.write(made, sweep.analyse(made, "cap=1 n=1"), tmp_path / "grid.html")
+    show(browser, tmp_path / "grid.html")
+
+
+def test_compare(browser: Any, tmp_path: Path) -> None:
+    made = make_experiment({"system": near(1.2, 1), "hakmem": near(1.0, 2)})
+    made.head.kind = "compare"
+    compare.write(made, comparing.analyse(made), tmp_path / "compare.html")
+    show(browser, tmp_path / "compare.html")
+
+
+def test_tune(browser: Any, tmp_path: Path) -> None:
+    made = tuned()
+    tune.write(made, verdict.compare(made, "A", "B"), tmp_path / "tune.html")
+    show(browser, tmp_path / "tune.html")
+
+
+def test_report_of_everything(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "ab.json").write_text(results.document(decided()))
+    (tmp_path / "tune.json").write_text(results.document(tuned()))
+    (tmp_path / "now.json").write_text(snapshot())
+    (tmp_path / "minute.jsonl").write_text(recording())
+    write_bench(tmp_path / "bench.jsonl")
+    names = ("ab.json", "tune.json", "now.json", "minute.jsonl", "bench.jsonl")
+    items = [report.item(sources.read(tmp_path / name)) for name in names]
+    report.write(items, "Everything", tmp_path / "report.html")
+    seen = show(browser, tmp_path / "report.html")
+    words = seen.script("return [...document.querySelectorAll('.verdict .word')].map((each) => each.textContent)")
+    assert words == ["GO", "GO", "MEMORY", "OVER TIME", "BENCHMARKS"]
+    titles = seen.script("return [...document.querySelectorAll('.plot')].map((plot) => plot.layout.title.text)")
+    for wanted in (
+        "All gains",
+        "Distribution",
+        "Resident memory",
+        "By size class",
+        "Hit rate of the cache by size class",
+        "Map of SuperSlabs",
+        "Resident memory over time",
+        "Hit rate over time",
+        "Ratios of paired rounds, with 95 % intervals",
+        "Time against memory",
+    ):
+        assert wanted in titles
+    # The way from a verdict to its section.
+    for place in range(len(words)):
+        assert seen.script(f"return document.getElementById('result-{place + 1}') !== null")
+
+
+def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> None:
+    """A page with a defect of each kind fails: otherwise the tests above would prove nothing."""
+    made = decided()
+    ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "good.html")
+    good = (tmp_path / "good.html").read_text()
+    image = "data:image/png;base64," + base64.b64encode(b"no image").decode()
+    defects = {
+        "a chart is missing": good.replace('"type":"box"', '"type":"bocks"', 1).replace(
+            '<div class="plot">', "<div>", 1
+        ),
+        "the verdict is far down": good.replace(
+            '<div class="verdict', '<p style="height:900px"></p><div class="verdict'
+        ),
+        "something from elsewhere": good.replace("</main>", '<img src="http://127.0.0.1:9/x.png"></main>'),
+        "an error on the console": good.replace("</main>", f'<img src="{image}"></main><script>nonsense();</script>'),
+        "something sticks out": good.replace("</main>", '<div style="width:3000px">x</div></main>'),
+    }
+    for name, page in defects.items():
+        assert page != good, name
+        path = tmp_path / "bad.html"
+        path.write_text(page)
+        seen = Seen(browser, path)
+        with pytest.raises(AssertionError):
+            seen.check(path)
+            pytest.fail(f"not noticed: {name}", pytrace=False)
