@@ -26,6 +26,7 @@ static bool start_slow(void)
         done = hak__arena_init() == 0;
         if (done) {
             hak__heap_init();
+            hak__meta_wiped_init();
             hak__live_open(hak_version());
             hak_store(&started, true, HAK_RELEASE);
         }
@@ -37,7 +38,10 @@ static bool start_slow(void)
 bool hak__start(void)
 {
     /* acquire: pairs with the release above; the arena's tables exist. */
-    return hak_likely(hak_load(&started, HAK_ACQUIRE)) || start_slow();
+    if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
+        return false;
+    hak__thread_watch_forks();
+    return true;
 }
 
 static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }

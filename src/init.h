@@ -11,8 +11,8 @@ bool hak__start(void);
 /* The mode that the options ask of new heaps. */
 uint32_t hak__start_mode(void);
 
-/* From now on forked children are put in order; called when there comes to be more than one thread with a heap, or one
- * of the library's own. May allocate. */
+/* From now on forked children are put in order; called before a second thread comes to have a heap, or the library one
+ * of its own: before anything can be locked at a fork. May allocate. */
 void hak__fork_watch(void);
 void hak__init_fork_child(void);
 

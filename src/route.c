@@ -260,6 +260,7 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
     int saved = errno;
     uint64_t started = hak__latency_begin();
     hak__fork_check();
+    hak__thread_watch_forks();
     heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);

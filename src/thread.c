@@ -52,6 +52,12 @@ static struct hak_heap *obtain(void)
     return heap;
 }
 
+void hak__thread_watch_forks(void)
+{
+    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) != 0 && hak__heap_last_id() != 0)
+        hak__fork_watch();
+}
+
 struct hak_heap *hak__thread_attach(void)
 {
     hak__fork_check();
@@ -61,6 +67,9 @@ struct hak_heap *hak__thread_attach(void)
     if ((heap->mode & HAK_MODE_LATE) != 0 || !hak__start())
         return NULL;
     bool again = early_heap != NULL && !key_exists;
+    heap = hak__heap_current();   /* watching forks may have allocated */
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0)
+        return heap;
     heap = again ? early_heap : obtain();
     if (heap == NULL)
         return NULL;
@@ -69,8 +78,6 @@ struct hak_heap *hak__thread_attach(void)
     if (!key_exists)
         early_heap = heap;
     set_current(heap);
-    if (hak__heap_last_id() > 1)
-        hak__fork_watch();
     if (key_exists)   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;

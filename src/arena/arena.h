@@ -102,7 +102,9 @@ void hak__supers_trim(size_t first, size_t count, size_t bytes);
 /* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
 void *hak__meta_alloc(size_t bytes);
 
-/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. */
+/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. Its room is set
+ * aside at the start, so that asking for it takes no lock. */
+void hak__meta_wiped_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
 
 /* The memory of a heap: HAK_HEAP_STRIDE bytes, zeroed the first time. NULL when refused or out of range. */
