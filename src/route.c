@@ -139,6 +139,12 @@ static bool names_span(uint32_t word)
     return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
 }
 
+static bool freed_before(struct hak_heap *heap, const struct hak_class *class, const void *p)
+{
+    struct hak_heap *mine = (heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap;
+    return hak__cache_has_freed(mine, (uint32_t)(class - hak__classes), p);
+}
+
 /* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
  * by the program's own doing; so the books decide. */
 static hak_cold void check_block(const void *p, uint32_t word, const char *function)
@@ -152,7 +158,7 @@ static hak_cold void check_block(const void *p, uint32_t word, const char *funct
         bool start = hak__span_index(hak__span_at(slab), p, &index) == HAK_SPAN_OK;
         hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if ((!begins || hak__looks_freed(p)) && hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p))
+    if ((!begins || hak__looks_freed(p)) && freed_before(heap, class, p))
         hak__misuse_double_free(function, p, class->size);
 }
 
@@ -291,4 +297,20 @@ size_t hak__usable(const void *p, const char *function)
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
     return usable;
+}
+
+void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
+{
+    uint32_t word = hak__owner_of(p);
+    if (names_span(word)) {
+        uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+        size_t have = hak__classes[class].size;
+        bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
+        if (!aligned && !hak__size_fits(have, n))
+            hak__misuse_size(function, p, n, have);
+    } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
+        size_t have = hak__huge_usable(p);
+        if (have != 0 && n > have)
+            hak__misuse_size(function, p, n, have);
+    }
 }

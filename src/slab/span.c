@@ -148,7 +148,8 @@ static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
     return taken;
 }
 
-/* Blocks never used, no further than the page in which the frontier stands. */
+/* Blocks never used, no further than the page in which the frontier stands. They bear the key until malloc hands them out,
+ * so that a pointer to one of them is not taken for a block in use. */
 static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
 {
     size_t size = hak__classes[span->class].size, page = hak__page_size();
@@ -157,7 +158,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
     uint32_t count = (uint32_t)hak_min(room, want);
     char *block = hak__span_start(span) + at;
     for (uint32_t i = 1; i <= count; i++, block += size)
-        out[want - i] = block;
+        hak__mark_freed(out[want - i] = block);
     span->frontier = (uint16_t)(span->frontier + count);
     map_limit(span);
     return count;
