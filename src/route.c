@@ -146,8 +146,9 @@ static bool freed_before(struct hak_heap *heap, const struct hak_class *class, c
 }
 
 /* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
- * by the program's own doing; so the books decide. */
-static hak_cold void check_block(const void *p, uint32_t word, const char *function)
+ * by the program's own doing; so the books decide. `why_freed` is what to say of a free one; NULL: that this is its
+ * second free. */
+static hak_cold void check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     size_t slab = hak__slab_of(p);
     const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
@@ -158,8 +159,11 @@ static hak_cold void check_block(const void *p, uint32_t word, const char *funct
         bool start = hak__span_index(hak__span_at(slab), p, &index) == HAK_SPAN_OK;
         hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if ((!begins || hak__looks_freed(p)) && freed_before(heap, class, p))
-        hak__misuse_double_free(function, p, class->size);
+    if ((begins && !hak__looks_freed(p)) || !freed_before(heap, class, p))
+        return;
+    if (why_freed != NULL)
+        hak__misuse_invalid(function, p, why_freed);
+    hak__misuse_double_free(function, p, class->size);
 }
 
 static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
@@ -213,7 +217,7 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 {
-    check_block(p, heap->tag | (uint32_t)code, "free");
+    check_block(p, heap->tag | (uint32_t)code, "free", NULL);
     hak__mark_freed(p);
     if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
         hak__free_full(p, code, heap);
@@ -270,7 +274,7 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
     if (hak_likely(names_span(word))) {
         if (hak_unlikely(!hak__begins_block(&hak__window.map[hak__slab_of(p)], hak__class_of_code(code), p)
                          || hak__looks_freed(p)))
-            check_block(p, word, "free");
+            check_block(p, word, "free", NULL);
         hak__mark_freed(p);
         if (hak__cache_absorb(heap, code, p))
             return;
@@ -290,7 +294,7 @@ size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     if (names_span(word)) {
-        check_block(p, word, function);
+        check_block(p, word, function, "this block is free");
         return hak__class_of_code(hak__owner_code(word))->size;
     }
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
