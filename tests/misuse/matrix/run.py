@@ -65,7 +65,7 @@ def said_of_pointer(case, size):
     if case in ("plus-4096", "last-byte") and huge:
         return f"{INTERIOR}|{NOTHING}"
     if case.startswith("never-") and size > MID_MAX:
-        return f"{INTERIOR}|{NOTHING}|{OUTSIDE}"
+        return f"{INTERIOR}|{NEVER}|{NOTHING}|{OUTSIDE}"
     if case == "never-next" and size > 4096:
         return NEVER         # one block of a page at a time is taken
     return POINTERS[case]
