@@ -139,10 +139,13 @@ static bool names_span(uint32_t word)
     return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
 }
 
-static bool freed_before(struct hak_heap *heap, const struct hak_class *class, const void *p)
+/* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
+static bool freed_before(uint32_t class, const void *p, bool doubted)
 {
-    struct hak_heap *mine = (heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap;
-    return hak__cache_has_freed(mine, (uint32_t)(class - hak__classes), p);
+    struct hak_heap *heap = hak__heap_current();
+    if (hak__looks_freed(p))
+        return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
+    return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
 }
 
 /* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
@@ -150,16 +153,16 @@ static bool freed_before(struct hak_heap *heap, const struct hak_class *class, c
  * second free. */
 static hak_cold void check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
-    size_t slab = hak__slab_of(p);
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
-    struct hak_heap *heap = hak__heap_current();
-    bool begins = hak__begins_block(&hak__window.map[slab], class, p);
-    if (!begins && !hak__doubts_all(&hak__window.map[slab])) {
+    bool doubted = hak__doubts_all(slab);
+    if (!hak__begins_block(slab, class, p)) {
         uint32_t index;
-        bool start = hak__span_index(hak__span_at(slab), p, &index) == HAK_SPAN_OK;
-        hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+        bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+        if (!start || !doubted)
+            hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if ((begins && !hak__looks_freed(p)) || !freed_before(heap, class, p))
+    if (!freed_before((uint32_t)(class - hak__classes), p, doubted))
         return;
     if (why_freed != NULL)
         hak__misuse_invalid(function, p, why_freed);

@@ -150,6 +150,9 @@ size_t hak__cache_process_bytes(void);
  * A block that another thread is moving just now may be missed: its double free is found when it is collected. */
 bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
 
+/* The same for a block that may have lost its key, which only blocks free in their spans do. */
+bool hak__cache_has_purged(uint32_t class, const void *p);
+
 bool hak__cache_is_valid(struct hak_heap *heap);
 
 #endif

@@ -6,7 +6,8 @@
  * To find a block is proof. Whoever frees a block in use had it handed to him; that hand-over orders the pop of the
  * block, the publication of its bucket or the clearing of its bits before the look. The top of the stack and the count
  * of the bucket are read with acquire, before what lies below them: an older pointer there has been overwritten before
- * the top went over it again, and the stale ones above the top are not looked at.
+ * the top went over it again. The stale ones, above the top and in the part of a bucket that a sweeper has published, are
+ * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
 #include "base/lock.h"
@@ -41,7 +42,8 @@ static bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
 static bool in_outbox(const struct hak_heap *heap, const void *p)
 {
     const struct hak_outbox_bucket *bucket = &heap->outbox[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
-    for (uint32_t i = hak_peek(&bucket->count); i > 0; i--)
+    uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
+    for (uint32_t i = hak_load(&bucket->count, HAK_ACQUIRE); i > taken; i--)
         if (bucket->blocks[i - 1] == p)
             return true;
     return false;
@@ -69,14 +71,24 @@ static bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
     return found;
 }
 
+/* A look that takes in no more than the span. */
+static bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    if (!enter_for_a_look(heap))
+        return false;
+    bool found = in_span(heap, class, p);
+    hak__leave(heap);
+    return found;
+}
+
 /* The span may change hands before the look, which is then repeated. */
-static bool owner_has(uint32_t class, const void *p)
+static bool owner_has(bool look(struct hak_heap *, uint32_t, const void *), uint32_t class, const void *p)
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
         if (id - 1 >= HAK_HEAPS_MAX || hak__owner_code(word) != class * HAK_RECORD_SIZE)
             return true;   /* the span has ended, which no block in use lets happen */
-        if (heap_has(hak__heap_by_id(id), class, p))
+        if (look(hak__heap_by_id(id), class, p))
             return true;
         if (hak__owner_of(p) == word)
             return false;
@@ -85,10 +97,12 @@ static bool owner_has(uint32_t class, const void *p)
 
 bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
 {
-    if ((mine != NULL && heap_has(mine, class, p)) || owner_has(class, p))
+    if ((mine != NULL && heap_has(mine, class, p)) || owner_has(heap_has, class, p))
         return true;
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (hak__heap_by_id(id) != mine && heap_has(hak__heap_by_id(id), class, p))
             return true;
     return false;
 }
+
+bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(span_has, class, p); }

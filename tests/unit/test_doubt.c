@@ -108,14 +108,16 @@ FRESH_TEST(on_its_way_home)
         heap_free_remote(p.other, blocks[i]);
     expect_freed(p, blocks[2], true);
     expect_freed(p, blocks[3], false);
-    hak__outbox_flush(p.other, "free");   /* remote bits */
+    expect(hak__heap_try_enter(p.other, HAK_SWEEPER));
+    expect_eq(hak__outbox_sweep(p.other), 3);   /* remote bits; the bucket keeps the pointers */
+    hak__leave(p.other);
     expect_freed(p, blocks[2], true);
     hak__heap_collect(p.owner);           /* free bits */
     expect_freed(p, blocks[2], true);
     void *again = NULL;
     for (unsigned i = 0; i < MANY && again != blocks[2]; i++)
         again = heap_malloc(p.owner, CLASS_64);
-    expect_ptr(again, blocks[2]);         /* in use; the bucket keeps the pointer, beyond its count */
+    expect_ptr(again, blocks[2]);         /* in use; the bucket keeps the pointer, below what was published */
     expect_freed(p, blocks[2], false);
 }
 
@@ -190,6 +192,33 @@ FRESH_TEST(busy_heaps_are_left_alone)
     expect(!hak__cache_has_freed(p.other, CLASS_64, blocks[0]));
 }
 
+/* What is free in a span whose pages went back is found by the span's bits; taking gives blocks their keys back, and the
+ * limit says something again when nothing is left that may have lost its key. */
+FRESH_TEST(purged)
+{
+    (void)argument;
+    struct pair p = start();
+    malloc_many(p.owner, 1024);
+    struct hak_span *span = hak__span_at(hak__slab_of(blocks[0]));
+    const struct hak_slab *slab = &hak__window.map[hak__span_slab(span)];
+    for (uint32_t i = 100; i < 400; i++)
+        heap_free(p.owner, CLASS_64, blocks[i]);
+    hak__cache_flush(p.owner);
+    for (uint32_t i = 100; i < 400; i++)
+        memset(blocks[i], 0, 64);
+    hak__span_doubt(span);
+    expect_eq(hak__doubts_all(slab), HAK_PROTECT);
+    expect(hak__cache_has_purged(CLASS_64, blocks[200]));
+    expect(!hak__cache_has_purged(CLASS_64, blocks[0]));
+    while (span->free_count != 0) {
+        expect_eq(hak__doubts_all(slab), HAK_PROTECT);
+        void *taken = heap_malloc(p.owner, CLASS_64);
+        expect_eq(hak__looks_freed(taken), HAK_PROTECT);   /* until malloc takes the key away */
+        expect(!hak__cache_has_purged(CLASS_64, taken));
+    }
+    expect(!hak__doubts_all(slab));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +227,7 @@ int main(void)
         cmocka_unit_test(on_its_way_home),       cmocka_unit_test(drained_and_above_the_frontier),
         cmocka_unit_test(never_handed_out),      cmocka_unit_test(adopted),
         cmocka_unit_test(lone_and_ended),        cmocka_unit_test(busy_heaps_are_left_alone),
+        cmocka_unit_test(purged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

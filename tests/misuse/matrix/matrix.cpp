@@ -292,6 +292,30 @@ static void collected()
     make_call(p);
 }
 
+/* A freed block whose page went back to the system while its span has others in use. */
+static void *freed_and_purged()
+{
+    size_t count = how_many((256 << 10) / n + 64), step = (32 << 10) / n + 4;
+    for (size_t i = 0; i < count; i++)
+        others[i] = malloc(n);
+    for (size_t i = 0; i < count; i++)
+        if (i % step != 0)
+            free(others[i]);
+    malloc_trim(0);
+    return others[step + step / 2];
+}
+
+static void purged() { make_call(freed_and_purged()); }
+
+static void purged_then_taken()
+{
+    void *p = freed_and_purged();
+    for (int i = 0; i < 3; i++)
+        if (malloc(n) == p)
+            give_up("the block is in use again");
+    make_call(p);
+}
+
 static void deleted()
 {
     void *p = operator new(n);
@@ -386,6 +410,8 @@ static const named cases[] = {
     { "moved", moved },
     { "collected", collected },
     { "deleted", deleted },
+    { "purged", purged },
+    { "purged-taken", purged_then_taken },
     { "plus-1", plus_1 },
     { "plus-8", plus_8 },
     { "plus-16", plus_16 },

@@ -24,7 +24,7 @@ MODES = ({}, {"HAKMEM_STATS": "exact"}, {"HAKMEM_TINY_UNIFIED_CACHE": "0"})
 
 HISTORIES = ("immediate", "interleaved", "later", "drained", "reused", "other-first", "other-first-ended",
              "other-absorbed", "other-second", "others-both", "other-twice", "owner-ended", "aligned", "cleared", "moved",
-             "collected", "deleted")
+             "collected", "deleted", "purged", "purged-taken")
 
 OUTSIDE = r"invalid pointer PTR: not from this allocator"
 NOTHING = r"invalid pointer PTR: no block is here, or it was freed before"
@@ -73,7 +73,7 @@ def said_of_pointer(case, size):
 
 def said_of_history(case, size):
     """A block in a span that has ended is not there any more."""
-    ends = size > MID_MAX or case in ("later", "drained", "collected")
+    ends = size > MID_MAX or case in ("later", "drained", "collected", "purged", "purged-taken")
     return f"FREED|{NOTHING}" if ends else "FREED"
 
 
