@@ -177,8 +177,8 @@ hak_inline void delete_sized(void *p, size_t align, size_t n)
 }
 
 NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_sized(p, HAK_ALIGN, n); }
-NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_sized(p, HAK_ALIGN, n); }
+HAK_FORWARD_VOID(_ZdaPvm, _ZdlPvm, (void *p, size_t n), (p, n))
 NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
-NAMED(void, _ZdaPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
+HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
 #endif

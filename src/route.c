@@ -140,7 +140,7 @@ static bool names_span(uint32_t word)
 }
 
 /* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
-static bool freed_before(uint32_t class, const void *p, bool doubted)
+static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
 {
     struct hak_heap *heap = hak__heap_current();
     if (hak__looks_freed(p))

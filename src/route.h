@@ -54,7 +54,7 @@ hak_inline bool hak__size_fits(size_t have, size_t n)
 }
 
 /* The rest of hak__check_size: huge blocks, aligned ones, reports. */
-hak_noinline void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
+hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
 
 #if HAK_PROTECT
 /* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Says nothing

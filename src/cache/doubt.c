@@ -17,7 +17,7 @@
  * signal handler or a child made by _Fork, which have interrupted it. */
 enum { PATIENCE = 10000 };
 
-static bool enter_for_a_look(struct hak_heap *heap)
+static hak_cold bool enter_for_a_look(struct hak_heap *heap)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
@@ -30,7 +30,7 @@ static bool enter_for_a_look(struct hak_heap *heap)
     return false;
 }
 
-static bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
+static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
 {
     void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__cache_real(heap, class)->top);
     while (slot > bottom)
@@ -39,7 +39,7 @@ static bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
     return false;
 }
 
-static bool in_outbox(const struct hak_heap *heap, const void *p)
+static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 {
     const struct hak_outbox_bucket *bucket = &heap->outbox[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
     uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
@@ -50,7 +50,7 @@ static bool in_outbox(const struct hak_heap *heap, const void *p)
 }
 
 /* Spans change hands only while both their heaps are entered, so the word stays what it is for the time of the look. */
-static bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
+static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
     if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_RECORD_SIZE))
@@ -62,7 +62,7 @@ static bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
     return index >= span->frontier || (taken >> index % 64 & 1) != 0;
 }
 
-static bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
+static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
 {
     if (!enter_for_a_look(heap))
         return false;
@@ -72,7 +72,7 @@ static bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
 }
 
 /* A look that takes in no more than the span. */
-static bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
+static hak_cold bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
 {
     if (!enter_for_a_look(heap))
         return false;
@@ -82,7 +82,7 @@ static bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
 }
 
 /* The span may change hands before the look, which is then repeated. */
-static bool owner_has(bool look(struct hak_heap *, uint32_t, const void *), uint32_t class, const void *p)
+static hak_cold bool owner_has(bool look(struct hak_heap *, uint32_t, const void *), uint32_t class, const void *p)
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
@@ -95,7 +95,7 @@ static bool owner_has(bool look(struct hak_heap *, uint32_t, const void *), uint
     }
 }
 
-bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
+hak_cold bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
 {
     if ((mine != NULL && heap_has(mine, class, p)) || owner_has(heap_has, class, p))
         return true;
@@ -105,4 +105,4 @@ bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
     return false;
 }
 
-bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(span_has, class, p); }
+hak_cold bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(span_has, class, p); }
