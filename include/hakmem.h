@@ -6,8 +6,8 @@
  * All sizes are bytes. Every result is a multiple of 16 and stays valid until it is freed by hak_free (or free, when
  * the library has taken malloc's place). Functions that return memory return NULL with errno = ENOMEM when there is
  * none; nothing is lost then. Misuse (a pointer that is not the start of a block, a second free) ends in one line on
- * stderr and abort(): at once where the call has to look at the block, for a plain free at the latest when the block
- * leaves the thread's cache. */
+ * stderr and abort(), inside of the call; a second free that runs at the same time as the first, on another thread, at
+ * the latest when the block is collected. docs/security.md says it exactly. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -37,7 +37,8 @@ void *hak_reallocarray(void *p, size_t count, size_t size);
 /* Ends the block p; p = NULL does nothing. errno is kept. */
 void hak_free(void *p);
 
-/* C23: the same, for a caller who knows the size that was asked for (and the alignment). */
+/* C23: the same, for a caller who knows the size that was asked for, or any from half of the usable size to all of it (and
+ * the alignment, a power of two). Another size is misuse. */
 void hak_free_sized(void *p, size_t n);
 void hak_free_aligned_sized(void *p, size_t align, size_t n);
 

@@ -7,8 +7,7 @@
 #include "huge/huge.h"
 #include "route.h"
 
-/* The smallest class for n whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
-static uint32_t aligned_class(size_t align, size_t n)
+uint32_t hak__aligned_class(size_t align, size_t n)
 {
     if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
         return HAK_CLASSES;
@@ -24,7 +23,7 @@ static void *aligned(size_t align, size_t n)
         return hak_malloc(n);
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return hak__no_memory();
-    uint32_t class = aligned_class(align, n);
+    uint32_t class = hak__aligned_class(align, n);
     bool zero;
     if (class < HAK_CLASSES)
         return hak_malloc(hak__classes[class].size);

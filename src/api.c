@@ -27,13 +27,13 @@ hak_export size_t hak_good_size(size_t n)
 
 hak_export void hak_free_sized(void *p, size_t n)
 {
-    (void)n;
+    hak__check_size(p, HAK_ALIGN, n, "free_sized");
     hak_free(p);
 }
 
 hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n)
 {
-    (void)align, (void)n;
+    hak__check_size(p, align, n, "free_aligned_sized");
     hak_free(p);
 }
 

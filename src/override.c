@@ -10,6 +10,7 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
+#include "route.h"
 #include "upkeep/dump.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */
@@ -154,7 +155,7 @@ NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_align
 NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
 
 #if HAK_UNITY
-/* An alias has its target's parameters; the further ones (size, alignment, tag) are in registers nobody reads. */
+/* An alias has its target's parameters; the further ones (alignment, tag) are in registers nobody reads. */
 #define DELETE_MORE(name, more) hak_export void name(void *p) HAK_ALIAS(hak_free);
 #else
 #define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }
@@ -162,15 +163,22 @@ NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_align
 
 DELETE_MORE(_ZdlPv, "")
 DELETE_MORE(_ZdaPv, "")
-DELETE_MORE(_ZdlPvm, "size")
-DELETE_MORE(_ZdaPvm, "size")
 DELETE_MORE(_ZdlPvRKSt9nothrow_t, "tag")
 DELETE_MORE(_ZdaPvRKSt9nothrow_t, "tag")
 DELETE_MORE(_ZdlPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
-DELETE_MORE(_ZdlPvmSt11align_val_t, "size, alignment")
-DELETE_MORE(_ZdaPvmSt11align_val_t, "size, alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
+
+hak_inline void delete_sized(void *p, size_t align, size_t n)
+{
+    hak__check_size(p, align, n, "operator delete");
+    hak_free(p);
+}
+
+NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_sized(p, HAK_ALIGN, n); }
+HAK_FORWARD_VOID(_ZdaPvm, _ZdlPvm, (void *p, size_t n), (p, n))
+NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
+HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
 #endif

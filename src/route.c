@@ -150,21 +150,34 @@ static bool names_span(uint32_t word)
     return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
 }
 
-/* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
- * by the program's own doing; so the books decide. */
-static hak_cold void check_block(const void *p, uint32_t word, const char *function)
+/* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
+static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
 {
-    size_t slab = hak__slab_of(p);
-    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
     struct hak_heap *heap = hak__heap_current();
-    bool begins = hak__begins_block(&hak__window.map[slab], class, p);
-    if (!begins && !hak__doubts_all(&hak__window.map[slab])) {
+    if (hak__looks_freed(p))
+        return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
+    return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+}
+
+/* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
+ * by the program's own doing; so the books decide. `why_freed` is what to say of a free one; NULL: that this is its
+ * second free. */
+static hak_cold void check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
+    bool doubted = hak__doubts_all(slab);
+    if (!hak__begins_block(slab, class, p)) {
         uint32_t index;
-        bool start = hak__span_index(hak__span_at(slab), p, &index) == HAK_SPAN_OK;
-        hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+        bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+        if (!start || !doubted)
+            hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if ((!begins || hak__looks_freed(p)) && hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p))
-        hak__misuse_double_free(function, p, class->size);
+    if (!freed_before((uint32_t)(class - hak__classes), p, doubted))
+        return;
+    if (why_freed != NULL)
+        hak__misuse_invalid(function, p, why_freed);
+    hak__misuse_double_free(function, p, class->size);
 }
 
 static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
@@ -218,7 +231,7 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 {
-    check_block(p, heap->tag | (uint32_t)code, "free");
+    check_block(p, heap->tag | (uint32_t)code, "free", NULL);
     hak__mark_freed(p);
     if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
         hak__free_full(p, code, heap);
@@ -282,7 +295,7 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
     if (hak_likely(names_span(word))) {
         if (hak_unlikely(!hak__begins_block(&hak__window.map[hak__slab_of(p)], hak__class_of_code(code), p)
                          || hak__looks_freed(p)))
-            check_block(p, word, "free");
+            check_block(p, word, "free", NULL);
         hak__mark_freed(p);
         if (hak__cache_absorb(heap, code, p))
             return;
@@ -302,11 +315,27 @@ size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     if (names_span(word)) {
-        check_block(p, word, function);
+        check_block(p, word, function, "this block is free");
         return hak__class_of_code(hak__owner_code(word))->size;
     }
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
     return usable;
+}
+
+void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
+{
+    uint32_t word = hak__owner_of(p);
+    if (names_span(word)) {
+        uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+        size_t have = hak__classes[class].size;
+        bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
+        if (!aligned && !hak__size_fits(have, n))
+            hak__misuse_size(function, p, n, have);
+    } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
+        size_t have = hak__huge_usable(p);
+        if (have != 0 && n > have)
+            hak__misuse_size(function, p, n, have);
+    }
 }

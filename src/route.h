@@ -40,6 +40,39 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;
 }
 
+/* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
+ * none. */
+uint32_t hak__aligned_class(size_t align, size_t n);
+
+/* --- sized frees ------------------------------------------------------------------------------------------------- */
+
+/* Whether n bytes may have been asked for where there is a block of `have`: just those of the class, or down to half
+ * of it, since realloc leaves a block that shrinks no further where it is, and gives one that grows some room. */
+hak_inline bool hak__size_fits(size_t have, size_t n)
+{
+    return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have);
+}
+
+/* The rest of hak__check_size: huge blocks, aligned ones, reports. */
+hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
+
+#if HAK_PROTECT
+/* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Says nothing
+ * of what is no block: the free that follows does. Class 0, which the map's words of huge blocks and of none seem to
+ * name, is the smallest. */
+hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t code = hak__owner_code(hak__owner_of(p));
+    if (hak_unlikely(code >= HAK_CLASSES * HAK_RECORD_SIZE || !hak__size_fits(hak__class_of_code(code)->size, n)))
+        hak__check_size_slow(p, align, n, function);
+}
+#else
+hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    (void)p, (void)align, (void)n, (void)function;
+}
+#endif
+
 /* The usable bytes of any block that begins at p; aborts with a report when none does. */
 size_t hak__usable(const void *p, const char *function);
 

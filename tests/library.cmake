@@ -55,6 +55,19 @@ foreach(source IN LISTS sources)
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:${target}>" "${source}")
 endforeach()
 
+# All mistakes by all calls in all sizes: one program, one script, a table.
+add_executable(misuse_matrix misuse/matrix/matrix.cpp)
+set_target_properties(misuse_matrix PROPERTIES
+  OUTPUT_NAME matrix RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_features(misuse_matrix PRIVATE cxx_std_17)
+target_compile_options(misuse_matrix PRIVATE -w -O0 -fno-builtin -fsized-deallocation)
+target_link_libraries(misuse_matrix PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+foreach(part IN ITEMS double invalid sized)
+  hakmem_register("misuse.matrix.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part})
+endforeach()
+
 # Scripts find what they look at in their environment.
 set(script_environment
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"

@@ -51,6 +51,8 @@ hak_inline uint64_t hak_counted(const hak_counter *c)
 /* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that nobody sees a
  * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
 #define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
+/* The same for a word that nobody looks at before a later hak_owner_store says that it is there: in no order. */
+#define hak_slot_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 
 /* A read-mostly word on the fast path, written by atomic stores. The builtin's relaxed load is never folded into the

@@ -33,7 +33,7 @@ hak_inline bool hak__cache_push(struct hak_record *record, void *block)
     void **top = record->top;
     if (hak_unlikely(top == record->end))
         return false;
-    *top = block;
+    hak_slot_store(top, block);
     hak_owner_store(&record->top, top + 1);
     return true;
 }
@@ -78,7 +78,7 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
     uint32_t class = code / HAK_RECORD_SIZE;
     if (top >= heap->absorb[class])
         return false;
-    *top = p;
+    hak_slot_store(top, p);
     hak_owner_store(&record->top, top + 1);
     heap->foreign[class] = true;
     return true;
@@ -145,10 +145,13 @@ hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
-/* Whether the books say that the block at p, which looks freed, is: it is in a stack, in the caller's outbox or in its
- * span. `mine` is the calling thread's heap, not entered, or NULL. Where another thread is at work on the books it may be
- * too early to tell: then false, and the double free is found when the block is collected. */
-bool hak__cache_has_freed(struct hak_heap *mine, const void *p);
+/* Whether the books say that the block of the class at p, which looks freed, is: it is in a stack, in an outbox, or free
+ * in its span. `mine` is the calling thread's heap, not entered, or NULL; what that heap has had in hand is always found.
+ * A block that another thread is moving just now may be missed: its double free is found when it is collected. */
+bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
+
+/* The same for a block that may have lost its key, which only blocks free in their spans do. */
+bool hak__cache_has_purged(uint32_t class, const void *p);
 
 bool hak__cache_is_valid(struct hak_heap *heap);
 

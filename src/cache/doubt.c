@@ -1,47 +1,108 @@
-/* Looking for a block in the books before a double free is reported: see slab/freed.h. Called by route.c. */
+/* Looking for a block in the books before a double free is reported: see slab/freed.h. Called by route.c.
+ *
+ * A look goes into one heap at a time, which it has entered: so no batch moves there, no slot area, no span of it. What
+ * may go on meanwhile is what the owner does without entering: it pops, pushes, and adds to its outbox.
+ *
+ * To find a block is proof. Whoever frees a block in use had it handed to him; that hand-over orders the pop of the
+ * block, the publication of its bucket or the clearing of its bits before the look. The top of the stack and the count
+ * of the bucket are read with acquire, before what lies below them: an older pointer there has been overwritten before
+ * the top went over it again. The stale ones, above the top and in the part of a bucket that a sweeper has published, are
+ * not looked at.
+ *
+ * Not to find it is no proof: it may be on its way from one heap to another. */
+#include "base/lock.h"
 #include "cache/cache.h"
 
-/* Seen from another thread than the owner's: a block that a thread has in its hands has left the stack before it was
- * handed over, and whatever was pushed there since has overwritten its slot; so to find it below the top is proof. */
-static bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
+/* How often a heap that is busy is asked again. Who asks holds nothing, so all that is waited for goes on, except in a
+ * signal handler or a child made by _Fork, which have interrupted it. */
+enum { PATIENCE = 10000 };
+
+static hak_cold bool enter_for_a_look(struct hak_heap *heap)
 {
-    void **bottom = hak_peek(&heap->classes[class].bottom), **slot = bottom + hak__cache_count(heap, class);
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    for (unsigned i = 0; i < PATIENCE; i++) {
+        if (hak__heap_try_enter(heap, HAK_SWEEPER))
+            return true;
+        hak__yield();
+    }
+    return false;
+}
+
+static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__cache_real(heap, class)->top);
     while (slot > bottom)
         if (hak_peek(--slot) == p)
             return true;
     return false;
 }
 
-static bool in_outbox(const struct hak_heap *heap, const void *p)
+static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 {
     const struct hak_outbox_bucket *bucket = &heap->outbox[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
-    for (uint32_t i = 0; i < bucket->count; i++)
-        if (bucket->blocks[i] == p)
+    uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
+    for (uint32_t i = hak_load(&bucket->count, HAK_ACQUIRE); i > taken; i--)
+        if (bucket->blocks[i - 1] == p)
             return true;
     return false;
 }
 
-/* The bitmaps may be read by who has entered the owner's heap. */
-static bool in_span(struct hak_heap *owner, const struct hak_span *span, uint32_t index)
+/* Spans change hands only while both their heaps are entered, so the word stays what it is for the time of the look. */
+static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
-    uint64_t bit = 1ull << index % 64;
-    if ((hak_load(&span->remote[index / 64], HAK_RELAXED) & bit) != 0)
-        return true;
-    if (!hak__heap_try_enter(owner, HAK_SWEEPER))
+    uint32_t index;
+    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_RECORD_SIZE))
         return false;
-    bool is_free = index >= span->frontier || (span->free[index / 64] & bit) != 0;
-    hak__leave(owner);
-    return is_free;
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
+        return false;
+    uint64_t taken = span->free[index / 64] | hak_load(&span->remote[index / 64], HAK_RELAXED);
+    return index >= span->frontier || (taken >> index % 64 & 1) != 0;
 }
 
-bool hak__cache_has_freed(struct hak_heap *mine, const void *p)
+static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
 {
-    struct hak_span *span = hak__span_at(hak__slab_of(p));
-    uint32_t index, id = hak__owner_id(hak__owner_of(p));
-    if (id - 1 >= HAK_HEAPS_MAX || hak__span_index(span, p, &index) != HAK_SPAN_OK)
-        return true;   /* the span has ended under the caller's hands */
-    struct hak_heap *owner = hak__heap_by_id(id);
-    if (mine != NULL && (in_stack(mine, span->class, p) || (mine != owner && in_outbox(mine, p))))
-        return true;
-    return (mine != owner && in_stack(owner, span->class, p)) || in_span(owner, span, index);
+    if (!enter_for_a_look(heap))
+        return false;
+    bool found = in_stack(heap, class, p) || in_outbox(heap, p) || in_span(heap, class, p);
+    hak__leave(heap);
+    return found;
 }
+
+/* A look that takes in no more than the span. */
+static hak_cold bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    if (!enter_for_a_look(heap))
+        return false;
+    bool found = in_span(heap, class, p);
+    hak__leave(heap);
+    return found;
+}
+
+/* The span may change hands before the look, which is then repeated. */
+static hak_cold bool owner_has(bool look(struct hak_heap *, uint32_t, const void *), uint32_t class, const void *p)
+{
+    for (;;) {
+        uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
+        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_code(word) != class * HAK_RECORD_SIZE)
+            return true;   /* the span has ended, which no block in use lets happen */
+        if (look(hak__heap_by_id(id), class, p))
+            return true;
+        if (hak__owner_of(p) == word)
+            return false;
+    }
+}
+
+hak_cold bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
+{
+    if ((mine != NULL && heap_has(mine, class, p)) || owner_has(heap_has, class, p))
+        return true;
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != mine && heap_has(hak__heap_by_id(id), class, p))
+            return true;
+    return false;
+}
+
+hak_cold bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(span_has, class, p); }

@@ -150,3 +150,8 @@ void hak__misuse_invalid(const char *function, const void *p, const char *why)
 {
     hak__fatal("%s(): invalid pointer %p: %s", function, p, why);
 }
+
+void hak__misuse_size(const char *function, const void *p, size_t given, size_t size)
+{
+    hak__fatal("%s(): wrong size %u for %p (%u-byte block)", function, (uint64_t)given, p, (uint64_t)size);
+}

@@ -29,5 +29,6 @@ hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 /* The fixed messages of misuse, in one place so that documents and tests can rely on them. */
 hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
 hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
+hak_noreturn hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);
 
 #endif

@@ -8,9 +8,10 @@
  *
  * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
- * books (hak__heap_has_freed) before saying anything, and what the key misses is found when the block is drained or
+ * books (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
- * returned to the system, the limit is 0 until the span is used again: then every free in it is looked up. */
+ * returned to the system, the limit is 0 until all of them have been taken: then every free in the span is doubtful, and a
+ * block that begins with the zero of a returned page is looked up as well. */
 #ifndef HAK_SLAB_FREED_H
 #define HAK_SLAB_FREED_H
 
@@ -37,6 +38,7 @@ hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_
 hak_inline bool hak__doubts_all(const struct hak_slab *slab) { return hak_read_mostly(&slab->limit) == 0; }
 
 hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
+hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
 hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
 
@@ -55,6 +57,7 @@ hak_inline bool hak__looks_freed(const void *p)
     (void)p;
     return false;
 }
+hak_inline bool hak__looks_purged(const void *p) { return (void)p, false; }
 hak_inline void hak__mark_freed(void *p) { (void)p; }
 hak_inline void hak__mark_live(void *p) { (void)p; }
 

@@ -28,7 +28,7 @@ static void set_owner(struct hak_span *span, uint32_t owner)
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t limit = span->frontier * hak__class_excess(&hak__classes[span->class]);
+    uint32_t limit = span->doubted ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__map_limit(&hak__window.map[slab + i], limit);
 }
@@ -44,8 +44,8 @@ void hak__span_map_places(struct hak_span *span)
 
 void hak__span_doubt(struct hak_span *span)
 {
-    for (uint32_t i = 0; i < span->slabs; i++)
-        hak__map_limit(&hak__window.map[hak__span_slab(span) + i], 0);
+    span->doubted = true;
+    map_limit(span);
 }
 
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
@@ -82,6 +82,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->slabs = (uint8_t)slabs;
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
+    span->doubted = false;
     span->listed = false;
     span->warm = 0;
     span->changes++;
@@ -148,28 +149,42 @@ static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
     return taken;
 }
 
-/* Blocks never used, no further than the page in which the frontier stands. */
-static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want)
+/* Blocks never used, no further than the page in which the frontier stands. They bear the key until malloc hands them out,
+ * so that a pointer to one of them is not taken for a block in use; but not one that is taken alone, to be handed out at
+ * once, whose page need not be touched. */
+static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, bool first)
 {
     size_t size = hak__classes[span->class].size, page = hak__page_size();
     size_t at = span->frontier * size, end = hak_align_up(at + size, page);
     uint32_t room = (uint32_t)hak_min((end - at) / size, (size_t)(span->blocks - span->frontier));
     uint32_t count = (uint32_t)hak_min(room, want);
     char *block = hak__span_start(span) + at;
-    for (uint32_t i = 1; i <= count; i++, block += size)
+    for (uint32_t i = 1; i <= count; i++, block += size) {
         out[want - i] = block;
+        if (!first || count > 1)
+            hak__mark_freed(block);
+    }
     span->frontier = (uint16_t)(span->frontier + count);
     map_limit(span);
     return count;
+}
+
+/* What is taken bears the key again; when nothing is left that may have lost it, the limit says something again. */
+static hak_cold void settle_doubt(struct hak_span *span, void *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        hak__mark_freed(blocks[i]);
+    span->doubted = span->free_count != 0;
+    map_limit(span);
 }
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
-        taken += take_frontier(span, out, want - taken);
-    if (hak_unlikely(hak__doubts_all(&hak__window.map[hak__span_slab(span)])))
-        map_limit(span);
+        taken += take_frontier(span, out, want - taken, taken == 0);
+    if (hak_unlikely(span->doubted))
+        settle_doubt(span, out + want - taken, taken);
     span->changes++;
     return taken;
 }

@@ -38,6 +38,7 @@ struct hak_span {
     uint8_t listed;                 /* in the heap's list */
     uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
     uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
+    uint8_t doubted;                /* there are free blocks that may have lost their keys (freed.h) */
     uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
     uint16_t changes_seen;          /* ... when upkeep looked last */
     uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
@@ -93,7 +94,7 @@ void *hak__span_destroy(struct hak_span *span);
 /* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
 void hak__span_map_places(struct hak_span *span);
 
-/* The keys of free blocks are lost with their pages: frees in this span are looked up until blocks are taken from it. */
+/* The keys of free blocks are lost with their pages: frees in this span are doubtful until all of those have been taken. */
 void hak__span_doubt(struct hak_span *span);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */

@@ -87,9 +87,9 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
             return;   /* the rest comes with another step */
         walk->purges++;
         walk->held_purges++;
+        hak__span_doubt(span);   /* before, so that no free meets a block that has lost its key unawares */
         if (!hak__arena_purge_range(start + first * page, count * page))
             break;    /* locked memory, say: not to be tried at every step */
-        hak__span_doubt(span);
         walk->bytes += resident * page;
     }
     span->purged = true;

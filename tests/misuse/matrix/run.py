@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""The misuse matrix: every mistake, by every call, in every size, must end the program at once with its exact message.
+
+    run.py LIBRARY PROGRAM double|invalid|sized
+
+Each case is one run of the program (matrix.cpp) under the preloaded library. It must end by SIGABRT inside of the call,
+with one line on stderr that names the function and the pointer. Valid sized frees must not.
+"""
+import concurrent.futures
+import itertools
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+SIZES = (16, 48, 64, 640, 1024, 10 << 10, 100 << 10, 2 << 20)
+MID_MAX, LARGE_MAX = 56 << 10, 1 << 20
+FUNCTION = {"free": "free", "realloc": "realloc", "usable": "malloc_usable_size", "free_sized": "free", "delete": "free",
+            "delete-sized": "free", "realloc-same": "realloc"}
+CALLS = ("free", "realloc", "usable", "free_sized", "delete", "delete-sized")
+MODES = ({}, {"HAKMEM_STATS": "exact"}, {"HAKMEM_TINY_UNIFIED_CACHE": "0"})
+
+HISTORIES = ("immediate", "interleaved", "later", "drained", "reused", "other-first", "other-first-ended",
+             "other-absorbed", "other-second", "others-both", "other-twice", "owner-ended", "aligned", "cleared", "moved",
+             "collected", "deleted", "purged", "purged-taken")
+
+OUTSIDE = r"invalid pointer PTR: not from this allocator"
+NOTHING = r"invalid pointer PTR: no block is here, or it was freed before"
+INTERIOR = r"invalid pointer PTR: not the start of a block"
+NEVER = r"invalid pointer PTR: this block was never allocated"
+FREED = r"double free of PTR \([0-9]+-byte block\)"
+FREE = r"invalid pointer PTR: this block is free"
+POINTERS = {  # {case: what is said of it}
+    "plus-1": INTERIOR,
+    "plus-8": INTERIOR,
+    "plus-16": INTERIOR,
+    "plus-4096": INTERIOR,
+    "plus-1-gib": f"{OUTSIDE}|{NOTHING}",
+    "last-byte": INTERIOR,
+    "before": f"{INTERIOR}|{NOTHING}|{OUTSIDE}",
+    "stack": OUTSIDE,
+    "data": OUTSIDE,
+    "foreign-mapping": OUTSIDE,
+    "forbidden-mapping": OUTSIDE,
+    "small-number": OUTSIDE,
+    "non-canonical": OUTSIDE,
+    "no-address": OUTSIDE,
+    "freed-span": f"{NOTHING}|FREED",
+    "other-interior": INTERIOR,
+    "other-huge-interior": f"{INTERIOR}|{NOTHING}",
+    "never-next": "FREED",
+    "never-far": NEVER,
+}
+
+
+def said_of_pointer(case, size):
+    """What is said where the size matters."""
+    huge = size > LARGE_MAX
+    if case == "plus-16" and size == 16:
+        return "FREED"       # the next block, which waits in the cache
+    if case == "plus-4096" and 4096 % size == 0 and size < 4096:
+        return NEVER         # the start of a block of the next page
+    if case in ("plus-4096", "last-byte") and huge:
+        return f"{INTERIOR}|{NOTHING}"
+    if case.startswith("never-") and size > MID_MAX:
+        return f"{INTERIOR}|{NEVER}|{NOTHING}|{OUTSIDE}"
+    if case == "never-next" and size > 4096:
+        return NEVER         # one block of a page at a time is taken
+    return POINTERS[case]
+
+
+def said_of_history(case, size):
+    """A block in a span that has ended is not there any more."""
+    ends = size > MID_MAX or case in ("later", "drained", "collected", "purged", "purged-taken")
+    return f"FREED|{NOTHING}" if ends else "FREED"
+
+
+def expected(text, call):
+    text = text.replace("FREED", FREED if FUNCTION[call] == "free" else FREE)
+    return rf"hakmem: {FUNCTION[call]}\(\): (?:{text})"
+
+
+def double_cases():
+    for case, call, size in itertools.product(HISTORIES, CALLS, SIZES):
+        yield case, call, str(size), {}, expected(said_of_history(case, size), call)
+    for case, size, mode in itertools.product(HISTORIES, (48, 10 << 10), MODES[1:]):
+        yield case, "free", str(size), mode, expected(f"{said_of_history(case, size)}|{NOTHING}", "free")
+
+
+def invalid_cases():
+    for case, call, size in itertools.product(POINTERS, CALLS, SIZES):
+        said = expected(said_of_pointer(case, size), call)
+        if call in SIZED_CALLS and case == "before":   # in another block, of another size
+            said = rf"{said}|hakmem: {SIZED_CALLS[call]}\(\): wrong size {size} for PTR \([0-9]+-byte block\)"
+        yield case, call, str(size), {}, said
+    for case, size, mode in itertools.product(POINTERS, (48, 10 << 10), MODES[1:]):
+        text = said_of_pointer(case, size)
+        yield case, "free", str(size), mode, expected(f"{text}|{NEVER}" if case in ("plus-16", "never-next") else text, "free")
+
+
+SIZED_CALLS = {"free_sized": "free_sized", "delete-sized": "operator delete", "delete-array": "operator delete"}
+WRONG = ("16:17", "48:0", "48:8", "48:23", "48:49", "48:4096", "64:31", "640:641", "640:64", "1024:1025", "1024:100",
+         "10240:10241", "10240:16", "102400:16", "102400:2000000", "2097152:2097153", "2097152:99999999999",
+         "48:18446744073709551615", "64@64:65", "64@640:64", "4096@64:4097", "64@2097152:2097153")
+RIGHT = ("0:0", "1:1", "16:16", "16:0", "17:17", "48:48", "48:33", "48:24", "64:64", "640:640", "640:513", "1024:1024",
+         "1025:1025", "10240:10240", "57344:57344", "57345:57345", "102400:102400", "1048576:1048576", "1048577:1048577",
+         "2097152:2097152", "2097152:2000000", "64@64:64", "64@1:1", "4096@64:64", "4096@1:1", "65536@8:8", "32768@1:1",
+         "131072@10:10", "4194304@100:100", "256@2097152:2097152")
+
+
+def sized_cases():
+    for call, sizes in itertools.product(SIZED_CALLS, WRONG):
+        given, aligned = sizes.partition(":")[2], "@" in sizes
+        function = "free_aligned_sized" if aligned and call == "free_sized" else SIZED_CALLS[call]
+        yield "size-as", call, sizes, {}, rf"hakmem: {function}\(\): wrong size {given} for PTR \([0-9]+-byte block\)"
+    for call, sizes in itertools.product(SIZED_CALLS, RIGHT):
+        yield "size-as", call, sizes, {}, None
+
+
+def without_cores():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run(library, program, case):
+    """None, or what is wrong."""
+    *arguments, mode, wanted = case
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
+    env.update(mode, LD_PRELOAD=library)
+    done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                          check=False, preexec_fn=without_cores)
+    out, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    pointer = re.match(r"calling with (0x[0-9a-f]+)\n", out)
+    fine = pointer is not None
+    if fine and wanted is None:
+        fine = done.returncode == 0 and said == "" and "still here" in out
+    elif fine:
+        line = wanted.replace("PTR", re.escape(pointer[1]))
+        fine = done.returncode == -signal.SIGABRT and "still here" not in out and re.fullmatch(f"(?:{line})\n", said)
+    setting = "".join(f"{k}={v} " for k, v in mode.items())
+    return None if fine else (f"{setting}{' '.join(arguments)}: status {done.returncode}, "
+                              f"said {(out + said).splitlines()!r}; expected {wanted or 'nothing'}")
+
+
+def main():
+    library, program, part = sys.argv[1:]
+    cases = list({"double": double_cases, "invalid": invalid_cases, "sized": sized_cases}[part]())
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        problems = [text for text in pool.map(lambda case: run(library, program, case), cases) if text]
+    print(f"{len(cases)} cases, {len(problems)} not as expected", *problems, sep="\n  ")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
