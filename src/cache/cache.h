@@ -78,9 +78,9 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
     uint32_t class = code / HAK_RECORD_SIZE;
     if (top >= heap->absorb[class])
         return false;
+    heap->foreign[class] = true;   /* before the block can be seen: a child forked in between has to know */
     hak_slot_store(top, p);
     hak_owner_store(&record->top, top + 1);
-    heap->foreign[class] = true;
     return true;
 }
 

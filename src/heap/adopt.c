@@ -15,9 +15,18 @@ static bool promising(struct hak_heap *heap, uint32_t class)
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
 
+/* A heap that its own thread has parked caches nothing. One that a forked child has parked is as the fork found it: the
+ * blocks in its record may lie in the spans that go, and are drained as another heap's from then on. */
+static bool caches_blocks(const struct hak_heap *heap, uint32_t index)
+{
+    const struct hak_heap_class *class = &heap->classes[index];
+    return (class->closed ? &class->hidden : &heap->records[index])->top != class->bottom;
+}
+
 static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
 {
     struct hak_span *span;
+    former->foreign[class] |= former->classes[class].spans != NULL && caches_blocks(former, class);
     while ((span = former->classes[class].spans) != NULL) {
         hak__heap_unlist(former, span);
         hak__span_change_owner(span, heap->id);

@@ -203,6 +203,7 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     while (count > 0) {
         struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
         uint32_t given;
+        hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
         enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
         if (hak_unlikely(fault != HAK_SPAN_OK))
             report(fault, span, blocks[given], function);

@@ -17,29 +17,40 @@ void hak__heap_park(struct hak_heap *heap)
     while (!hak_cas_weak(&parked, &head, head_with(head, heap->id), HAK_RELEASE, HAK_RELAXED));
 }
 
-struct hak_heap *hak__heap_unpark(void)
+static struct hak_heap *first_parked(void)
 {
     uint64_t head = hak_load(&parked, HAK_ACQUIRE);
     while ((uint32_t)head != 0) {
         struct hak_heap *heap = hak__heap_by_id((uint32_t)head);
         uint32_t next = hak_load(&heap->parked_next, HAK_RELAXED);
-        if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQUIRE, HAK_ACQUIRE)) {
-            hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
+        if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQUIRE, HAK_ACQUIRE))
             return heap;
-        }
     }
     return NULL;
 }
 
+struct hak_heap *hak__heap_unpark(void)
+{
+    struct hak_heap *heap = first_parked();
+    while (heap != NULL && hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_LOST)
+        heap = first_parked();
+    if (heap != NULL)
+        hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
+    return heap;
+}
+
+/* A parked heap is busy when a sweeper was inside. It is lost where it stands in the list, because what stands above it
+ * there may be sound; who takes heaps off passes it over. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (heap == mine || heap == shared || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE)
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED);
+        if (heap == mine || heap == shared || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED))
             continue;
         if (hak_load(&heap->busy, HAK_RELAXED) != 0)
             hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
-        else
+        else if (state == HAK_HEAP_ACTIVE)
             hak__heap_park(heap);
     }
 }
