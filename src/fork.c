@@ -18,14 +18,17 @@ static void repair(void)
     hak__thread_fork_child();
 }
 
+void hak__fork_init(void) { hak__fork_begin(repair); }
+
 void hak__fork_watch(void)
 {
-    static _Atomic uint32_t begun;
-    if (hak_likely(hak_load(&begun, HAK_RELAXED) != 0) || hak_exchange(&begun, 1, HAK_RELAXED) != 0)
+    static _Atomic uint32_t handled;
+    if (hak_likely(hak_peek(&hak__fork_mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
         return;
+    hak__fork_unwatched();
     _Atomic uint32_t *mark = hak__meta_wiped_word();
     if (mark != NULL)
-        hak__fork_look(mark, repair);
-    else
+        hak__fork_look(mark);
+    else if (hak_exchange(&handled, 1, HAK_RELAXED) == 0)
         pthread_atfork(NULL, NULL, repair);   /* kernels before 4.14 */
 }

@@ -27,6 +27,7 @@ static bool start_slow(void)
         if (done) {
             hak__heap_init();
             hak__meta_wiped_init();
+            hak__fork_init();
             hak__live_open(hak_version());
             hak_store(&started, true, HAK_RELEASE);
         }

@@ -2,15 +2,33 @@
 #include "base/forked.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 _Atomic uint32_t *hak__fork_mark;
 static void (*repair_child)(void);
+static long process;
 
-void hak__fork_look(_Atomic uint32_t *mark, void (*repair)(void))
+void hak__fork_begin(void (*repair)(void))
 {
     repair_child = repair;
+    process = syscall(SYS_getpid);
+}
+
+void hak__fork_look(_Atomic uint32_t *mark)
+{
     hak_store(mark, HAK_FORK_REPAIRED, HAK_RELAXED);
     hak_owner_store(&hak__fork_mark, mark);
+}
+
+/* The thread that has forked is the child's first one. Others come after it, and have nothing to repair. */
+void hak__fork_unwatched(void)
+{
+    long now = hak_peek(&hak__fork_mark) != NULL || process == 0 ? process : syscall(SYS_getpid);
+    if (now == process || syscall(SYS_gettid) != now)
+        return;
+    process = now;
+    repair_child();
 }
 
 void hak__fork_found(void)

@@ -56,6 +56,7 @@ void hak__lock_reset(struct hak_lock *lock)
 void hak__yield(void)
 {
     hak__fork_check();
+    hak__fork_unwatched();
     sched_yield();
 }
 
