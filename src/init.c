@@ -2,6 +2,7 @@
  * constructor, a thread); the constructor below does what needs a working C library. */
 #include "init.h"
 
+#include "base/forked.h"
 #include "base/lock.h"
 #include "diag/options.h"
 #include "guard/crash.h"
@@ -41,6 +42,7 @@ bool hak__start(void)
     /* acquire: pairs with the release above; the arena's tables exist. */
     if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
         return false;
+    hak__fork_check();
     hak__thread_watch_forks();
     return true;
 }
