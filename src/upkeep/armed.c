@@ -8,8 +8,9 @@
 #include "upkeep/idle.h"
 #include "upkeep/step.h"
 
-/* The clock is coarse: this is two of its ticks on most systems. */
-enum { FAST_MS = 9 };
+/* The clock is coarse: this is two of its ticks on most systems. So many refills in ARMED_CALLS calls are slow paths enough
+ * for an open heap to look at the clock now and then. */
+enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
 static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
 
@@ -44,7 +45,16 @@ static void begin_count(struct hak_heap *heap, uint64_t now_ms)
 static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
 {
     uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
-    return now_ms - heap->count_ms < FAST_MS && refills != 0 && refills >= overflows / 4;
+    return now_ms - heap->count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
+}
+
+/* Whether the open heap has only given back since it was looked at last: that may be all that it does for long. */
+static bool only_frees(struct hak_heap *heap)
+{
+    uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
+    heap->refills_seen = heap->refills;
+    heap->overflows_seen = heap->overflows;
+    return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
 void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
@@ -61,7 +71,7 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
         heap->much_ms = 0;
     if (!much || hak__background_runs() || (heap->mode & HAK_MODE_EXACT) != 0) {
         disarm(heap);
-    } else if (!is_armed(heap) && now_ms - heap->armed_ms >= delay / 4) {
+    } else if (!is_armed(heap) && (only_frees(heap) || now_ms - heap->armed_ms >= delay / 4)) {
         begin_count(heap, now_ms);
         arm(heap, now_ms);
     }

@@ -4,9 +4,9 @@
  * records are closed, so each call takes the slow path, and every 64th of them looks at the clock. Such a call costs a
  * few nanoseconds more than the fast path's, so a heap is armed for ARMED_CALLS calls at a time that the records could
  * serve. After them it depends on what the thread has done:
- *   - they went by within milliseconds, and blocks came by batches as well as they went: being armed would be felt, and
+ *   - they went by within milliseconds, and blocks came by many batches as well as they went: being armed would be felt, and
  *     slow paths come by themselves; the heap is opened. They look at the clock more often while memory waits, and may
- *     arm the heap again a quarter of the purge delay later;
+ *     arm the heap again a quarter of the purge delay later, or when it only frees;
  *   - it freed only, or only hit, or is not in a hurry: the heap stays armed, until the memory has had its time to go
  *     back, one and a half purge delays after it became much.
  * A heap that is armed when its thread goes to sleep is armed when it wakes, and then a step is due at once. */
