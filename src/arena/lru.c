@@ -178,8 +178,8 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* The kernel copies a process page by page while its other threads go on, so the links may be of different moments even
- * if nobody held the lock. The bitmap, set last and cleared first, says who is in the list; what is not, is at worst found clean and mapped. */
+/* Another thread may have been at the links, with the lock held. The bitmap, set last and cleared first, says who is in the
+ * list; what is not, is at worst found clean and mapped. */
 void hak__lru_rebuild(void)
 {
     hak__books.newest = hak__books.oldest = 0;

@@ -40,8 +40,7 @@ struct hak_heap *hak__heap_new(void)
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
 /* The head is stored so that another thread may look whether there are any (adopt.c). A span of a SuperSlab that drains
- * comes behind the first. No pointer to the list's end is kept: the pages that a fork copies while this thread goes on
- * may be of different moments, and the fewer pointers must agree the better. */
+ * comes behind the first; no pointer to the list's end is kept. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;

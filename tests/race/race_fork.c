@@ -1,15 +1,31 @@
 /* Forks (heap/park.c, hak__heaps_fork_child): the process forks at every step of another thread, and the child repairs
  * and goes on. The fork is a real one, made by a thread of the schedule; under weak.c plain writes are steps as well.
+ * Heaps that the child parks keep what their threads had cached: others adopt their spans, and who takes such a heap up
+ * drains blocks that have another owner by then.
  *
  * In the child: no block is in two hands, whatever the program held can be freed, the parked heaps are a list without a
  * cycle, and every heap that is in use is valid. What the other thread was changing may be lost, nothing else. */
 #include "heaps_world.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB };
+#include "cache/cache.h"
+
+enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB, SLOTS = 8 };
+
+/* What heap 2 caches of the class SMALL, in the cases that say so. */
+static void *slots[1 + SLOTS];
+static bool taken_up_first;   /* the child takes parked heaps up before it adopts from them */
+
+/* Records do not grow here. */
+bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
+{
+    (void)heap, (void)class;
+    return false;
+}
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */
 
@@ -36,6 +52,22 @@ static void expect_parked_once(void)
     for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL; taken[count++] = one) {
         EXPLORE_EXPECT(count < WORLD_HEAPS, "the parked heaps of the child have a cycle");
         EXPLORE_EXPECT(!is_lost(one->id) && one->id != 3, "a heap that must not serve is parked");
+        EXPLORE_EXPECT(atomic_load(&one->busy) == HAK_NOBODY, "a heap is parked that somebody has not left");
+    }
+    while (count > 0)
+        hak__heap_park(taken[--count]);
+}
+
+/* The threads that take the parked heaps up end. */
+static void drain_parked(void)
+{
+    struct hak_heap *taken[WORLD_HEAPS];
+    unsigned count = 0;
+    for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL; taken[count++] = one) {
+        hak__enter(one);
+        hak__cache_drain(one, SMALL, SLOTS, "free");
+        hak__outbox_flush(one, "free");
+        hak__leave(one);
     }
     while (count > 0)
         hak__heap_park(taken[--count]);
@@ -47,8 +79,11 @@ static void child(void)
     hak__heaps_fork_child(heap(3), NULL);
     expect_parked_once();
     expect_valid_heaps();
+    if (taken_up_first)
+        drain_parked();
     for (unsigned i = 0; i < TAKES; i++)
         take(3, SMALL);
+    drain_parked();
     free_what_the_program_holds();
     collect(3);
     sweep(3);
@@ -77,6 +112,14 @@ static void fork_now(void)
 static void one_parked(void)
 {
     begin();
+    taken_up_first = false;
+    for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
+        memset(heap(id)->outbox, 0, sizeof heap(id)->outbox);
+        atomic_store(&heap(id)->outbox_used, 0);
+        heap(id)->records[SMALL] = (struct hak_record){ NULL, NULL };
+        heap(id)->absorb[SMALL] = NULL;
+        heap(id)->foreign[SMALL] = false;
+    }
     begin_span(0, SMALL, 1, 2, 2);
     begin_span(2, SMALL, 1, 1, 2);
     begin_unused(8, 24);
@@ -89,6 +132,32 @@ static void two_heaps(void)
     one_parked();
     begin_span(1, SMALL, 2, 2, 0);
     begin_span(3, SMALL, 2, 1, 0);
+}
+
+/* Heap 2 caches one block of its own, and takes in those of others. */
+static void cache_of_2(void)
+{
+    two_heaps();
+    heap(2)->classes[SMALL].bottom = slots + 1;
+    heap(2)->classes[SMALL].capacity = SLOTS;
+    heap(2)->records[SMALL] = (struct hak_record){ slots + 1, slots + 1 + SLOTS };
+    heap(2)->absorb[SMALL] = slots + 1 + SLOTS;
+    note_given(block_at(1, 1));
+    hak__cache_push(&heap(2)->records[SMALL], block_at(1, 1));
+}
+
+static void cache_taken_up_first(void)
+{
+    cache_of_2();
+    taken_up_first = true;
+}
+
+/* Frees wait for heap 1. */
+static void frees_for_one_parked(void)
+{
+    one_parked();
+    publish(block_at(0, 0));
+    publish(block_at(2, 0));
 }
 
 static void adopt_2(void) { take(2, SMALL); }
@@ -115,6 +184,24 @@ static void give_and_take(void)
     give(2, block_at(1, 1));
     take(2, SMALL);
 }
+static void cache_and_absorb(void)
+{
+    note_given(block_at(3, 0));
+    hak__cache_push(&heap(2)->records[SMALL], block_at(3, 0));
+    note_given(block_at(0, 0));
+    hak__cache_absorb(heap(2), SMALL * HAK_RECORD_SIZE, block_at(0, 0));
+}
+static void sweep_2(void) { sweep(2); }
+
+/* What is cached comes back before the world is looked at. */
+static void check_cache(void)
+{
+    hak__enter(heap(2));
+    hak__cache_drain(heap(2), SMALL, SLOTS, "free");
+    hak__outbox_flush(heap(2), "free");
+    hak__leave(heap(2));
+    check();
+}
 
 static const struct explore_case cases[] = {
     { "fork while another adopts", EXPLORE_ALL, 2, one_parked, { adopt_2, fork_now }, check, 2, 1, true },
@@ -124,6 +211,11 @@ static const struct explore_case cases[] = {
     { "fork while another ends", EXPLORE_ALL, 2, two_heaps, { end_2, fork_now }, check, 2, 1, true },
     { "fork while another takes a parked heap up", EXPLORE_ALL, 2, one_parked, { take_up, fork_now }, check, 2, 1, true },
     { "fork while another gives and takes", EXPLORE_ALL, 2, two_heaps, { give_and_take, fork_now }, check, 2, 1, true },
+    { "fork while another caches blocks", EXPLORE_ALL, 2, cache_of_2, { cache_and_absorb, fork_now }, check_cache, 2, 1,
+      true },
+    { "fork while another caches blocks, taken up first", EXPLORE_ALL, 2, cache_taken_up_first, { cache_and_absorb, fork_now },
+      check_cache, 2, 1, true },
+    { "fork while a parked heap is swept", EXPLORE_ALL, 2, frees_for_one_parked, { sweep_2, fork_now }, check, 2, 1, true },
     { "fork while one adopts and one frees", 1, 3, one_parked, { adopt_2, free_0, fork_now }, check, 1, 1, true },
 };
 

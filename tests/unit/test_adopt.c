@@ -124,6 +124,42 @@ FRESH_TEST(queued_on_the_former_owner)
     expect(hak__heap_is_valid(heap) && hak__heap_is_valid(ended));
 }
 
+/* A forked child parks heaps with what they cache. Spans go to an adopter from under cached blocks, and the thread that
+ * takes the heap up drains those as another heap's. */
+FRESH_TEST(below_cached_blocks)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *gone = used_heap(), *heap = heap_open(0);
+    heap_free(gone, CLASS_1024, blocks[1]);
+    heap_free(gone, CLASS_1024, blocks[(SPANS - 1) * per_span() + 2]);
+    uint32_t cached = hak__cache_count(gone, CLASS_1024);
+    expect_eq(cached, 2);
+    hak__heaps_fork_child(heap, NULL);
+    expect(hak__heap_adopt(heap, CLASS_1024));
+    expect_eq(owner_of(blocks[1]), heap->id);
+    expect_ptr(hak__heap_unpark(), gone);
+    expect_heap_valid(gone);
+    hak__cache_flush(gone);
+    expect_eq(hak__cache_count(gone, CLASS_1024), 0);
+    expect_eq(hak_counted(&gone->remote_frees), cached);
+    hak__heap_collect(heap);
+    expect_eq(hak_counted(&heap->classes[CLASS_1024].collected), cached);
+    expect_heap_valid(gone);
+    expect_heap_valid(heap);
+}
+
+/* One that its own thread has parked caches nothing, and stays as it is for the next thread. */
+FRESH_TEST(nothing_cached_nothing_foreign)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *ended = used_heap(), *heap = heap_open(0);
+    hak__heap_park(ended);
+    expect(hak__heap_adopt(heap, CLASS_1024));
+    expect_eq(ended->foreign[CLASS_1024], 0);
+}
+
 FRESH_TEST(parked_heaps_stay_in_order)
 {
     struct hak_heap *ended[6];
@@ -148,6 +184,8 @@ int main(void)
         cmocka_unit_test(heaps_in_use_keep_theirs),
         cmocka_unit_test(late_frees_find_the_new_owner),
         cmocka_unit_test(queued_on_the_former_owner),
+        cmocka_unit_test(below_cached_blocks),
+        cmocka_unit_test(nothing_cached_nothing_foreign),
         cmocka_unit_test(parked_heaps_stay_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

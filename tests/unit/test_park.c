@@ -48,19 +48,22 @@ FRESH_TEST(a_parked_heap_goes_on_receiving)
 
 FRESH_TEST(forked_child)
 {
-    struct hak_heap *heaps[6];
+    struct hak_heap *heaps[7];
     (void)argument;
     heaps_start();
-    for (unsigned i = 0; i < 6; i++)
+    for (unsigned i = 0; i < 7; i++)
         heaps[i] = heap_open(0);
-    struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4];
+    struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4], *swept = heaps[6];
     atomic_store(&changing->busy, 1);
     atomic_store(&mine->busy, 1);   /* fork can be called in the middle of anything, by a signal handler */
     hak__heap_park(parked);
+    hak__heap_park(swept);
+    atomic_store(&swept->busy, HAK_SWEEPER);
     hak__heaps_fork_child(mine, shared);
     expect_eq(atomic_load(&mine->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&shared->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&changing->state), HAK_HEAP_LOST);
+    expect_eq(atomic_load(&swept->state), HAK_HEAP_LOST);
     expect_ptr(hak__heap_unpark(), heaps[5]);
     expect_ptr(hak__heap_unpark(), heaps[0]);
     expect_ptr(hak__heap_unpark(), parked);
