@@ -283,12 +283,23 @@ FRESH_TEST(armed_heaps_in_a_hurry)
     for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
         expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
     expect(armed(heap));   /* it only hit */
-    heap->refills++;
+    heap->refills++;       /* a refill or two do not make slow paths come by themselves */
+    for (unsigned i = 0; i < HAK_ARMED_CALLS; i++)
+        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+    expect(armed(heap));
+    heap->refills += 100;
     for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
         expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
     expect(!armed(heap));
     hak__upkeep_look(heap);
     expect(!armed(heap));  /* not again at once */
+    heap->overflows += 8;
+    heap->refills++;
+    hak__upkeep_look(heap);
+    expect(!armed(heap));
+    heap->overflows += 8;
+    hak__upkeep_look(heap);
+    expect(armed(heap));   /* but when it only frees */
 }
 
 FRESH_TEST(idle_records_give_back_half)
