@@ -60,7 +60,7 @@ int main(void)
             pthread_join(running[i % window], NULL);
         if (i < total)
             running[i % window] = stress_thread(short_life, (void *)(uintptr_t)(i + 1));
-        if (i == total / 5)
+        if (i == total / 2)
             early = mapped_now();
     }
     for (int i = 0; i < MAILBOX; i++)
