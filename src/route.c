@@ -166,8 +166,9 @@ static hak_cold void check_block(const void *p, uint32_t word, const char *funct
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
-    bool doubted = hak__doubts_all(slab);
-    if (!hak__begins_block(slab, class, p)) {
+    uint32_t limit = hak__limit_now(slab);
+    bool doubted = hak__limit_doubts(limit);
+    if (!hak__begins_below(limit, slab, class, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
         if (!start || !doubted)

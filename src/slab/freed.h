@@ -27,15 +27,21 @@ extern uint64_t hak__freed_key;
 hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { hak_owner_store(&slab->limit, limit); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
-/* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
-hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
-{
-    uint64_t fraction = (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase);
-    return fraction < hak_read_mostly(&slab->limit);
-}
+/* Upkeep makes the limit 0 and the owner makes it what it was at any time, so who asks two questions of it reads it once. */
+hak_inline uint32_t hak__limit_now(const struct hak_slab *slab) { return hak_peek(&slab->limit); }
 
 /* Whether the slab's limit says nothing. */
-hak_inline bool hak__doubts_all(const struct hak_slab *slab) { return hak_read_mostly(&slab->limit) == 0; }
+hak_inline bool hak__limit_doubts(uint32_t limit) { return limit == 0; }
+
+/* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
+hak_inline bool hak__begins_below(uint32_t limit, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+{
+    return (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase) < limit;
+}
+hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
+{
+    return hak__begins_below(hak_read_mostly(&slab->limit), slab, class, p);
+}
 
 hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
@@ -51,7 +57,13 @@ hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_
     (void)slab, (void)class, (void)p;
     return true;
 }
-hak_inline bool hak__doubts_all(const struct hak_slab *slab) { return (void)slab, false; }
+hak_inline uint32_t hak__limit_now(const struct hak_slab *slab) { return (void)slab, 1; }
+hak_inline bool hak__limit_doubts(uint32_t limit) { return (void)limit, false; }
+hak_inline bool hak__begins_below(uint32_t limit, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+{
+    (void)limit, (void)slab, (void)class, (void)p;
+    return true;
+}
 hak_inline bool hak__looks_freed(const void *p)
 {
     (void)p;

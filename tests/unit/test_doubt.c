@@ -207,16 +207,16 @@ FRESH_TEST(purged)
     for (uint32_t i = 100; i < 400; i++)
         memset(blocks[i], 0, 64);
     hak__span_doubt(span);
-    expect_eq(hak__doubts_all(slab), HAK_PROTECT);
+    expect_eq(hak__limit_doubts(hak__limit_now(slab)), HAK_PROTECT);
     expect(hak__cache_has_purged(CLASS_64, blocks[200]));
     expect(!hak__cache_has_purged(CLASS_64, blocks[0]));
     while (span->free_count != 0) {
-        expect_eq(hak__doubts_all(slab), HAK_PROTECT);
+        expect_eq(hak__limit_doubts(hak__limit_now(slab)), HAK_PROTECT);
         void *taken = heap_malloc(p.owner, CLASS_64);
         expect_eq(hak__looks_freed(taken), HAK_PROTECT);   /* until malloc takes the key away */
         expect(!hak__cache_has_purged(CLASS_64, taken));
     }
-    expect(!hak__doubts_all(slab));
+    expect(!hak__limit_doubts(hak__limit_now(slab)));
 }
 
 int main(void)
