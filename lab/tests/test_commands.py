@@ -150,6 +150,30 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.next_number() == "0043"
 
 
+def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "folder", lambda: tmp_path)
+    pair = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    caps = (48, 8)
+    swept = make_experiment({f"cap={cap}": near(1.0, cap) for cap in caps}, points=[{"cap": str(cap)} for cap in caps])
+    record.write("0042-many-things/one", pair, verdict.compare(pair, "A", "B"))
+    path = record.write("0042-many-things/the-sweep", swept, sweep.analyse(swept, "cap=48"))
+    text = path.read_text()
+    headings = [line for line in text.splitlines() if re.match("#{1,2} ", line)]
+    assert headings == ["# 0042: Many things", "## One", "## The sweep"]
+    assert "| cap=8 |" in text and "hakmem report docs/decisions/0042-many-things/the-sweep.json" in text
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert (tmp_path / link).is_file()
+    with pytest.raises(LabError, match="written already"):
+        record.check_free("0042-many-things/one")
+    with pytest.raises(LabError, match="the number is taken"):
+        record.check_free("0042-many-things")
+    with pytest.raises(LabError, match="the number is taken"):
+        record.check_free("0042-others/one")
+    with pytest.raises(LabError, match="not of the form"):
+        record.check_free("0042-many-things/")
+    record.check_free("0042-many-things/another")
+
+
 def test_help_of_every_command(hakmem: Hakmem) -> None:
     top = hakmem("--help").stdout
     for name in ("ab", "sweep", "compare"):

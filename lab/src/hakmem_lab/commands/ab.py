@@ -75,14 +75,7 @@ def ab(
     page: opt.PageFile = None,
     resume: opt.Resume = None,
     json: opt.Json = False,
-    record: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NNNN-title",
-            help="Write the decision record docs/decisions/NNNN-title.md, with the raw results (.json) beside it.",
-            show_default=False,
-        ),
-    ] = None,
+    record: opt.Record = None,
 ) -> None:
     from hakmem_lab import experiment, measure, verdict
     from hakmem_lab import record as records

@@ -71,6 +71,15 @@ PageFile = Annotated[
         "--page", metavar="FILE.html", help="Where the page goes (beside the results, same name).", show_default=False
     ),
 ]
+Record = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NNNN-title[/part]",
+        help="Write the decision record docs/decisions/NNNN-title.md, with the raw results (.json) beside it, or add "
+        "a part to it.",
+        show_default=False,
+    ),
+]
 
 
 def typed() -> str:

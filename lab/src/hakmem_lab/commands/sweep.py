@@ -30,6 +30,8 @@ Examples:
   hakmem sweep --option refill_count --values 16,32,64,128 --metric 'ops_per_s=(\[0-9.]+)' -- BENCH
 
   hakmem sweep --option l2_ring_cap --values 24,48 --option refill_count --values 32,64 -- BENCH
+
+  hakmem sweep --option refill_count --values 16,64 --record 0007-refill-batch/tree -- out/release/bench_tree
 """
 
 
@@ -63,10 +65,14 @@ def sweep(
     page: opt.PageFile = None,
     resume: opt.Resume = None,
     json: opt.Json = False,
+    record: opt.Record = None,
 ) -> None:
     from hakmem_lab import experiment, measure
+    from hakmem_lab import record as records
     from hakmem_lab.results import Plan
 
+    if record is not None:
+        records.check_free(record)
     if resume is not None:
         session = experiment.resume(resume, "sweep")
     else:
@@ -85,7 +91,7 @@ def sweep(
         session = experiment.begin("sweep", plan, chosen, configurations, path, points=points)
     with session:
         session.run()
-    conclude(session, page, json)
+    conclude(session, page, json, record)
 
 
 def grid(
@@ -133,9 +139,10 @@ def axis_values(option: Option, text: str) -> list[str]:
     return [default, *(each for each in listed if each != default)]
 
 
-def conclude(session: Session, page: Path | None, json: bool) -> None:
+def conclude(session: Session, page: Path | None, json: bool, record: str | None) -> None:
     """Prints and writes what the sweep has found."""
     from hakmem_lab import console, show
+    from hakmem_lab import record as records
     from hakmem_lab import sweep as sweeps
     from hakmem_lab.pages import sweep as pages
 
@@ -143,6 +150,8 @@ def conclude(session: Session, page: Path | None, json: bool) -> None:
     page_path = page or session.path.with_suffix(".html")
     pages.write(session.experiment, found, page_path)
     files = {"results": str(session.path), "page": str(page_path)}
+    if record is not None:
+        files["record"] = str(records.write(record, session.experiment, found))
     if json:
         head = session.experiment.head.model_dump(mode="json")
         opt.print_json({"head": head, "sweep": found.model_dump(mode="json"), "files": files})
