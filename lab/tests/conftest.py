@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,10 @@ from hakmem_lab import errors, library
 from hakmem_lab.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
 
 Values = Mapping[str, Sequence[float]]
+
+# A shell that starts the tests in the background has them ignore interrupts, and what they start as well: those that
+# send one would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def make_run(number: int, label: str, value: float, position: int = 0) -> Run:
