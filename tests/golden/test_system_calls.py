@@ -49,6 +49,13 @@ class SteadyState(unittest.TestCase):
     def test_large_mt(self):
         self.check("bench_large_mt", lambda n: (2, n, 16), 1_000_000, 8_000_000, threads=2)
 
+    def test_larson(self):
+        """Its length is in seconds. The loop of a thread ends after `rounds` times `chunks` replacements, and another
+        thread goes on: 1000 rounds make that 5 million, so that the ends of threads count as well, as in life. Blocks of
+        the wide range are of the mid pool too."""
+        self.check_timed("larson", lambda seconds: (seconds, 8, 1000, 5000, 1000, 4141, 2), 1, 3)
+        self.check_timed("larson", lambda seconds: (seconds, 8, 8000, 1000, 1000, 4141, 2), 1, 3)
+
 
 if __name__ == "__main__":
     unittest.main()

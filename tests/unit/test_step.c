@@ -139,7 +139,7 @@ static struct idle_figures idle_figures(void)
 }
 
 /* Every 64th block stays: each span is partly used, and of 64 pages' worth of blocks one page is needed. */
-FRESH_TEST(idle_spans_give_pages)
+FRESH_TEST_OF_SMALL_PAGES(idle_spans_give_pages)
 {
     (void)argument;
     start();
@@ -166,7 +166,7 @@ FRESH_TEST(idle_spans_give_pages)
     expect_heap_valid(heap);
 }
 
-FRESH_TEST(idle_purge_can_be_off)
+FRESH_TEST_OF_SMALL_PAGES(idle_purge_can_be_off)
 {
     (void)argument;
     start();
@@ -181,7 +181,7 @@ FRESH_TEST(idle_purge_can_be_off)
 }
 
 /* A slow path does a part of it, and the next ones the rest. */
-FRESH_TEST(slow_paths_are_bounded)
+FRESH_TEST_OF_SMALL_PAGES(slow_paths_are_bounded)
 {
     (void)argument;
     start();
@@ -247,7 +247,7 @@ static struct hak_heap *heap_that_freed_much(void)
 
 static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
 
-FRESH_TEST(arming)
+FRESH_TEST_OF_SMALL_PAGES(arming)
 {
     (void)argument;
     start();
@@ -333,7 +333,7 @@ static void full_for_long(void)
         hak__collapse_walk(fake.now);
 }
 
-FRESH_TEST(full_superslabs_are_collapsed)
+FRESH_TEST_OF_SMALL_PAGES(full_superslabs_are_collapsed)
 {
     (void)argument;
     fake_install();
