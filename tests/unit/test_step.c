@@ -13,6 +13,7 @@
 #include "upkeep/armed.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 1000 };
 
@@ -195,6 +196,47 @@ FRESH_TEST_OF_SMALL_PAGES(slow_paths_are_bounded)
         expect_op(idle_figures().purges - runs, <=, 1024);
     }
     expect_op(fake.purges - before, >=, MANY / 8 - 16);
+}
+
+/* What a bounded step has left is due at once, not at the next quarter of the delay. */
+FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 8);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    fake.now += 2 * DELAY;
+    hak__upkeep_look(heap);
+    uint64_t first = idle_figures().purges;
+    expect_eq(first, 1024);
+    fake.now += DELAY / 32 - 1;
+    hak__upkeep_look(heap);
+    expect_eq(idle_figures().purges, first);
+    fake.now += 1;
+    hak__upkeep_look(heap);
+    expect_op(idle_figures().purges, >, first);
+}
+
+/* What a walk has left because it had made its calls is due soon, not at the next quarter of the delay. */
+FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 64);
+    uint64_t then = fake.now;
+    hak__upkeep_step(then, HAK_UPKEEP_BOUNDED);   /* sees the spans as they are */
+    hak__upkeep_step(fake.now = then + idle_delay() - 1, HAK_UPKEEP_BOUNDED);
+    struct hak_idle_work few = { then + idle_delay(), false, UINT32_MAX, 10 };
+    hak__idle_walk(&few);
+    expect_eq(idle_figures().purges, 10);
+    fake.now = then + idle_delay() - 1 + DELAY / 32 - 1;
+    hak__upkeep_look(heap);
+    expect_eq(idle_figures().purges, 10);
+    fake.now++;
+    hak__upkeep_look(heap);
+    expect_op(idle_figures().purges, >, 10);
 }
 
 /* The last span of a class is kept while it is in use, not for ever. */
@@ -425,7 +467,7 @@ int main(void)
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
-        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
         cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
