@@ -198,26 +198,6 @@ FRESH_TEST_OF_SMALL_PAGES(slow_paths_are_bounded)
     expect_op(fake.purges - before, >=, MANY / 8 - 16);
 }
 
-/* What a bounded step has left is due at once, not at the next quarter of the delay. */
-FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
-{
-    (void)argument;
-    start();
-    struct hak_heap *heap = filled_heap();
-    free_most(heap, 8);
-    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
-    fake.now += 2 * DELAY;
-    hak__upkeep_look(heap);
-    uint64_t first = idle_figures().purges;
-    expect_eq(first, 1024);
-    fake.now += DELAY / 32 - 1;
-    hak__upkeep_look(heap);
-    expect_eq(idle_figures().purges, first);
-    fake.now += 1;
-    hak__upkeep_look(heap);
-    expect_op(idle_figures().purges, >, first);
-}
-
 /* What a walk has left because it had made its calls is due soon, not at the next quarter of the delay. */
 FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
 {
