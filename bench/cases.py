@@ -17,9 +17,12 @@ class Case:
     quick_args: str
     about: str
     floor: str = ""  # the floor's loop for the same arguments, if the floor can run it
+    long_args: str = ""  # arguments of a run of minutes, where that shows something else
 
-    def arguments(self, quick: bool) -> list[str]:
-        return (self.quick_args if quick else self.args).split()
+    def arguments(self, quick: bool, long: bool = False) -> list[str]:
+        if quick:
+            return self.quick_args.split()
+        return (self.long_args if long and self.long_args else self.args).split()
 
 
 CASES: tuple[Case, ...] = (
@@ -49,4 +52,6 @@ CASES: tuple[Case, ...] = (
          "strings growing to 4 KiB in small steps"),
     Case("realloc_big", "bench_realloc", "big", "big 10",
          "a buffer growing from 1 to 64 MiB"),
+    Case("fragment", "bench_fragment", "20 32 10 1000", "2 4 10 0",
+         "changing sizes of which a tenth survives: memory / live", long_args="1200 32 10 1000"),
 )

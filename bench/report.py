@@ -24,6 +24,9 @@ class Result:
     seconds: float
     peak_rss_kb: float
     minor_faults: float
+    live_kb: float = 0  # what the program still holds at the end; 0: it does not say
+    rss_kb: float = 0  # resident for it then, and
+    rested_rss_kb: float = 0  # after a time of light use
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,13 @@ class Results:
 
     def faults(self, case: str, allocator: str) -> float | None:
         return self.median(case, allocator, lambda result: result.minor_faults)
+
+    def spread(self, case: str, allocator: str, rested: bool) -> float | None:
+        """Resident memory at the end, as a multiple of what is live."""
+        if not any(result.live_kb for result in self.of(case, allocator)):
+            return None
+        return self.median(case, allocator,
+                           lambda result: (result.rested_rss_kb if rested else result.rss_kb) / (result.live_kb or 1))
 
     def best_peer(self, case: str) -> str | None:
         """The fastest peer of a case."""
@@ -195,6 +205,18 @@ def faults_table(results: Results) -> str:
     return table("Minor page faults of the process, median", ["", *names], rows)
 
 
+def spread_table(results: Results) -> str:
+    """Empty where no program says what it holds at the end."""
+    names = [name for name in results.allocators if name != FLOOR]
+    rows = []
+    for case in results.measured_cases():
+        for rested, when in ((False, "at the end"), (True, "after a rest")):
+            cells = [results.spread(case, name, rested) for name in names]
+            if any(cell is not None for cell in cells):
+                rows.append([f"{case}, {when}", *(number(cell) for cell in cells)])
+    return table("Resident memory / live memory, median; lower is better", ["", *names], rows) if rows else ""
+
+
 def mean_line(results: Results, label: str, ratios: list[Ratio | None], worst: Callable[..., Ratio]) -> str:
     """A geometric mean with the number of cases behind it and the least favourable of them."""
     known = [ratio for ratio in ratios if ratio is not None]
@@ -241,11 +263,11 @@ def failures_text(results: Results) -> str:
 
 
 def full_report(results: Results) -> str:
-    parts = [speed_table(results), memory_table(results), faults_table(results)]
+    parts = [speed_table(results), memory_table(results), faults_table(results), spread_table(results)]
     base = main_column(results)
     parts += [variant_table(results, name, base) for name in ours_in(results) if base and name != base]
     if results.failures:
         parts.append(failures_text(results))
     if ours_in(results):
         parts.append(summary(results))
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)

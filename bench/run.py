@@ -26,6 +26,7 @@ from report import Failure, Result, Results
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 180
+LONG_TIMEOUT_S = 3600
 EXIT_FAILURES, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -56,6 +57,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         epilog="Exit status: 0 all ran, 1 a program failed, 2 nothing could be measured, 130 interrupted.")
     parser.add_argument("--rounds", type=positive, metavar="N", help="measured rounds (7; 1 with --quick)")
     parser.add_argument("--quick", action="store_true", help="small workloads: shows that all runs, no figures")
+    parser.add_argument("--long", action="store_true",
+                        help="minutes instead of seconds for benchmarks that have a long form (fragment)")
     parser.add_argument("--only", type=pattern, metavar="REGEX", help="only benchmarks whose name matches")
     parser.add_argument("--alloc", metavar="NAME[,NAME]", help="only these allocators")
     parser.add_argument("--lib", action="append", default=[], metavar="[NAME=]PATH",
@@ -155,10 +158,10 @@ def gather(names: list[str], libraries: dict[str, Path], probe: Path) -> list[Al
 # ---- measuring -------------------------------------------------------------------------------------
 
 
-def command_of(case: Case, allocator: Allocator, build: Path, quick: bool) -> list[str] | None:
+def command_of(case: Case, allocator: Allocator, build: Path, quick: bool, long: bool = False) -> list[str] | None:
     """The command line, or None where the floor has no such loop."""
     if allocator.kind != "floor":
-        return [str(build / case.program), *case.arguments(quick)]
+        return [str(build / case.program), *case.arguments(quick, long)]
     if not case.floor:
         return None
     return [str(build / "bench_floor"), case.floor, *case.arguments(quick)]
@@ -173,13 +176,13 @@ def parse_result(output: str) -> dict[str, float]:
     return {}
 
 
-def run_once(command: list[str], allocator: Allocator) -> tuple[dict[str, float], str]:
+def run_once(command: list[str], allocator: Allocator, timeout: float = TIMEOUT_S) -> tuple[dict[str, float], str]:
     """The numbers of one run, or no numbers and the reason why."""
     try:
         done = subprocess.run(command, env=allocator.environment(), stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.PIPE, errors="replace", timeout=TIMEOUT_S, check=False)
+                              stderr=subprocess.PIPE, errors="replace", timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return {}, f"no end after {TIMEOUT_S} s"
+        return {}, f"no end after {timeout:g} s"
     last_words = " | ".join(done.stderr.strip().splitlines()[-3:])
     if done.returncode < 0:
         return {}, f"ended by signal {-done.returncode}: {last_words or 'no message'}"
@@ -197,6 +200,7 @@ class Session:
         self.allocators = allocators
         self.build: Path = options.build
         self.quick: bool = options.quick
+        self.long: bool = options.long
         self.rounds: int = options.rounds or (1 if options.quick else 7)
         self.random = random.Random(options.seed)
         self.raw: IO[str] | None = open(options.json, "w", encoding="utf-8") if options.json else None
@@ -217,16 +221,17 @@ class Session:
     def one_round(self, number: int) -> None:
         """Round 0 is the warm-up: quick, and only its failures count."""
         for case, allocator in self.order():
-            command = command_of(case, allocator, self.build, self.quick or number == 0)
+            command = command_of(case, allocator, self.build, self.quick or number == 0, self.long)
             if command is None or (case.name, allocator.name) in self.broken:
                 continue
             show_progress(f"round {number} of {self.rounds}: {case.name} under {allocator.name}")
-            numbers, problem = run_once(command, allocator)
+            numbers, problem = run_once(command, allocator, LONG_TIMEOUT_S if self.long else TIMEOUT_S)
             if problem:
                 self.fail(Failure(number, case.name, allocator.name, problem))
             elif number > 0:
                 self.keep(Result(number, case.name, allocator.name, numbers["ops_per_s"], numbers["seconds"],
-                                 numbers["peak_rss_kb"], numbers["minor_faults"]), command)
+                                 numbers["peak_rss_kb"], numbers["minor_faults"],
+                                 *(numbers.get(name, 0) for name in ("live_kb", "rss_kb", "rested_rss_kb"))), command)
 
     def keep(self, result: Result, command: list[str]) -> None:
         self.results.add(result)

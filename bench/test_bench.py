@@ -64,6 +64,14 @@ class Programs(unittest.TestCase):
                     self.assertGreater(numbers["ops_per_s"], 0)
                     self.assertGreater(numbers["peak_rss_kb"], 100)
 
+    def test_fragment_says_what_is_left(self) -> None:
+        """The work is the same in every run: what survives is a tenth of each phase, two rounds long."""
+        first, _ = run.run_once([str(BUILD / "bench_fragment"), "2", "4", "10", "0"], allocators.Allocator("system", "peer"))
+        again, _ = run.run_once([str(BUILD / "bench_fragment"), "2", "4", "10", "0"], allocators.Allocator("system", "peer"))
+        self.assertEqual(first["live_kb"], again["live_kb"])
+        self.assertAlmostEqual(first["live_kb"] / (2 * 3 * 0.1 * 4096), 1, delta=0.1)
+        self.assertGreater(first["rss_kb"], first["live_kb"])
+
     def test_arguments_in_force_are_shown(self) -> None:
         done = execute("bench_random_mixed", "1000", "10")
         self.assertIn('args="1000 10 1 16 1040"', done.stdout)
@@ -131,6 +139,16 @@ class Conclusions(unittest.TestCase):
         self.assertIn("speed,  hakmem / best peer of each benchmark: 1.200  (2 of 2 benchmarks", text)
         self.assertIn("memory, hakmem / system, the leanest peer overall: 0.900", text)
         self.assertIn("speed,  hakmem / floor: 0.250", text)
+
+    def test_memory_at_the_end(self) -> None:
+        self.assertNotIn("live memory", report.full_report(sample()))
+        results = sample()
+        for number in (1, 2, 3):
+            results.add(report.Result(number, "c", "fast", 1, 1.0, 9, 9, live_kb=100, rss_kb=300, rested_rss_kb=250))
+        results.cases.append("c")
+        text = report.full_report(results)
+        self.assertRegex(text, r"c, at the end +- +- +3\.00\n")
+        self.assertRegex(text, r"c, after a rest +- +- +2\.50\n")
 
     def test_variants_are_set_against_hakmem(self) -> None:
         results = sample()

@@ -99,6 +99,7 @@ set(bench_smoke
   "bench_thread_churn 500"
   "bench_calloc 4096 16 20"
   "bench_realloc all 2"
+  "bench_fragment 2 4 10 0"
   "bench_floor random_mixed 200000")
 foreach(line IN LISTS bench_smoke)
   string(REPLACE " " ";" command "${line}")

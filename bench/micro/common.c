@@ -170,11 +170,8 @@ void bench_require(const struct bench_run *run, int holds, const char *message)
 
 /* ---- result line ------------------------------------------------------------------------------- */
 
-/*
- * The peak comes from VmHWM because it belongs to this program alone: ru_maxrss survives exec and would
- * show the size of a larger parent.
- */
-static long peak_rss_kb(void)
+/* A field of /proc/self/status in KiB, or -1. */
+static long status_kb(const char *field)
 {
     static char status[8192];
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -182,16 +179,42 @@ static long peak_rss_kb(void)
     if (fd >= 0) {
         close(fd);
     }
-    if (length > 0) {
-        status[length] = '\0';
-        const char *line = strstr(status, "VmHWM:");
-        if (line != NULL) {
-            return strtol(line + strlen("VmHWM:"), NULL, 10);
-        }
+    if (length <= 0) {
+        return -1;
+    }
+    status[length] = '\0';
+    const char *line = strstr(status, field);
+    return line == NULL ? -1 : strtol(line + strlen(field), NULL, 10);
+}
+
+/*
+ * The peak comes from VmHWM because it belongs to this program alone: ru_maxrss survives exec and would
+ * show the size of a larger parent.
+ */
+static long peak_rss_kb(void)
+{
+    long peak = status_kb("VmHWM:");
+    if (peak >= 0) {
+        return peak;
     }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_maxrss;
+}
+
+long bench_rss_kb(void)
+{
+    long now = status_kb("VmRSS:");
+    if (now < 0) {
+        bench_die("/proc/self/status does not say how much memory is resident");
+    }
+    return now;
+}
+
+void bench_extra(struct bench_run *run, const char *field, uint64_t value)
+{
+    size_t used = strlen(run->extra);
+    snprintf(run->extra + used, sizeof run->extra - used, " %s=%" PRIu64, field, value);
 }
 
 void bench_report(const struct bench_run *run, const char *part, uint64_t ops, double seconds)
@@ -201,9 +224,9 @@ void bench_report(const struct bench_run *run, const char *part, uint64_t ops, d
     getrusage(RUSAGE_SELF, &usage);
     double rate = seconds > 0 ? (double)ops / seconds : 0;
     snprintf(line, sizeof line,
-             "%s%s%s ops_per_s=%.0f seconds=%.4f peak_rss_kb=%ld minor_faults=%ld args=\"%s\"\n",
+             "%s%s%s ops_per_s=%.0f seconds=%.4f peak_rss_kb=%ld minor_faults=%ld%s args=\"%s\"\n",
              run->name, part != NULL ? "/" : "", part != NULL ? part : "", rate, seconds, peak_rss_kb(),
-             usage.ru_minflt, run->text);
+             usage.ru_minflt, run->extra, run->text);
     bench_print(line);
 }
 

@@ -43,6 +43,7 @@ struct bench_run {
     const char *name;
     uint64_t value[BENCH_ARGS_MAX];
     char text[256];
+    char extra[256]; /* further fields of the result line, see bench_extra */
 };
 
 /* What a thread will hold at most, so that an allocator which cannot refill prepares that much. */
@@ -67,6 +68,12 @@ void bench_print(const char *text);
 
 /* Prints the result line; `part` names one measurement of several, or is NULL. */
 void bench_report(const struct bench_run *run, const char *part, uint64_t ops, double seconds);
+
+/* Adds a field to the result lines that follow; at most a few short ones. */
+void bench_extra(struct bench_run *run, const char *field, uint64_t value);
+
+/* Resident memory of the process now, in KiB; the end of the program where the system does not say. */
+long bench_rss_kb(void);
 
 /* Zeroed memory straight from the system, or the end of the program. */
 void *bench_map(size_t bytes);

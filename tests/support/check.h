@@ -140,11 +140,18 @@ static inline CHECK_UNUSED void run_threads(unsigned count, thread_body *body, v
 }
 
 /* A test whose body runs in a process of its own: name##_body(void *) is what the author writes. */
-#define FRESH_TEST(name) \
+#define FRESH_TEST(name) FRESH_TEST_UNLESS(name, false)
+
+/* The same for what a page of 4 KiB is supposed in; skipped where pages are larger. */
+#define FRESH_TEST_OF_SMALL_PAGES(name) FRESH_TEST_UNLESS(name, sysconf(_SC_PAGESIZE) > 4096)
+
+#define FRESH_TEST_UNLESS(name, unfit) \
     static void name##_body(void *argument); \
     static void name(void **state) \
     { \
         (void)state; \
+        if (unfit) \
+            skip(); \
         run_fresh(name##_body, NULL); \
     } \
     static void name##_body(void *argument)

@@ -31,7 +31,8 @@ struct fiber {
 static const struct explore_case *now;
 static struct fiber fibers[EXPLORE_THREADS + 1];
 static unsigned current = MAIN, bound, preemptions;
-static bool planted, alone, briefly;
+static bool planted, alone;
+static struct effort { unsigned preemptions, stale; } most = { EXPLORE_ALL, EXPLORE_ALL };   /* bounds of all cases */
 static struct choice path[POINTS_MAX];
 static unsigned depth, path_length;
 static uint64_t schedules, points, steps;   /* steps: points of this schedule */
@@ -262,10 +263,8 @@ static void set_bounds(const struct explore_case *one)
         bound = one->weak_preemptions != 0 ? one->weak_preemptions : bound < 2 ? bound : 2;
     bound = knob("HAK_RACE_PREEMPTIONS", bound);
     stale = knob("HAK_RACE_STALE", one->stale != 0 ? one->stale : 2);
-    if (briefly) {
-        bound = bound < 1 ? bound : 1;
-        stale = 0;
-    }
+    bound = bound < most.preemptions ? bound : most.preemptions;
+    stale = stale < most.stale ? stale : most.stale;
 }
 
 uint64_t explore_case_run(const struct explore_case *one)
@@ -311,6 +310,11 @@ void explore_violation(const char *what)
 
 enum { FOUND = 0, NOT_FOUND = 1, MUTANT_SECONDS = 60 };
 
+/* Most mutants show in one of the first schedules of some case: all cases are gone through with little effort before any
+ * is explored as far as its own bounds go. */
+static const struct effort efforts[] = { { 1, 0 }, { 1, 1 }, { 2, 1 }, { EXPLORE_ALL, EXPLORE_ALL } };
+enum { EFFORTS = sizeof efforts / sizeof efforts[0] };
+
 /* Whether the cases find the n-th mutant; in a child, since a violation ends the process. */
 static bool finds_mutant(const struct explore_case *cases, unsigned count, unsigned n)
 {
@@ -323,8 +327,11 @@ static bool finds_mutant(const struct explore_case *cases, unsigned count, unsig
         alarm(MUTANT_SECONDS);
         planted = true;
         weak_choose_mutant(n);
-        for (unsigned i = 0; i < count; i++)
-            explore_case_run(&cases[i]);
+        for (unsigned effort = 0; effort < EFFORTS; effort++)
+            for (unsigned i = 0; i < count; i++) {
+                most = efforts[effort];
+                explore_case_run(&cases[i]);
+            }
         _Exit(NOT_FOUND);
     }
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == FOUND;
@@ -341,10 +348,9 @@ static int weaken(const struct explore_case *cases, unsigned count, int wanted, 
 {
     int failed = 0, *matches = calloc((size_t)wanted + 1, sizeof *matches);
     char name[200];
-    briefly = true;
+    most = efforts[0];
     for (unsigned i = 0; i < count; i++)   /* so that the operations are known */
         explore_case_run(&cases[i]);
-    briefly = false;
     for (unsigned n = 0; weak_mutant(n, name, sizeof name); n++) {
         bool asked = wanted == 0;
         for (int i = 0; i < wanted; i++)

@@ -24,6 +24,8 @@ double stress_knob(const char *name, double otherwise)
     return text != NULL && *text != 0 ? strtod(text, NULL) : otherwise;
 }
 
+bool stress_emulated(void) { return stress_knob("HAK_TEST_EMULATED", 0) != 0; }
+
 double stress_now(void)
 {
     struct timespec t;

@@ -39,6 +39,10 @@ void stress_failed(const char *file, int line, const char *condition, const char
 /* A number from the environment, e.g. HAK_STRESS_SECONDS. */
 double stress_knob(const char *name, double otherwise);
 double stress_now(void);
+
+/* HAK_TEST_EMULATED=1: an emulator runs the program. Its own memory counts as the process's, and it keeps some signals and
+ * calls of the system for itself. */
+bool stress_emulated(void);
 void stress_sleep(double seconds);
 
 /* --- random numbers ------------------------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@ static void look(void)
 }
 
 /* Blocks of a page each, of which the touched ones are resident. */
-FRESH_TEST(states_of_blocks)
+FRESH_TEST_OF_SMALL_PAGES(states_of_blocks)
 {
     (void)argument;
     heaps_start();
@@ -59,7 +59,7 @@ FRESH_TEST(within_a_page)
     expect_eq(stats.ledger_frontier_slack, hak__page_size() - out);
 }
 
-FRESH_TEST(runs_of_slabs_and_superslabs)
+FRESH_TEST_OF_SMALL_PAGES(runs_of_slabs_and_superslabs)
 {
     bool zero;
     (void)argument;

@@ -17,11 +17,15 @@ static void *blocks[MANY];
 
 /* --- the reader ----------------------------------------------------------------------------------------------------- */
 
-/* Through the kernel, which refuses a wrong address instead of ending the program. */
+/* Through the kernel, which refuses a wrong address instead of ending the program; an emulator may not have that. */
 static void read_at(uint64_t address, void *to, size_t size)
 {
     struct iovec here = { to, size }, there = { (void *)(uintptr_t)address, size };
-    expect_eq(process_vm_readv(getpid(), &here, 1, &there, 1, 0), size);
+    ssize_t done = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    if (done < 0 && errno == ENOSYS)
+        memcpy(to, (void *)(uintptr_t)address, size);
+    else
+        expect_eq(done, size);
 }
 
 static uint64_t word_at(uint64_t address)

@@ -13,6 +13,7 @@
 #include "upkeep/armed.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 1000 };
 
@@ -139,7 +140,7 @@ static struct idle_figures idle_figures(void)
 }
 
 /* Every 64th block stays: each span is partly used, and of 64 pages' worth of blocks one page is needed. */
-FRESH_TEST(idle_spans_give_pages)
+FRESH_TEST_OF_SMALL_PAGES(idle_spans_give_pages)
 {
     (void)argument;
     start();
@@ -166,7 +167,7 @@ FRESH_TEST(idle_spans_give_pages)
     expect_heap_valid(heap);
 }
 
-FRESH_TEST(idle_purge_can_be_off)
+FRESH_TEST_OF_SMALL_PAGES(idle_purge_can_be_off)
 {
     (void)argument;
     start();
@@ -181,7 +182,7 @@ FRESH_TEST(idle_purge_can_be_off)
 }
 
 /* A slow path does a part of it, and the next ones the rest. */
-FRESH_TEST(slow_paths_are_bounded)
+FRESH_TEST_OF_SMALL_PAGES(slow_paths_are_bounded)
 {
     (void)argument;
     start();
@@ -195,6 +196,27 @@ FRESH_TEST(slow_paths_are_bounded)
         expect_op(idle_figures().purges - runs, <=, 1024);
     }
     expect_op(fake.purges - before, >=, MANY / 8 - 16);
+}
+
+/* What a walk has left because it had made its calls is due soon, not at the next quarter of the delay. */
+FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 64);
+    uint64_t then = fake.now;
+    hak__upkeep_step(then, HAK_UPKEEP_BOUNDED);   /* sees the spans as they are */
+    hak__upkeep_step(fake.now = then + idle_delay() - 1, HAK_UPKEEP_BOUNDED);
+    struct hak_idle_work few = { then + idle_delay(), false, UINT32_MAX, 10 };
+    hak__idle_walk(&few);
+    expect_eq(idle_figures().purges, 10);
+    fake.now = then + idle_delay() - 1 + DELAY / 32 - 1;
+    hak__upkeep_look(heap);
+    expect_eq(idle_figures().purges, 10);
+    fake.now++;
+    hak__upkeep_look(heap);
+    expect_op(idle_figures().purges, >, 10);
 }
 
 /* The last span of a class is kept while it is in use, not for ever. */
@@ -247,7 +269,7 @@ static struct hak_heap *heap_that_freed_much(void)
 
 static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
 
-FRESH_TEST(arming)
+FRESH_TEST_OF_SMALL_PAGES(arming)
 {
     (void)argument;
     start();
@@ -333,7 +355,7 @@ static void full_for_long(void)
         hak__collapse_walk(fake.now);
 }
 
-FRESH_TEST(full_superslabs_are_collapsed)
+FRESH_TEST_OF_SMALL_PAGES(full_superslabs_are_collapsed)
 {
     (void)argument;
     fake_install();
@@ -425,7 +447,7 @@ int main(void)
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
-        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
         cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
