@@ -364,9 +364,9 @@ size_t hak__arena_dirty_room(void)
 
 bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }
 
-bool hak__arena_guard(void *start, bool guard)
+int hak__arena_guard(void *start, bool guard)
 {
-    return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD) == 0;
+    return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
 }
 
 void *hak__meta_alloc(size_t bytes)

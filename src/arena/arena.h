@@ -97,9 +97,9 @@ size_t hak__arena_dirty_room(void);
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes the page at `start`, in a run that the caller has, fault when it is touched, or be as new again. False: the system
- * refused. */
-bool hak__arena_guard(void *start, bool guard);
+/* Makes the page at `start`, in a run that the caller has, fault when it is touched, or be as new again. 0 or an errno code:
+ * EINVAL where the kernel cannot do that. */
+int hak__arena_guard(void *start, bool guard);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);

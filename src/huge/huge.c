@@ -4,6 +4,8 @@
  * two racing frees is the second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
+#include <errno.h>
+
 #include "arena/limit.h"
 #include "base/assert.h"
 #include "base/bits.h"
@@ -29,8 +31,9 @@ static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak_
  * them goes back. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
-    if (room != 0 && !hak__arena_guard(hak__super_start(first) + bytes, true)) {
-        hak_store(&guards_refused, true, HAK_RELAXED);
+    int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, true);
+    if (code != 0) {
+        hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
         room = 0;
@@ -42,7 +45,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
 static bool end_guard(size_t first, size_t bytes)
 {
     size_t run = run_of(first, bytes), last = first + run - 1;
-    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, false))
+    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, false) == 0)
         return true;
     hak__supers_trim(first, run, bytes);
     return hak__supers[last].mapped <= bytes - hak_min(bytes, (run - 1) << HAK_SUPER_SHIFT);
@@ -188,7 +191,8 @@ static void *grow_run(size_t first, size_t before, size_t n, size_t run)
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n + room)) {
         void *q = move(first, before, n, run);
-        if (q == NULL)
+        /* The attempt has unmapped what was behind the block. */
+        if (q == NULL && hak__supers_extend(first, run, run, before + hak__supers[first].guard))
             begin_guard(first, before, hak__supers[first].guard);
         return q;
     }
