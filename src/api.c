@@ -50,7 +50,7 @@ hak_export size_t hak_collect(void)
     return hak__start() ? hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL) : 0;
 }
 
-hak_export bool hak_check_heap(void) { return !hak__start() || hak__check_report("hak_check_heap()"); }
+hak_export int hak_check_heap(void) { return !hak__start() || hak__check_report("hak_check_heap()"); }
 
 hak_export void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument)
 {

@@ -27,8 +27,7 @@ static size_t room_for_guard(void) { return hak_load(&guards_refused, HAK_RELAXE
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
-/* The `room` bytes behind the block, 0 or a page, begin to fault. If the kernel refuses, a SuperSlab that is only there for
- * them goes back. */
+/* The `room` bytes behind the block, 0 or a page, begin to fault. If the kernel refuses, they go back. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
     int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, true);
@@ -36,6 +35,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
         hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
+        hak__supers_trim(first, supers_of(bytes), bytes);
         room = 0;
     }
     hak__supers[first].guard = (uint32_t)room;
