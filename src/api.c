@@ -4,6 +4,7 @@
 
 #include "arena/limit.h"
 #include "diag/options.h"
+#include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
 #include "os/os.h"
@@ -48,6 +49,8 @@ hak_export size_t hak_collect(void)
     }
     return hak__start() ? hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL) : 0;
 }
+
+hak_export int hak_check_heap(void) { return !hak__start() || hak__check_report("hak_check_heap()"); }
 
 hak_export void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument)
 {

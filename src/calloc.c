@@ -2,6 +2,7 @@
  * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002). */
 #include <string.h>
 
+#include "guard/sample.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "route.h"
@@ -10,6 +11,8 @@ static hak_noinline void *calloc_above_tiny(size_t n)
 {
     bool zero = false;
     void *block = NULL;
+    if (hak_unlikely(hak__sample_on()) && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+        return block;
     if (n <= HAK_LARGE_MAX)
         block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);
     else if (n <= PTRDIFF_MAX && hak__start())

@@ -5,7 +5,9 @@
 #include "base/forked.h"
 #include "base/lock.h"
 #include "diag/options.h"
+#include "guard/check.h"
 #include "guard/crash.h"
+#include "guard/sample.h"
 #include "hakmem.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -60,13 +62,16 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__thread_init();
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
+    hak__sample_begin();
     hak__background_ready();
 }
 
 __attribute__((destructor)) static void library_ends(void)
 {
-    if (hak_load(&started, HAK_ACQUIRE))
-        hak__output_at_exit();
+    if (!hak_load(&started, HAK_ACQUIRE))
+        return;
+    hak__check_end("HAKMEM_CHECK, at exit");
+    hak__output_at_exit();
 }
 
 void hak__init_fork_child(void) { hak__lock_reset(&init_lock); }

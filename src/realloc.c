@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/forked.h"
+#include "guard/sample.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "large/large.h"
@@ -75,6 +76,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (p == NULL)
         return hak_malloc(n);
     size_t have = hak__usable(p, "realloc");
+    if (hak__sample_has(p))   /* its end is where the program wants it */
+        return have == n ? p : change_size(p, have, n);
     return keeps(have, n) ? p : change_size(p, have, n);
 }
 

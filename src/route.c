@@ -8,7 +8,9 @@
 #include "base/forked.h"
 #include "diag/latency.h"
 #include "diag/report.h"
+#include "guard/check.h"
 #include "guard/exact.h"
+#include "guard/sample.h"
 #include "huge/huge.h"
 #include "upkeep/armed.h"
 #include "upkeep/background.h"
@@ -79,6 +81,7 @@ void *hak__alloc_class(uint32_t class)
         block = alloc_late(class);
     hak__limit_deliver();
     start_background();
+    hak__check_tick();
     if (hak_likely(block != NULL))
         hak__mark_live(block);
     return block;
@@ -97,6 +100,8 @@ void *hak__malloc_slow(size_t n)
 {
     void *block = NULL;
     struct hak_heap *heap = hak__heap_current();
+    if (hak_unlikely(hak__sample_on()) && (block = hak__sample_malloc(heap, n)) != NULL)
+        return block;
     if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_LARGE_MAX)
         block = hak__armed_pop(heap, hak__class_of(n));
     if (block != NULL) {
@@ -249,6 +254,7 @@ void hak__free_full(void *p, size_t code, struct hak_heap *heap)
         free_unattached(p, hak__owner_of(p), "free");
     else
         free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
+    hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -308,7 +314,9 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
 
 void hak__free_outside(void *p)
 {
-    if (p != NULL)
+    if (hak__sample_has(p))
+        hak__sample_free(p, "free");
+    else if (p != NULL)
         hak__misuse_invalid("free", p, why(p, 0));
 }
 
@@ -319,6 +327,8 @@ size_t hak__usable(const void *p, const char *function)
         check_block(p, word, function, "this block is free");
         return hak__class_of_code(hak__owner_code(word))->size;
     }
+    if (hak__sample_has(p))
+        return hak__sample_usable(p, function);
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
@@ -328,8 +338,9 @@ size_t hak__usable(const void *p, const char *function)
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
-    if (names_span(word)) {
-        uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    bool sampled = hak__sample_has(p);   /* held to what its class would be */
+    if (names_span(word) || sampled) {
+        uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_code(word) / HAK_RECORD_SIZE;
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
         if (!aligned && !hak__size_fits(have, n))

@@ -6,6 +6,7 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "guard/check.h"
 #include "init.h"
 #include "upkeep/background.h"
 
@@ -111,6 +112,7 @@ static void thread_ends(void *value)
     hak__leave(heap);
     use_late_sentinel();
     hak__heap_park(heap);
+    hak__check_end("HAKMEM_CHECK, at a thread's end");
     hak__background_thread_ends();
 }
 

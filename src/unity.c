@@ -14,12 +14,14 @@
 #include "os/system.c"
 #include "os/thread.c"
 #include "size/size.c"
+#include "diag/broken.c"
 #include "diag/emitter.c"
 #include "diag/latency.c"
 #include "diag/options.c"
 #include "diag/report.c"
 #include "arena/meta.c"
 #include "arena/thp.c"
+#include "arena/guarded.c"
 #include "arena/window.c"
 #include "arena/wiped.c"
 #include "arena/limit.c"
@@ -51,6 +53,11 @@
 #pragma GCC push_options
 #pragma GCC optimize("Os")
 #endif
+#include "cache/mark.c"
+#include "guard/unwind.c"
+#include "guard/sample.c"
+#include "guard/sampled.c"
+#include "guard/check.c"
 #include "guard/crash.c"
 #include "upkeep/armed.c"
 #include "upkeep/background.c"

@@ -12,6 +12,7 @@
 #include "arena/thp.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 
@@ -363,6 +364,11 @@ size_t hak__arena_dirty_room(void)
 
 bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }
 
+int hak__arena_guard(void *start, bool guard)
+{
+    return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
+}
+
 void *hak__meta_alloc(size_t bytes)
 {
     bytes = hak_align_up(bytes, 64);
@@ -441,11 +447,14 @@ bool hak__arena_is_valid(void)
         bool taken = hak__super_is_taken(i);
         bool is_dirty = hak__super_is_dirty(i);
         mapped += super->mapped;
-        valid &= super->mapped <= HAK_SUPER_SIZE && (!is_dirty || super->dirty <= super->mapped);
-        valid &= !(taken && is_dirty) && taken == (hak_load(&super->kind, HAK_RELAXED) != HAK_SUPER_FREE);
+        valid &= hak__holds(super->mapped <= HAK_SUPER_SIZE && (!is_dirty || super->dirty <= super->mapped),
+                            "what may hold old data is mapped", super);
+        valid &= hak__holds(!(taken && is_dirty) && taken == (hak_load(&super->kind, HAK_RELAXED) != HAK_SUPER_FREE),
+                            "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= mapped == hak__books.mapped && dirty == hak__books.dirty && hak__lru_is_valid();
+    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty, "the arena's sums are right", &hak__books);
+    valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;
 }

@@ -30,6 +30,7 @@ struct hak_super {
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     _Atomic uint32_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
+    uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
 };
 
@@ -96,6 +97,10 @@ size_t hak__arena_dirty_room(void);
 /* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
+/* Makes the page at `start`, in a run that the caller has, fault when it is touched, or be as new again. 0 or an errno code:
+ * EINVAL where the kernel cannot do that. */
+int hak__arena_guard(void *start, bool guard);
+
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);
 
@@ -123,7 +128,7 @@ size_t hak__page_size(void);
 /* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */
 void hak__arena_figures(struct hak_arena_figures *out);
 void hak__arena_fork_child(void);
-bool hak__arena_is_valid(void);
+hak_cold bool hak__arena_is_valid(void);
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
 

@@ -62,7 +62,7 @@ bool hak__lru_unmap_all(void);
 
 /* In a forked child: links the list anew. */
 void hak__lru_rebuild(void);
-bool hak__lru_is_valid(void);
+hak_cold bool hak__lru_is_valid(void);
 
 /* --- reserve.c ----------------------------------------------------------------------------------------------------- */
 

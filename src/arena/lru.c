@@ -9,6 +9,7 @@
 #include "arena/books.h"
 #include "arena/limit.h"
 #include "base/assert.h"
+#include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 
@@ -207,5 +208,6 @@ bool hak__lru_is_valid(void)
         newer = at;
         age = freed;
     }
-    return valid && count == bits && count == hak__books.kept && newer == hak__books.oldest;
+    valid &= count == bits && count == hak__books.kept && newer == hak__books.oldest;
+    return hak__holds(valid, "the list of emptied SuperSlabs is whole and in order", &hak__books);
 }

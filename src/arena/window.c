@@ -1,11 +1,12 @@
 /* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit,
- * metadata windows first, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
+ * metadata windows first, then the range for sampled blocks, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
  * refused (a simulator or a small address space), the system is asked where there is room, for less and less. */
 #include "arena/window.h"
 
 #include <errno.h>
 
 #include "arena/arena.h"
+#include "arena/guarded.h"
 #include "arena/meta.h"
 #include "base/bits.h"
 #include "os/os.h"
@@ -15,7 +16,13 @@ enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28 };
 struct hak_window hak__window;
 static size_t window_supers;
 
+static uintptr_t guarded_start;
+
 size_t hak__window_supers(void) { return window_supers; }
+uintptr_t hak__guarded_start(void) { return guarded_start; }
+
+/* The addresses in front of the window. */
+static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE; }
 
 /* Maps the start of what every heap needs at once. On failure the pieces mapped so far are given back. */
 static int map_first(void)
@@ -33,11 +40,12 @@ static int map_first(void)
 
 static int try_base(uintptr_t base, size_t supers)
 {
-    uintptr_t data = hak__meta_layout(base, supers);
+    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE;
     int code = map_first();
     if (code != 0)
         return code;
     window_supers = supers;
+    guarded_start = guarded;
     hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
@@ -46,7 +54,7 @@ static int try_base(uintptr_t base, size_t supers)
 
 int hak__window_choose(void)
 {
-    size_t whole = HAK_WINDOW_SIZE + hak__meta_span(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
+    size_t whole = HAK_WINDOW_SIZE + span_before(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
     int code = ENOMEM;
     for (int i = 0; i < RANDOM_TRIES; i++) {
         uintptr_t base = HAK_WINDOW_LOW + hak_align_down(hak__os->random() % room, HAK_SUPER_SIZE);
@@ -56,7 +64,7 @@ int hak__window_choose(void)
     }
     for (unsigned shift = HAK_WINDOW_SHIFT; shift >= SMALLEST_SHIFT; shift--) {
         size_t supers = (size_t)1 << (shift - HAK_SUPER_SHIFT);
-        uintptr_t found = hak__os_probe(((size_t)1 << shift) + hak__meta_span(supers) + HAK_SUPER_SIZE);
+        uintptr_t found = hak__os_probe(((size_t)1 << shift) + span_before(supers) + HAK_SUPER_SIZE);
         if (found == 0)
             continue;
         code = try_base(hak_align_up(found, HAK_SUPER_SIZE), supers);

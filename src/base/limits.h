@@ -40,6 +40,10 @@
 #define HAK_META_STEP ((size_t)64 << 10)   /* least growth of a metadata window: the largest page size */
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
+#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/guarded.h) */
+#define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
+#define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
+
 /* --- the owner map ---------------------------------------------------------------------------------------- */
 /* A word is heap id << HAK_CODE_BITS | class * 16. The class is stored as the byte offset of its record, so that a
  * free needs no shift; codes from HAK_CODE_LIMIT up never name a record. */

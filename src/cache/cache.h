@@ -63,7 +63,20 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, con
 /* Empties all records and the outbox. */
 void hak__cache_flush(struct hak_heap *heap);
 
-/* Blocks in the record, as far as another thread can tell. */
+/* --- marks (mark.c): NULLs in a stack at which a request goes the slow way, while sample_guards is on ----------------- */
+
+/* After a refill, of which one block goes out at once: marks among the others, one in N of them. */
+hak_cold void hak__cache_mark(struct hak_heap *heap, uint32_t class);
+
+/* The next request of the class is to meet a mark. */
+hak_cold void hak__cache_mark_next(struct hak_heap *heap, uint32_t class);
+
+/* Whether a request of the class, for which the record has no block, has met a mark, or would as the first one of the next
+ * batch. The mark is gone then. */
+hak_cold bool hak__cache_unmark(struct hak_heap *heap, uint32_t class);
+hak_cold void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class);
+
+/* Blocks in the record, as far as another thread can tell; marks are taken for some. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
@@ -153,6 +166,6 @@ bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
 /* The same for a block that may have lost its key, which only blocks free in their spans do. */
 bool hak__cache_has_purged(uint32_t class, const void *p);
 
-bool hak__cache_is_valid(struct hak_heap *heap);
+hak_cold bool hak__cache_is_valid(struct hak_heap *heap);
 
 #endif

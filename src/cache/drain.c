@@ -28,6 +28,8 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     struct hak_record *record = hak__cache_real(heap, class_index);
+    if (hak_unlikely(class->marks != 0))
+        hak__cache_drop_marks(heap, class_index);
     uint32_t held = (uint32_t)(record->top - class->bottom);
     count = (uint32_t)hak_min(count, held);
     if (count == 0)

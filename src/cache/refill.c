@@ -24,6 +24,12 @@ static uint32_t batch_of(uint32_t class_index, const struct hak_heap_class *clas
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak_unlikely(class->marks != 0)) {
+        hak__cache_drop_marks(heap, class_index);
+        void *block = hak__cache_pop(hak__cache_real(heap, class_index));
+        if (block != NULL)
+            return block;
+    }
     hak_count(&class->misses, 1);
     if (++heap->outbox_misses >= OUTBOX_MISSES) {
         heap->outbox_misses = 0;
@@ -33,9 +39,12 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     class->moves++;
     class->missed_lately = true;
     class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
+    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
     if (class->capacity == 0) {
         void *block = NULL;
         hak__heap_take(heap, class_index, &block, 1);
+        if (hak_unlikely(sampled))
+            hak__cache_mark(heap, class_index);
         return block;
     }
     hak__cache_grow(heap, class_index);
@@ -44,6 +53,9 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         return NULL;
     if (heap->absorb[class_index] == NULL)
         hak__cache_absorb_begin(heap, class_index);
+    void *block = class->bottom[count - 1];
     hak_owner_store(&hak__cache_real(heap, class_index)->top, class->bottom + (count - 1));
-    return class->bottom[count - 1];
+    if (hak_unlikely(sampled))
+        hak__cache_mark(heap, class_index);
+    return block;
 }

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "diag/broken.h"
 #include "diag/options.h"
 
 enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256 };
@@ -406,17 +407,30 @@ void hak__cache_unpark(struct hak_heap *heap)
     hak__leave(heap);
 }
 
+/* Of a heap that is entered: its owner may pop and push meanwhile. */
+static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *const *slot)
+{
+    const void *block = hak_peek(slot);
+    uint32_t word = hak__owner_of(block);
+    if (block == NULL)
+        return heap->classes[index].marks != 0;
+    return hak__owner_code(word) == index * HAK_RECORD_SIZE && (heap->foreign[index] || hak__owner_id(word) == heap->id);
+}
+
 bool hak__cache_is_valid(struct hak_heap *heap)
 {
     bool valid = true;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         const struct hak_heap_class *class = &heap->classes[index];
         const struct hak_record *record = hak__cache_real(heap, index);
-        valid &= class->bottom[-1] == NULL && record->end == class->bottom + class->capacity;
-        valid &= record->top >= class->bottom && record->top <= record->end && class->capacity <= class->ceiling;
-        for (void **slot = class->bottom; slot < record->top; slot++)
-            valid &= hak__owner_code(hak__owner_of(*slot)) == index * HAK_RECORD_SIZE
-                     && (heap->foreign[index] || hak__owner_id(hak__owner_of(*slot)) == heap->id);
+        void **top = hak_peek(&record->top);
+        if (!hak__holds(class->bottom[-1] == NULL && record->end == class->bottom + class->capacity,
+                        "a stack has its bottom and its capacity", record)
+            || !hak__holds(top >= class->bottom && top <= record->end && class->capacity <= class->ceiling,
+                           "a stack's top is within it", record))
+            return false;
+        for (void **slot = class->bottom; slot < top; slot++)
+            valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
     }
     return valid;
 }

@@ -6,6 +6,7 @@
 #define HAK_DIAG_OPTIONS_H
 
 #include "base/atomic.h"
+#include "base/limits.h"
 
 /* The ring capacities can be fixed at build time under the names of their options. */
 #if !defined(HAK_L2_RING_CAP)

@@ -141,14 +141,26 @@ void hak__fatal(const char *format, ...)
     abort();
 }
 
+void hak__say_double_free(const char *function, const void *p, size_t size)
+{
+    hak__warn("%s(): double free of %p (%u-byte block)", function, p, (uint64_t)size);
+}
+
+void hak__say_invalid(const char *function, const void *p, const char *why)
+{
+    hak__warn("%s(): invalid pointer %p: %s", function, p, why);
+}
+
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
 {
-    hak__fatal("%s(): double free of %p (%u-byte block)", function, p, (uint64_t)size);
+    hak__say_double_free(function, p, size);
+    abort();
 }
 
 void hak__misuse_invalid(const char *function, const void *p, const char *why)
 {
-    hak__fatal("%s(): invalid pointer %p: %s", function, p, why);
+    hak__say_invalid(function, p, why);
+    abort();
 }
 
 void hak__misuse_size(const char *function, const void *p, size_t given, size_t size)

@@ -17,6 +17,7 @@
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "guard/sample.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 
@@ -167,6 +168,8 @@ void hak__crash_describe(uintptr_t address, char *text, size_t size)
     uintptr_t end = base + (top << HAK_SUPER_SHIFT);
     if (address < hak__page_size())
         hak__format(text, size, "NULL, or close to it");
+    else if (hak__sample_has((const void *)address))
+        hak__sample_describe(address, text, size);
     else if (address >= tables && address < base)
         hak__format(text, size, "in the allocator's own tables");
     else if (address >= base && address < end)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "diag/broken.h"
 #include "diag/report.h"
 #include "heap/warm.h"
 #include "os/os.h"
@@ -293,8 +294,13 @@ bool hak__heap_is_valid(struct hak_heap *heap)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_span *before = NULL;
         for (struct hak_span *span = heap->classes[c].spans; span != NULL; before = span, span = span->next) {
-            valid &= span->prev == before && span->listed && span->class == c && hak__span_has_blocks(span);
-            valid &= hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id && hak__span_is_valid(span);
+            if (!hak__holds(span->prev == before && span->listed && span->class == c,
+                            "the spans with free blocks are linked both ways, by class", span))
+                return false;
+            valid &= hak__holds(hak__span_has_blocks(span), "a listed span has blocks to give", span);
+            valid &= hak__holds(hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id,
+                                "a listed span is its heap's", span);
+            valid &= hak__span_is_valid(span);
         }
         valid &= hak__warm_is_valid(heap, c);
     }

@@ -46,6 +46,7 @@ struct hak_heap_class {
     uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
     uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
+    uint8_t marks;              /* NULLs among the blocks in the record (cache/mark.c) */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
@@ -123,6 +124,8 @@ struct hak_heap {
     hak_counter remote_frees, remote_published, forwarded, adopted;
     hak_counter runs_claimed;                       /* runs of slabs found in SuperSlabs that were in slabs already */
     hak_counter stages[HAK_STAGES];                 /* spans obtained, by where they came from */
+    uint64_t sample_left;                           /* requests until the next mark (cache/mark.c); 0: not drawn */
+    hak_counter sample_seen;                        /* requests that were counted for marks */
     uint64_t idle_classes;                          /* bit c: the only listed span of class c may be empty */
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
@@ -234,6 +237,6 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 
-bool hak__heap_is_valid(struct hak_heap *heap);
+hak_cold bool hak__heap_is_valid(struct hak_heap *heap);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "diag/broken.h"
 #include "diag/options.h"
 
 /* The rates are 90 % and 95 %. */
@@ -108,5 +109,5 @@ bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class_index)
         valid &= span->warm == i + 1 && span->listed && span->class == class_index;
         valid &= hak__warm_good(span, class->warm_need) && hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id;
     }
-    return valid && members == class->warm_count;
+    return hak__holds(valid && members == class->warm_count, "the warm pool is of listed spans that know their places", class);
 }

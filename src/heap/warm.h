@@ -61,6 +61,6 @@ bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
 /* After that: the span that a search ended with joins the pool if it is good for the next refill. */
 void hak__warm_keep(struct hak_heap *heap, struct hak_span *span);
 
-bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);
+hak_cold bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);
 
 #endif

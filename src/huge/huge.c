@@ -1,6 +1,10 @@
-/* Huge blocks. The first slab's owner word names the reserved huge owner; the exchange of that word decides which of
+/* Huge blocks. Behind each there is a guard page where the kernel has them (MADV_GUARD_INSTALL, 6.13): one page more of the
+ * run, mapped and not part of the block; for a block of whole SuperSlabs the run is one SuperSlab of addresses longer. It
+ * is made ordinary again before the run changes or goes back. Run = supers_of(bytes + guard). The first slab's owner word names the reserved huge owner; the exchange of that word decides which of
  * two racing frees is the second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
+
+#include <errno.h>
 
 #include "arena/limit.h"
 #include "base/assert.h"
@@ -13,6 +17,42 @@ static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS;
 
 static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE); }
 
+/* --- guards ---------------------------------------------------------------------------------------------------------- */
+
+/* Set when the kernel has said that it has no guard pages, or none for such memory: nobody asks again. */
+static _Atomic bool guards_refused;
+
+/* Bytes to have behind a new block. */
+static size_t room_for_guard(void) { return hak_load(&guards_refused, HAK_RELAXED) ? 0 : hak__page_size(); }
+
+static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
+
+/* The `room` bytes behind the block, 0 or a page, begin to fault. If the kernel refuses, they go back. */
+static void begin_guard(size_t first, size_t bytes, size_t room)
+{
+    int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, true);
+    if (code != 0) {
+        hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
+        if (supers_of(bytes + room) > supers_of(bytes))
+            hak__supers_give(first + supers_of(bytes), 1);
+        hak__supers_trim(first, supers_of(bytes), bytes);
+        room = 0;
+    }
+    hak__supers[first].guard = (uint32_t)room;
+}
+
+/* The page behind the block is as any other again, or is unmapped; the run stays what it is. False: it still faults. */
+static bool end_guard(size_t first, size_t bytes)
+{
+    size_t run = run_of(first, bytes), last = first + run - 1;
+    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, false) == 0)
+        return true;
+    hak__supers_trim(first, run, bytes);
+    return hak__supers[last].mapped <= bytes - hak_min(bytes, (run - 1) << HAK_SUPER_SHIFT);
+}
+
+/* --- allocation and free ---------------------------------------------------------------------------------------------- */
+
 static bool round_to_pages(size_t *n)
 {
     size_t page = hak__page_size();
@@ -22,33 +62,44 @@ static bool round_to_pages(size_t *n)
     return true;
 }
 
+/* A run for n bytes and `room` more at a multiple of `step` SuperSlabs; HAK_NO_SUPER when the system refuses. */
+static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
+{
+    /* The window's base is aligned to a SuperSlab only; wider alignments are met by choosing among more of them. */
+    size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % step, bytes = n + room, count = supers_of(bytes);
+    size_t first = hak__supers_take(count + (skew ? step - 1 : 0), skew ? 1 : step, skew ? 0 : bytes, HAK_SUPER_HUGE, zero);
+    if (first == HAK_NO_SUPER || skew == 0)
+        return first;
+    /* Keep only the aligned part of the run, and map it. */
+    size_t whole = count + step - 1, at = hak_align_up(first + skew, step) - skew;
+    if (at > first)
+        hak__supers_give(first, at - first);
+    if (first + whole > at + count)
+        hak__supers_give(at + count, first + whole - at - count);
+    *zero = false;
+    if (!hak__supers_extend(at, count, count, bytes)) {
+        hak__supers_give(at, count);
+        return HAK_NO_SUPER;
+    }
+    hak_store(&hak__supers[at].kind, HAK_SUPER_HUGE, HAK_RELAXED);
+    return at;
+}
+
 void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 {
     if (!round_to_pages(&n) || align > HAK_WINDOW_SIZE)
         return NULL;
-    size_t step = hak_max(1, align >> HAK_SUPER_SHIFT);
-    /* The window's base is aligned to a SuperSlab only; wider alignments are met by choosing among more of them. */
-    size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % step, count = supers_of(n);
-    size_t first = hak__supers_take(count + (skew ? step - 1 : 0), skew ? 1 : step, skew ? 0 : n, HAK_SUPER_HUGE, zero);
+    size_t step = hak_max(1, align >> HAK_SUPER_SHIFT), room = room_for_guard();
+    size_t first = take_run(n, room, step, zero);
+    if (first == HAK_NO_SUPER && room != 0) {   /* the last bytes that may be mapped are the program's */
+        room = 0;
+        first = take_run(n, room, step, zero);
+    }
     if (first == HAK_NO_SUPER) {
         hak__limit_deliver();
         return NULL;
     }
-    if (skew != 0) {
-        /* Keep only the aligned part of the run, and map it. */
-        size_t whole = count + step - 1, at = hak_align_up(first + skew, step) - skew;
-        if (at > first)
-            hak__supers_give(first, at - first);
-        if (first + whole > at + count)
-            hak__supers_give(at + count, first + whole - at - count);
-        first = at;
-        *zero = false;
-        if (!hak__supers_extend(first, count, count, n)) {
-            hak__supers_give(first, count);
-            return NULL;
-        }
-        hak_store(&hak__supers[first].kind, HAK_SUPER_HUGE, HAK_RELAXED);
-    }
+    begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak__owner_set(first * HAK_SUPER_SLABS, huge_word);
     hak_fetch_add(&hak__huge_counts.live, 1, HAK_RELAXED);
@@ -83,7 +134,11 @@ void hak__huge_free(void *p, const char *function)
     hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
-    hak__supers_give(first, supers_of(bytes));
+    size_t run = run_of(first, bytes);
+    run -= !end_guard(first, bytes);   /* a SuperSlab with a page that faults for ever is not used again */
+    hak__supers[first].guard = 0;
+    if (run != 0)
+        hak__supers_give(first, run);
 }
 
 static void account_resize(size_t first, size_t before, size_t after)
@@ -92,33 +147,59 @@ static void account_resize(size_t first, size_t before, size_t after)
     hak_fetch_add(&hak__huge_counts.live_bytes, after - before, HAK_RELAXED);
 }
 
-static void shrink(size_t first, size_t before, size_t after)
+/* The guard has ended. */
+static void shrink(size_t first, size_t before, size_t after, size_t run)
 {
-    size_t keep = supers_of(after), have = supers_of(before);
+    size_t room = room_for_guard(), keep = supers_of(after + room);
+    hak__supers[first].guard = 0;
     account_resize(first, before, after);
-    if (have > keep)
-        hak__supers_give(first + keep, have - keep);
-    hak__supers_trim(first, keep, after);
+    if (run > keep)
+        hak__supers_give(first + keep, run - keep);
+    hak__supers_trim(first, keep, after + room);
+    begin_guard(first, after, room);
 }
 
-/* Moves the pages to a run that is long enough. The target is mapped first, so that nobody else's mapping is replaced. */
-static void *move(size_t first, size_t before, size_t after)
+/* Moves the pages of a run whose guard has ended to one that is long enough. The target is mapped first, so that nobody
+ * else's mapping is replaced. */
+static void *move(size_t first, size_t before, size_t after, size_t run)
 {
     bool zero;
-    size_t to = hak__supers_take(supers_of(after), 1, after, HAK_SUPER_HUGE, &zero);
+    size_t room = room_for_guard(), to = hak__supers_take(supers_of(after + room), 1, after + room, HAK_SUPER_HUGE, &zero);
     if (to == HAK_NO_SUPER)
         return NULL;
     if (!hak__supers_move(first, before, to, after)) {
-        hak__supers_give(to, supers_of(after));
+        hak__supers_give(to, supers_of(after + room));
         return NULL;
     }
     hak_store(&hak__supers[to].huge_bytes, before, HAK_RELAXED);
     account_resize(to, before, after);
+    begin_guard(to, after, room);
     hak__owner_set(to * HAK_SUPER_SLABS, huge_word);
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
-    hak__supers_give(first, supers_of(before));
+    hak__supers[first].guard = 0;
+    hak__supers_give(first, run);
     hak_fetch_add(&hak__huge_counts.moved, 1, HAK_RELAXED);
     return hak__super_start(to);
+}
+
+/* The guard has ended; it begins again behind what the block has become, also where it could not grow. */
+static void *grow_run(size_t first, size_t before, size_t n, size_t run)
+{
+    size_t room = room_for_guard(), roomy = n + n / 8;
+    /* A block that grows tends to go on growing: an eighth more address space is mapped, no page of it is touched. */
+    if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy + room)) {
+        n = roomy;
+    } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n + room)) {
+        void *q = move(first, before, n, run);
+        /* The attempt has unmapped what was behind the block. */
+        if (q == NULL && hak__supers_extend(first, run, run, before + hak__supers[first].guard))
+            begin_guard(first, before, hak__supers[first].guard);
+        return q;
+    }
+    account_resize(first, before, n);
+    hak_fetch_add(&hak__huge_counts.grown_in_place, 1, HAK_RELAXED);
+    begin_guard(first, n, room);
+    return hak__super_start(first);
 }
 
 static void *resize_run(void *p, size_t n)
@@ -126,20 +207,14 @@ static void *resize_run(void *p, size_t n)
     size_t first = block_at(p);
     if (first == HAK_NO_SUPER || !round_to_pages(&n))
         return NULL;
-    size_t before = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
-    if (n <= before) {
-        if (n < before)
-            shrink(first, before, n);
+    size_t before = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED), run = run_of(first, before);
+    if (n == before)
         return p;
-    }
-    /* A block that grows tends to go on growing: an eighth more address space is mapped, no page of it is touched. */
-    size_t roomy = n + n / 8;
-    if (round_to_pages(&roomy) && hak__supers_extend(first, supers_of(before), supers_of(roomy), roomy))
-        n = roomy;
-    else if (!hak__supers_extend(first, supers_of(before), supers_of(n), n))
-        return move(first, before, n);
-    account_resize(first, before, n);
-    hak_fetch_add(&hak__huge_counts.grown_in_place, 1, HAK_RELAXED);
+    if (!end_guard(first, before))
+        return n < before ? p : NULL;   /* as it is; or the caller copies */
+    if (n > before)
+        return grow_run(first, before, n, run);
+    shrink(first, before, n, run);
     return p;
 }
 

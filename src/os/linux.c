@@ -16,6 +16,12 @@
 #if !defined(MADV_WIPEONFORK)
 #define MADV_WIPEONFORK 18
 #endif
+#if !defined(MADV_GUARD_INSTALL)
+#define MADV_GUARD_INSTALL 102
+#endif
+#if !defined(MADV_GUARD_REMOVE)
+#define MADV_GUARD_REMOVE 103
+#endif
 #if !defined(MAP_FIXED_NOREPLACE)
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -64,7 +70,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     static const int advices[] = {
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
-        [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK,
+        [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
     int saved = errno;
     int code = madvise((void *)address, size, advices[what]) == 0 ? 0 : errno;

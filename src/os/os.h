@@ -12,7 +12,9 @@
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
  *                             range is a SuperSlab then): hints, of which only COLLAPSE has a result worth knowing.
- *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds
+ *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds. GUARD:
+ *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
+ *                             is split. EINVAL where the kernel has no such thing (before 6.13)
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
@@ -21,7 +23,8 @@
 #include "base/atomic.h"
 
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };   /* advice counts with purges */
-enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK };
+enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
+                     HAK_OS_ADVICES };
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };

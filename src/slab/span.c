@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "diag/broken.h"
 
 struct hak_span *hak__spans;
 uint64_t hak__freed_key;
@@ -323,12 +324,14 @@ size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *fr
 bool hak__span_is_valid(const struct hak_span *span)
 {
     uint32_t count = 0;
-    bool valid = span->frontier <= span->blocks && span->free_count <= span->frontier;
+    bool valid = hak__holds(span->frontier <= span->blocks && span->free_count <= span->frontier,
+                            "a span's counts are within its blocks", span);
     for (uint32_t w = 0; w < span->words; w++) {
         uint64_t bits = span->free[w];
         count += hak_popcount64(bits);
-        valid &= (bits & ~handed_out(span, w)) == 0 && (bits != 0) == (span->summary >> w & 1);
-        valid &= (bits & hak_load(&span->remote[w], HAK_RELAXED)) == 0;
+        valid &= hak__holds((bits & ~handed_out(span, w)) == 0, "no block beyond the frontier is free", span);
+        valid &= hak__holds((bits != 0) == (span->summary >> w & 1), "the summary says which words have free bits", span);
+        valid &= hak__holds((bits & hak_load(&span->remote[w], HAK_RELAXED)) == 0, "no free block is freed remotely", span);
     }
-    return valid && count == span->free_count;
+    return hak__holds(count == span->free_count, "a span's free bits are as many as it says", span) && valid;
 }

@@ -127,6 +127,6 @@ uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fau
  * nothing in them is needed. *from is its start afterwards; gives its bytes, 0 when there is none. */
 hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
-bool hak__span_is_valid(const struct hak_span *span);
+hak_cold bool hak__span_is_valid(const struct hak_span *span);
 
 #endif

@@ -30,7 +30,10 @@ static struct {
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
     unsigned maps, unmaps, purges, moves, probes;
-    unsigned advices[HAK_OS_COLLAPSE + 1];   /* by kind */
+    unsigned advices[HAK_OS_ADVICES];   /* by kind */
+    bool guards;                     /* there are guard pages, as far as the kernel has them */
+    bool refuse_guard, refuse_unguard;
+    unsigned guarded;                /* pages that are guarded now */
     uintptr_t advised;               /* where the last one was for */
     struct hak_os_seen seen;         /* what the system allows */
     unsigned looks;                  /* how often it was asked */
@@ -97,13 +100,26 @@ static int fake_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
     return code;
 }
 
-/* Only counted: what the kernel of the moment makes of it is not for tests. */
+static int fake_guard(uintptr_t address, size_t size, bool guard)
+{
+    if (!fake.guards)
+        return EINVAL;
+    if (guard ? fake.refuse_guard : fake.refuse_unguard)
+        return ENOMEM;
+    int code = hak__os_linux.advise(address, size, guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
+    fake.guarded += code != 0 ? 0 : guard ? 1 : -1u;
+    return code;
+}
+
+/* Only counted, but for guards: what the kernel of the moment makes of it is not for tests. */
 static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     fake_check_range(address, size);
     expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
     fake.advices[what]++;
     fake.advised = address;
+    if (what == HAK_OS_GUARD || what == HAK_OS_UNGUARD)
+        return fake_guard(address, size, what == HAK_OS_GUARD);
     return fake.refuse_advise;
 }
 

@@ -1,0 +1,88 @@
+/* Marks: NULLs between the blocks of a stack. The fast path takes one for an empty stack and goes the slow way, which
+ * knows the size that is asked for and serves this one request elsewhere (HAKMEM_SAMPLE_GUARDS). So one in N of the
+ * blocks that refills bring is found without the fast path's counting anything. Called by refill.c, drain.c and guard/. */
+#include <string.h>
+
+#include "cache/cache.h"
+#include "diag/options.h"
+#include "os/os.h"
+
+enum { MARKS_MOST = 250 };
+
+/* How many requests from now on the next sample is: evenly 1 .. 2N - 1, which is N on average and in no step with loops of
+ * the program. */
+static uint64_t draw(void)
+{
+    uint64_t n = hak__option(HAK_OPTION_sample_guards);
+    return n == 0 ? 0 : 1 + hak__os->random() % (2 * n - 1);
+}
+
+static void put_mark(struct hak_heap *heap, struct hak_record *record, uint32_t index, void **at)
+{
+    memmove(at + 1, at, (size_t)(record->top - at) * sizeof *at);
+    *at = NULL;
+    hak_owner_store(&record->top, record->top + 1);
+    heap->classes[index].marks++;
+}
+
+static bool has_room(struct hak_heap *heap, const struct hak_record *record, uint32_t index)
+{
+    return record->top < record->end && heap->classes[index].marks < MARKS_MOST;
+}
+
+void hak__cache_mark(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_record *record = hak__cache_real(heap, index);
+    uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(record->top - class->bottom);
+    uint64_t left = heap->sample_left == 0 ? draw() : heap->sample_left;
+    left -= left > 1;   /* the block that goes out now */
+    hak_count(&heap->sample_seen, below + 1);
+    while (left <= below && left != 0 && has_room(heap, record, index)) {
+        below -= left - 1;
+        put_mark(heap, record, index, class->bottom + below);
+        left = draw();
+    }
+    heap->sample_left = left > below ? left - below : left != 0;
+}
+
+void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_record *record = hak__cache_real(heap, index);
+    if (heap->classes[index].capacity != 0 && has_room(heap, record, index))
+        put_mark(heap, record, index, record->top);
+}
+
+bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_record *record = hak__cache_real(heap, index);
+    if (class->capacity != 0 && record->top != class->bottom) {
+        bool mark = record->top[-1] == NULL;
+        if (mark) {
+            hak_owner_store(&record->top, record->top - 1);
+            class->marks--;
+        }
+        return mark;
+    }
+    if (heap->sample_left == 0)
+        heap->sample_left = draw();
+    bool now = heap->sample_left == 1;
+    if (now) {
+        heap->sample_left = draw();
+        hak_count(&heap->sample_seen, 1);
+    }
+    return now;
+}
+
+void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_record *record = hak__cache_real(heap, index);
+    void **to = class->bottom;
+    for (void **from = class->bottom; from < record->top; from++)
+        if (*from != NULL)
+            *to++ = *from;
+    hak_owner_store(&record->top, to);
+    class->marks = 0;
+}

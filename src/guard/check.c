@@ -1,0 +1,195 @@
+/* Walks everything that has an invariant. See check.h.
+ *
+ * Some of it changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. What
+ * looks broken there is looked at again; only what stays so, through ATTEMPTS whole walks with other threads running in
+ * between, is a finding. */
+#include "guard/check.h"
+
+#include <stdlib.h>
+
+#include "arena/books.h"
+#include "base/lock.h"
+#include "cache/cache.h"
+#include "diag/report.h"
+#include "slab/superslab.h"
+
+enum { ATTEMPTS = 5, PATIENCE_OF_CHECK = 1000, YIELDS = 20 };
+
+/* --- heaps ------------------------------------------------------------------------------------------------------------- */
+
+/* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
+static bool enter_to_check(struct hak_heap *heap)
+{
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    for (unsigned i = 0; i < PATIENCE_OF_CHECK; i++) {
+        if (hak__heap_try_enter(heap, HAK_SWEEPER))
+            return true;
+        hak__yield();
+    }
+    return false;
+}
+
+/* A ready block of the heap's own is outside of its span. */
+static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
+{
+    uint32_t index, word = hak__owner_of(block);
+    if (word != hak__owner_word(heap->id, class * HAK_RECORD_SIZE))
+        return true;   /* another heap's; hak__cache_is_valid has judged the class */
+    const struct hak_span *span = hak__span_at(hak__slab_of(block));
+    if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
+                    "a ready block is one that has been handed out", block))
+        return false;
+    return hak__holds((span->free[index / 64] >> index % 64 & 1) == 0, "a ready block is not free in its span", block);
+}
+
+static bool check_heap(struct hak_heap *heap)
+{
+    bool valid = hak__heap_is_valid(heap) && hak__cache_is_valid(heap);
+    for (uint32_t class = 0; class < HAK_CLASSES && valid; class++) {
+        void **bottom = heap->classes[class].bottom, **top = hak_peek(&hak__cache_real(heap, class)->top);
+        for (void **slot = bottom; slot < top && valid; slot++) {
+            const void *block = hak_peek(slot);
+            valid = block == NULL || check_ready(heap, class, block);
+        }
+    }
+    return valid;
+}
+
+static bool check_heaps(void)
+{
+    bool valid = true;
+    for (uint32_t id = 1; id <= hak__heap_last_id() && valid; id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (!enter_to_check(heap))
+            continue;
+        valid = check_heap(heap);
+        hak__leave(heap);
+    }
+    return valid;
+}
+
+/* --- spans ---------------------------------------------------------------------------------------------------------------- */
+
+static bool check_span(size_t slab, uint32_t word)
+{
+    const struct hak_span *span = &hak__spans[slab];
+    bool valid = hak__holds(hak__owner_code(word) == span->class * HAK_RECORD_SIZE, "the map has the span's class", span);
+    valid = valid && hak__holds(span->slabs >= 1 && span->slabs <= HAK_SPAN_SLABS_MAX, "a span has 1 to 16 slabs", span);
+    for (uint32_t i = 0; i < span->slabs && valid; i++)
+        valid = hak__holds(hak_load(&hak__spans[slab + i].back, HAK_RELAXED) == i
+                           && hak__owner_id(hak__owner_at(slab + i)) == hak__owner_id(word),
+                           "all slabs of a span are its own", hak__slab_start(slab + i));
+    return valid && hak__span_is_valid(span);
+}
+
+/* A span is looked at with its heap entered, under which it neither ends nor changes hands; one of a single block can end
+ * at any time by another thread's hand and is left alone. */
+static bool check_slab(size_t slab)
+{
+    uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
+    if (id == 0 || id > hak__heap_last_id() || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
+        return true;
+    if (hak__owner_code(word) >= HAK_CLASSES * HAK_RECORD_SIZE)
+        return hak__holds(false, "the map names a class", hak__slab_start(slab));
+    if (!enter_to_check(hak__heap_by_id(id)))
+        return true;
+    bool same = hak__owner_at(slab) == word && hak__spans[slab].blocks != 1;
+    bool valid = !same || check_span(slab, word);
+    hak__leave(hak__heap_by_id(id));
+    return valid;
+}
+
+/* An unused slab is nobody's. */
+static bool check_unused(size_t super)
+{
+    uint64_t before = hak_load(&hak__supers[super].slabs, HAK_ACQUIRE);
+    uint32_t used = 0;
+    for (uint32_t unused = hak__slabs_unused(before); unused != 0; unused &= unused - 1)
+        if (hak__owner_at(super * HAK_SUPER_SLABS + hak_ctz32(unused)) != 0)
+            used = unused & (0 - unused);
+    if (used == 0 || hak_load(&hak__supers[super].slabs, HAK_ACQUIRE) != before)
+        return true;
+    return hak__holds(false, "an unused slab has no owner", hak__slab_start(super * HAK_SUPER_SLABS + hak_ctz32(used)));
+}
+
+static bool check_slabs(void)
+{
+    bool valid = true;
+    for (size_t super = 0; super < hak__arena_top() && valid; super++) {
+        if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
+            continue;
+        valid = check_unused(super);
+        for (unsigned i = 0; i < HAK_SUPER_SLABS && valid; i++)
+            valid = check_slab(super * HAK_SUPER_SLABS + i);
+    }
+    return valid;
+}
+
+/* --- huge blocks ------------------------------------------------------------------------------------------------------------ */
+
+static bool check_huge_run(size_t first, size_t bytes)
+{
+    const struct hak_super *super = &hak__supers[first];
+    bool valid = hak__holds(bytes != 0 && bytes % hak__page_size() == 0, "a huge block is of whole pages",
+                            hak__super_start(first));
+    for (size_t i = 0; i << HAK_SUPER_SHIFT < bytes && valid; i++) {
+        size_t need = hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE);
+        uint32_t kind = i == 0 ? HAK_SUPER_HUGE : HAK_SUPER_HUGE_TAIL;
+        valid = hak__holds(first + i < hak__arena_top() && super[i].mapped >= need
+                           && hak_load(&super[i].kind, HAK_RELAXED) == kind,
+                           "a huge block's run is taken and mapped", hak__super_start(first));
+    }
+    return valid;
+}
+
+static bool check_huge(void)
+{
+    bool valid = true;
+    hak__arena_lock();
+    for (size_t i = 0; i < hak__arena_top() && valid; i++) {
+        size_t bytes = hak_load(&hak__supers[i].huge_bytes, HAK_RELAXED);
+        if (hak__owner_id(hak__owner_at(i * HAK_SUPER_SLABS)) == HAK_HEAP_ID_HUGE)
+            valid = check_huge_run(i, bytes);
+    }
+    hak__arena_unlock();
+    return valid;
+}
+
+/* --- the check --------------------------------------------------------------------------------------------------------------- */
+
+bool hak__check(struct hak_broken *broken)
+{
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
+        hak_owner_store(&hak__broken.what, NULL);
+        if (hak__arena_is_valid() && check_huge() && check_slabs() && check_heaps())
+            return true;
+        *broken = hak__broken;
+        for (unsigned i = 0; i < YIELDS; i++)
+            hak__yield();
+    }
+    return false;
+}
+
+bool hak__check_report(const char *who)
+{
+    struct hak_broken broken = { NULL, NULL };
+    if (hak__check(&broken))
+        return true;
+    hak__warn("%s: broken at %p: %s", who, broken.where, broken.what == NULL ? "an invariant" : broken.what);
+    return false;
+}
+
+void hak__check_or_die(const char *who)
+{
+    if (!hak__check_report(who))
+        abort();
+}
+
+void hak__check_count(void)
+{
+    static _Atomic uint64_t calls;
+    if (hak_fetch_add(&calls, 1, HAK_RELAXED) % hak__option(HAK_OPTION_check) == 0)
+        hak__check_or_die("HAKMEM_CHECK");
+}

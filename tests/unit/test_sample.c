@@ -1,0 +1,281 @@
+/* guard/sample.h: with N = 1 every request is a sample while there are places; blocks are zero, aligned as asked, of just
+ * the size asked for; what is freed is inaccessible, places are bounded and used again; the share of refilled blocks that
+ * are samples is 1/N; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
+ * handler; and no other memory is lost by it all. */
+#include "guard/sample.h"
+
+#include "arena/arena.h"
+#include "base/bits.h"
+#include "hakmem.h"
+#include "support/fake_os.h"
+#include "support/heaps.h"
+#include "thread.h"
+
+enum { SLOTS = 64, MANY = 200000 };
+
+static void begin(const char *options)
+{
+    signal(SIGSEGV, SIG_DFL);   /* the test library's own handler would take what ours passes on */
+    expect(hak_malloc(1) != NULL);
+    hak__options_read_from(options, NULL);
+    hak__sample_begin();
+}
+
+static uint64_t allocated(void) { return hak_load(&hak__sample.allocated, HAK_RELAXED); }
+
+FRESH_TEST(exact_sizes_and_alignments)
+{
+    (void)argument;
+    begin("sample_guards:1,sample_rate:0,sample_slots:4096");
+    for (size_t n = 17; n <= HAK_MID_MAX; n += 1 + n / 5) {   /* begin has left unmarked blocks of 16 bytes */
+        char *p = hak_malloc(n), *q = hak_calloc(1, n), *r = hak_malloc(n);
+        expect(hak__sample_has(p) && hak__sample_has(q) && (uintptr_t)p % HAK_ALIGN == 0);
+        expect_eq(hak_usable_size(p), n);
+        expect(is_zero(p, n) && is_zero(q, n));
+        memset(p, 0x5a, n);
+        expect(hak__sample_place_of((uintptr_t)p) != hak__sample_place_of((uintptr_t)r));
+        r = hak_realloc(r, n + 7);
+        expect_op(hak_usable_size(r), >=, n + 7);   /* what grows gets room */
+        hak_free(p);
+        expect(!is_mapped(p));
+        hak_free(q);
+        hak_free_sized(r, hak_usable_size(r));
+    }
+    for (size_t align = 16; align <= 32 << 10; align *= 2)
+        for (unsigned i = 0; i < 8; i++) {
+            void *p = hak_aligned_alloc(align, 100), *q = hak_aligned_alloc(align, 5 * align / 4);
+            expect((uintptr_t)p % align == 0 && (uintptr_t)q % align == 0);
+            hak_free(p);
+            hak_free(q);
+        }
+    expect_eq(hak_load(&hak__guarded_bytes, HAK_RELAXED), 0);
+    expect_eq(hak_load(&hak__sample.freed, HAK_RELAXED), allocated());
+}
+
+FRESH_TEST(places_are_bounded)
+{
+    static void *blocks[3 * SLOTS];
+    (void)argument;
+    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    for (unsigned round = 0; round < 50; round++) {
+        unsigned sampled = 0;
+        for (unsigned i = 0; i < 3 * SLOTS; i++) {
+            expect((blocks[i] = hak_malloc(3000)) != NULL);
+            memset(blocks[i], 1, 3000);
+            sampled += hak__sample_has(blocks[i]);
+        }
+        expect_op(sampled, <=, SLOTS);
+        expect(round > 0 || sampled == SLOTS);
+        expect_op(sampled, >, SLOTS / 2);
+        for (unsigned i = 0; i < 3 * SLOTS; i++)
+            hak_free(blocks[i]);
+        expect(hak_check_heap());
+    }
+}
+
+/* A place that was freed lately is not the next one to serve. */
+FRESH_TEST(freed_places_rest)
+{
+    uintptr_t last[SLOTS] = { 0 };
+    unsigned soon = 0;
+    (void)argument;
+    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    for (unsigned i = 0; i < 50 * SLOTS; i++) {
+        void *p = hak_malloc(64);
+        uintptr_t place = (uintptr_t)hak__sample_place_of((uintptr_t)p);
+        expect(hak__sample_has(p));
+        for (unsigned k = 0; k < 8; k++)
+            soon += last[(i + SLOTS - 1 - k) % SLOTS] == place;
+        last[i % SLOTS] = place;
+        hak_free(p);
+    }
+    expect_op(soon, <, 50 * SLOTS / 50);   /* evenly at random it would be an eighth */
+}
+
+/* Blocks that are only taken come from refills, where the rate is exact. */
+FRESH_TEST(one_in_n)
+{
+    (void)argument;
+    begin("sample_guards:100,sample_rate:0,sample_slots:4096");
+    for (unsigned i = 0; i < MANY; i++)
+        expect(hak_malloc(16 + i % 500) != NULL);
+    expect_op(allocated(), >, MANY / 100 * 85 / 100);
+    expect_op(allocated(), <, MANY / 100 * 115 / 100);
+    expect(hak_check_heap());
+}
+
+FRESH_TEST(rate_is_limited)
+{
+    (void)argument;
+    begin("sample_guards:1,sample_rate:10,sample_slots:4096");
+    for (unsigned i = 0; i < 1000; i++)
+        hak_free(hak_malloc(100));
+    expect_op(allocated(), >=, 60);
+    expect_op(allocated(), <, 100 + 10 * 60);
+    expect_op(hak_load(&hak__sample.refused, HAK_RELAXED), >, 0);
+}
+
+/* No memory for samples, or foreign memory in their range: ordinary blocks serve. */
+FRESH_TEST(refusals_cost_samples)
+{
+    (void)argument;
+    fake_install();
+    expect(hak_malloc(1) != NULL);
+    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    fake.map_refused_from = hak__guarded_start();
+    fake.map_refused_to = fake.map_refused_from + HAK_GUARDED_SIZE / 2;
+    for (unsigned i = 0; i < 2 * SLOTS; i++)
+        expect(!hak__sample_has(hak_malloc(50)));
+    expect_eq(allocated(), 0);
+    expect(hak_check_heap());
+}
+
+FRESH_TEST(frees_that_cannot_unmap)
+{
+    (void)argument;
+    fake_install();
+    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    void *p = hak_malloc(50);
+    fake.refuse_unmap = true;
+    hak_free(p);
+    for (unsigned i = 0; i < 3 * SLOTS; i++)
+        expect(hak_malloc(60) != NULL);
+    fake.refuse_unmap = false;
+    size_t before = allocated();
+    for (unsigned i = 0; i < 3 * SLOTS; i++)
+        expect(hak_malloc(60) != NULL);
+    expect_op(allocated(), >, before);
+}
+
+/* --- marks ------------------------------------------------------------------------------------------------------------ */
+
+/* Marks in stacks that grow, drain, are flushed and looked at: no block is lost or served twice. */
+FRESH_TEST(marks_keep_the_books)
+{
+    static void *blocks[4096];
+    struct rng rng = { 5 };
+    (void)argument;
+    begin("sample_guards:7,sample_rate:0,sample_slots:256");
+    for (unsigned i = 0; i < MANY; i++) {
+        unsigned at = (unsigned)rng_below(&rng, 4096);
+        hak_free(blocks[at]);
+        blocks[at] = hak_malloc(rng_below(&rng, 2000));
+        expect(blocks[at] != NULL);
+        if (i % 20000 == 0) {
+            expect(hak_check_heap());
+            hak_collect();
+        }
+    }
+    for (unsigned i = 0; i < 4096; i++)
+        hak_free(blocks[i]);
+    hak_collect();
+    expect(hak_check_heap());
+    struct hak_heap *heap = hak__heap_current();
+    for (uint32_t class = 1; class < HAK_CLASSES; class++)   /* begin's block stays */
+        expect_eq(heap_live(heap, class), 0);
+}
+
+/* --- reports ---------------------------------------------------------------------------------------------------------- */
+
+static char *volatile victim;
+static volatile char sink;
+
+static void use_after_free(void *argument) { (void)argument, hak_free(victim), sink = victim[3]; }
+static void free_twice(void *argument) { (void)argument, hak_free(victim), hak_free(victim); }
+static void free_inside(void *argument) { (void)argument, hak_free(victim + 8); }
+static void resize_freed(void *argument) { (void)argument, hak_free(victim), hak_realloc(victim, 5); }
+static void run_over(void *argument) { for (int i = 0; argument == NULL; i++) victim[40 + i] = 1; }
+static void run_under(void *argument) { for (int i = 1; argument == NULL; i++) victim[-i] = 1; }
+static void write_behind(void *argument) { (void)argument, victim[40] = 0, hak_free(victim); }
+static void write_before(void *argument) { (void)argument, victim[-1] = 0, hak_free(victim); }
+
+static const struct report {
+    void (*act)(void *argument);
+    int signal;
+    const char *line, *event;
+} reports[] = {
+    { use_after_free, SIGSEGV, "hakmem: use after free: ", "inside a freed sampled block of 40 bytes, offset 3" },
+    { free_twice, SIGABRT, "hakmem: free(): double free of ", "(40-byte block)\n" },
+    { free_inside, SIGABRT, "hakmem: free(): invalid pointer ", "not the start of a block\n" },
+    { resize_freed, SIGABRT, "hakmem: realloc(): invalid pointer ", "this block is free\n" },
+    { run_over, SIGSEGV, "hakmem: overflow: ", "beyond the end of a live sampled block of 40 bytes" },
+    { run_under, SIGSEGV, "hakmem: underflow: ", "before a live sampled block of 40 bytes" },
+};
+
+FRESH_TEST(reports_say_what_it_was)
+{
+    char said[SAID_SIZE];
+    (void)argument;
+    begin("sample_guards:1,sample_rate:0");
+    for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
+        victim = hak_malloc(40);
+        int status = run_child(reports[i].act, NULL, said);
+        expect(WIFSIGNALED(status) && WTERMSIG(status) == reports[i].signal);
+        expect(strncmp(said, reports[i].line, strlen(reports[i].line)) == 0);
+        expect(strstr(said, reports[i].event) != NULL);
+        expect(strstr(said, "  allocated by thread ") != NULL && strstr(said, "test_sample+0x") != NULL);
+    }
+}
+
+/* Which side has slack depends on the side at which the block lies, which is random; both turn up. */
+FRESH_TEST(slack_is_checked)
+{
+    unsigned over = 0, under = 0;
+    char said[SAID_SIZE];
+    (void)argument;
+    begin("sample_guards:1,sample_rate:0");
+    for (unsigned i = 0; i < 12; i++) {
+        victim = hak_malloc(40);
+        int status = run_child(write_behind, NULL, said);   /* 40 is no multiple of 16: there is slack on either side */
+        expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        over += strstr(said, "free(): overflow of ") != NULL;
+        status = run_child(write_before, NULL, said);
+        expect(WIFSIGNALED(status));
+        under += strstr(said, "free(): underflow of ") != NULL || strstr(said, "underflow: ") != NULL;
+    }
+    expect_eq(over, 12);
+    expect_eq(under, 12);
+}
+
+/* --- the program's own handler ------------------------------------------------------------------------------------- */
+
+static sigjmp_buf back;
+static volatile unsigned handled;
+
+static void own_handler(int number)
+{
+    (void)number;
+    handled++;
+    siglongjmp(back, 1);
+}
+
+FRESH_TEST(other_faults_are_passed_on)
+{
+    (void)argument;
+    expect(hak_malloc(1) != NULL);
+    signal(SIGSEGV, own_handler);
+    hak__options_read_from("sample_guards:1", NULL);
+    hak__sample_begin();
+    for (unsigned i = 0; i < 5; i++)
+        if (sigsetjmp(back, 1) == 0)
+            sink = *(volatile char *)(uintptr_t)64;
+    expect_eq(handled, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_sizes_and_alignments),
+        cmocka_unit_test(places_are_bounded),
+        cmocka_unit_test(freed_places_rest),
+        cmocka_unit_test(one_in_n),
+        cmocka_unit_test(rate_is_limited),
+        cmocka_unit_test(refusals_cost_samples),
+        cmocka_unit_test(frees_that_cannot_unmap),
+        cmocka_unit_test(marks_keep_the_books),
+        cmocka_unit_test(reports_say_what_it_was),
+        cmocka_unit_test(slack_is_checked),
+        cmocka_unit_test(other_faults_are_passed_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
