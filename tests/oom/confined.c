@@ -1,6 +1,6 @@
 /* What test_confined.py runs: a program that forbids itself system calls by a seccomp filter. An ordinary program: it only
  * knows malloc and free.
- *   confined only      forbids all calls but the six for memory and waiting (and the program's own end), executable memory
+ *   confined only      forbids all calls but those for memory and waiting (and the program's own end), executable memory
  *                      too, when its threads run; then allocates in all of them
  *   confined threads   the same, and what the C library needs to create and end threads, which it then does all the time
  *   confined refused NAME CODE   has one call (mmap, munmap, madvise, mremap, mprotect, all) fail with CODE from then on:
@@ -103,6 +103,7 @@ static void forbidden(int number, siginfo_t *info, void *context)
 static void forbid_others(bool threads)
 {
     static const int memory[] = { SYS_mmap, SYS_munmap, SYS_madvise, SYS_mremap, SYS_mprotect, SYS_futex,
+                                  SYS_mincore,   /* upkeep asks which pages are there, before it returns them */
                                   /* the program's own */ SYS_write, SYS_exit_group, SYS_rt_sigreturn };
     static const int lives[] = { SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_rt_sigaction,
                                  SYS_exit };
