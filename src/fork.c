@@ -10,19 +10,26 @@
 #include "thread.h"
 #include "upkeep/step.h"
 
+static _Atomic bool several;   /* more than one thread has had a heap, or been about to get one */
+
+/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. */
 static void repair(void)
 {
+    if (!hak_load(&several, HAK_RELAXED) && (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
+        return;
     hak__init_fork_child();
     hak__arena_fork_child();
     hak__upkeep_fork_child();
     hak__thread_fork_child();
 }
 
-void hak__fork_init(void) { hak__fork_begin(repair); }
+void hak__fork_init(void) { hak__fork_begin(repair, hak__meta_wiped_word()); }
 
 void hak__fork_watch(void)
 {
     static _Atomic uint32_t handled;
+    if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
+        hak_store(&several, true, HAK_RELAXED);
     if (hak_likely(hak_peek(&hak__fork_mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
         return;
     hak__fork_unwatched();

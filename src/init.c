@@ -1,7 +1,10 @@
 /* Start and end of the library. The first allocation starts it, wherever that comes from (an IFUNC resolver, a
- * constructor, a thread); the constructor below does what needs a working C library. */
+ * constructor, a thread); the constructor below does what needs a working C library, and all that takes other system calls than those for memory and
+ * waiting: a program may forbid itself the others later. */
 #include "init.h"
 
+#include "arena/limit.h"
+#include "arena/thp.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "diag/options.h"
@@ -59,6 +62,8 @@ __attribute__((constructor(101))) static void library_loaded(void)
         options_read = hak__options_read();
         hak__thread_reopen_early();
     }
+    hak__limit_ask_system();
+    hak__thp_look();
     hak__thread_init();
     hak__output_signal_init();
     hak__crash_init(my_heap_now);

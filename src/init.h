@@ -14,7 +14,7 @@ uint32_t hak__start_mode(void);
 /* At the start. */
 void hak__fork_init(void);
 
-/* From now on forked children are put in order; called before a second thread comes to have a heap, or the library one
+/* From now on all forked children are put in order; called before a second thread comes to have a heap, or the library one
  * of its own: before anything can be locked at a fork. May allocate. */
 void hak__fork_watch(void);
 void hak__init_fork_child(void);

@@ -19,7 +19,7 @@
 enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2 };
 enum pressure { CALM, WAITING, CALLING, TOLD };
 
-/* A process that stays below this has no need to know what the system allows, and does not pay for asking. */
+/* The system is asked what it allows by the library's constructor; should so much be mapped before that runs, then. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
 _Atomic uint32_t hak__limit_notices;
@@ -71,6 +71,14 @@ static void follow_system(void)
     if (least / 16 < hak__option_rows[HAK_OPTION_dirty_limit].value)
         hak__option_suggest(HAK_OPTION_dirty_limit, least / 16);
     hak__option_suggest(HAK_OPTION_process_budget, hak_max(least / 8, 1));
+}
+
+void hak__limit_ask_system(void)
+{
+    int saved = errno;
+    hak_store(&system_asked, true, HAK_RELAXED);
+    follow_system();
+    errno = saved;
 }
 
 static void call_back(void)

@@ -1,6 +1,7 @@
 /* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows.
  *
- * arena.c asks and tells while it holds its lock; what follows from it (a callback, reading the system's files) waits as
+ * arena.c asks and tells while it holds its lock; what follows from it (a callback, and should the library's constructor
+ * not have run yet, reading the system's files) waits as
  * a notice until somebody who holds no lock and is in no heap's slow path delivers it: route.c and huge/, after a
  * request. */
 #ifndef HAK_ARENA_LIMIT_H
@@ -27,6 +28,9 @@ hak_inline void hak__limit_deliver(void)
     if (hak_unlikely(hak_load(&hak__limit_notices, HAK_RELAXED) != 0))
         hak__limit_deliver_slow();
 }
+
+/* Makes what the system allows into defaults of options. Reads files: no lock may be held, nor a heap be entered. */
+hak_cold void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);
 void hak__limit_fork_child(void);

@@ -25,6 +25,8 @@ static enum hak_os_huge_setting setting(void)
     return (enum hak_os_huge_setting)(seen - 1);
 }
 
+void hak__thp_look(void) { setting(); }
+
 void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
     if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)

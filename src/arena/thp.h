@@ -10,6 +10,9 @@
 
 #include "arena/arena.h"
 
+/* Looks at the system's setting, which is a file, so that it need not be looked at later. */
+hak_cold void hak__thp_look(void);
+
 /* Marks memory that was just mapped as the option wants it. */
 hak_cold void hak__thp_mapped(uintptr_t start, size_t bytes);
 

@@ -1,18 +1,22 @@
 /* See forked.h. */
 #include "base/forked.h"
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/lock.h"
 
 _Atomic uint32_t *hak__fork_mark;
 static void (*repair_child)(void);
 static long process;
 
-void hak__fork_begin(void (*repair)(void))
+void hak__fork_begin(void (*repair)(void), _Atomic uint32_t *mark)
 {
     repair_child = repair;
-    process = syscall(SYS_getpid);
+    if (mark != NULL)
+        hak__fork_look(mark);
+    else
+        process = syscall(SYS_getpid);
 }
 
 void hak__fork_look(_Atomic uint32_t *mark)
@@ -39,6 +43,6 @@ void hak__fork_found(void)
         hak_store(hak__fork_mark, HAK_FORK_REPAIRED, HAK_RELEASE);
         return;
     }
-    while (hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING)
-        sched_yield();
+    for (unsigned tries = 0; hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING; tries++)
+        hak__nap(tries);
 }

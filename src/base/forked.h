@@ -2,8 +2,8 @@
  * The kernel says so by a word in a page that a child finds wiped (MADV_WIPEONFORK); no handler of the C library's fork
  * is needed, so _Fork() and bare system calls are covered too. Slow paths look before they touch what threads share.
  *
- *   mark == NULL   one thread at most has a heap: nothing is to be repaired in its child; in the child of another thread
- *                  there may be, which finds out by the process's number before it gets a heap
+ *   mark == NULL   the kernel has refused the page so far: a child finds out by the process's number, and only before a
+ *                  thread without a heap gets one, or waits; fork.c sees that this is enough
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
  * By the time that a second thread of the child can get a heap, its first slow path has come: it waits for the repair. */
 #ifndef HAK_BASE_FORKED_H
@@ -15,8 +15,8 @@ enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING };
 
 extern _Atomic uint32_t *hak__fork_mark;
 
-/* At the library's start: what puts a child in order. It takes no lock. */
-void hak__fork_begin(void (*repair)(void));
+/* At the library's start: what puts a child in order, which takes no lock, and the mark, NULL if there is none yet. */
+void hak__fork_begin(void (*repair)(void), _Atomic uint32_t *mark);
 
 /* From now on `mark` tells; it is wiped in children. Any thread, any number of times with the same word. */
 void hak__fork_look(_Atomic uint32_t *mark);

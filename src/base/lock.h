@@ -1,4 +1,5 @@
-/* A small lock for short sections on slow paths: one word, spin then yield, no system call when uncontended.
+/* A small lock for short sections on slow paths: one word, spin then sleep, no system call when uncontended.
+ * All waiting is done by futex(2): a program that has forbidden itself system calls needs to allow no other.
  * It is recoverable: a forked child resets it with hak__lock_reset, because whoever held it does not exist there;
  * the sections that it guards keep their data valid at every step for that reason.
  * Ranks are the whole lock order: a thread may only take a lock of a higher rank than those it holds. Debug builds
@@ -26,9 +27,11 @@ void hak__lock_acquire(struct hak_lock *lock);
 void hak__lock_release(struct hak_lock *lock);
 void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
 
-/* Lets another thread run: what a loop does that waits for one. In a forked child that may be one that does not exist
- * there: the child is put in order first. */
-void hak__yield(void);
+/* What a loop does that waits for another thread, with the number of its rounds so far: a moment's pause at first, later
+ * a short sleep, so that the other one can run. In a forked child that may be one that does not exist there: the child is
+ * put in order first (hak__nap: not). */
+void hak__yield(unsigned tries);
+void hak__nap(unsigned tries);
 
 /* How often a lock was found held, for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;

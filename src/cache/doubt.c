@@ -15,7 +15,7 @@
 
 /* How often a heap that is busy is asked again. Who asks holds nothing, so all that is waited for goes on, except in a
  * signal handler or a child made by _Fork, which have interrupted it. */
-enum { PATIENCE = 10000 };
+enum { PATIENCE = 1000 };
 
 static hak_cold bool enter_for_a_look(struct hak_heap *heap)
 {
@@ -25,7 +25,7 @@ static hak_cold bool enter_for_a_look(struct hak_heap *heap)
     for (unsigned i = 0; i < PATIENCE; i++) {
         if (hak__heap_try_enter(heap, HAK_SWEEPER))
             return true;
-        hak__yield();
+        hak__yield(i);
     }
     return false;
 }

@@ -267,8 +267,8 @@ void hak__heap_collect(struct hak_heap *heap)
 
 void hak__heap_wait(struct hak_heap *heap)
 {
-    while (!hak__heap_try_enter(heap, HAK_OWNER))
-        hak__yield();
+    for (unsigned tries = 0; !hak__heap_try_enter(heap, HAK_OWNER); tries++)
+        hak__yield(tries);
 }
 
 void hak__heap_sweep(struct hak_heap *heap)

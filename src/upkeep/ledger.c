@@ -14,7 +14,7 @@
 #include "arena/meta.h"
 #include "os/os.h"
 
-enum { ENTER_TRIES = 100, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
+enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
 
 struct ledger_walk {
     struct hak_stats *stats;
@@ -85,7 +85,7 @@ static bool enter(struct ledger_walk *walk, uint32_t id)
             walk->entered = heap;
             return true;
         }
-        hak__yield();
+        hak__yield(tries);
     }
     walk->occupied = id;
     return false;

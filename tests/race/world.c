@@ -96,7 +96,11 @@ size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
 void *hak__heap_memory(uint32_t id) { return id <= WORLD_HEAPS ? &heaps[id] : NULL; }
 void *hak__span_memory(void) { return spans; }
-void hak__yield(void) { explore_yield(); }
+void hak__yield(unsigned tries)
+{
+    (void)tries;
+    explore_yield();
+}
 
 /* The classes of the cases need no bitmaps of their own. */
 void *hak__meta_alloc(size_t bytes)
