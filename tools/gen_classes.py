@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Generates src/size/classes.def: the size classes, annotated.
 
-The classes are multiples of 16 bytes: 16-byte steps to 128 B, then four steps per doubling up to 1 MiB.
+The classes are multiples of 16 bytes: 16-byte steps to 128 B, then four steps per doubling up to 1 MiB. From 4 KiB to
+the end of the mid pool those between the powers of two are SPREAD bytes larger, which makes them odd multiples of it:
+the first lines of a span's blocks then fall into 32 sets of a first-level cache with 64 sets, not into 2 or 4
+(docs/decisions/0025).
 For each class the span is the smallest number of 64 KiB slabs that holds at least MIN_BLOCKS blocks and wastes
 at most MAX_WASTE at its end; for a large class (> 56 KiB) it is the smallest number that wastes least, which is one
 block for whole slabs and a few blocks for the sizes between.
@@ -20,7 +23,9 @@ TINY_MAX = 1024
 TABLE_MAX = 64 << 10
 RECORD_SIZE = 16
 MIN_BLOCKS = 4
-MAX_WASTE = 0.02
+MAX_WASTE = 0.06
+SPREAD = 128
+SPREAD_FROM = 4096
 BATCH = 32
 BATCH_BYTES = 64 << 10
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "src" / "size" / "classes.def"
@@ -41,7 +46,7 @@ def sizes():
     while base < LARGE_MAX:
         result += [base + base // 4 * step for step in (1, 2, 3, 4)]
         base *= 2
-    return result
+    return [size + SPREAD if SPREAD_FROM < size < MID_MAX and size & (size - 1) else size for size in result]
 
 
 def span_slabs(size):
@@ -93,7 +98,7 @@ def render():
         previous = size
     lines.append(f"#define HAK_CLASSES {len(table)}u\n")
     lines.append(code_table(table, "HAK_TINY_CODES", TINY_MAX, 16))
-    lines.append(code_table(table, "HAK_MID_CODES", TABLE_MAX, 256))
+    lines.append(code_table(table, "HAK_MID_CODES", TABLE_MAX, SPREAD))
     return "".join(lines)
 
 

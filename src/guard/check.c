@@ -26,7 +26,7 @@ static bool enter_to_check(struct hak_heap *heap)
     for (unsigned i = 0; i < PATIENCE_OF_CHECK; i++) {
         if (hak__heap_try_enter(heap, HAK_SWEEPER))
             return true;
-        hak__yield();
+        hak__yield(i);
     }
     return false;
 }
@@ -167,7 +167,7 @@ bool hak__check(struct hak_broken *broken)
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < YIELDS; i++)
-            hak__yield();
+            hak__yield(i);
     }
     return false;
 }

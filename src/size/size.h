@@ -24,10 +24,10 @@ struct hak_class {
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
 
-/* From a request to the offset of its class's record: in units of 16 bytes for tiny requests, of 256 for those up to
+/* From a request to the offset of its class's record: in units of 16 bytes for tiny requests, of 128 for those up to
  * 64 KiB, of which every class is a multiple. */
 #define HAK_TABLE_MAX (64u << 10)
-#define HAK_TABLE_STEP 256u
+#define HAK_TABLE_STEP 128u
 extern const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1];
 extern const uint16_t hak__mid_code[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
 
@@ -42,21 +42,18 @@ enum {
     HAK_CLASS_LOCAL_LAST = 15,
 };
 
-/* The class of a request of 1025 bytes or more, up to HAK_LARGE_MAX: four classes per doubling. */
-hak_inline uint32_t hak__class_above_tiny(size_t n)
-{
-    size_t last = n - 1;
-    unsigned msb = hak_msb64(last);
-    return (uint32_t)((msb - 10) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_TINY_LAST + 1);
-}
-
-/* The record offset of the same. */
+/* The record offset of a request of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to
+ * each doubling. */
 hak_inline uint32_t hak__code_above_tiny(size_t n)
 {
     if (hak_likely(n <= HAK_TABLE_MAX))
         return hak__mid_code[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
-    return hak__class_above_tiny(n) * HAK_RECORD_SIZE;
+    size_t last = n - 1;
+    unsigned msb = hak_msb64(last);
+    return (uint32_t)((msb - 10) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_TINY_LAST + 1) * HAK_RECORD_SIZE;
 }
+
+hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__code_above_tiny(n) / HAK_RECORD_SIZE; }
 
 /* The class of a request, n <= HAK_LARGE_MAX. */
 hak_inline uint32_t hak__class_of(size_t n)

@@ -96,8 +96,9 @@ static uint32_t size_by_rule(uint32_t c)
 {
     if (c < 8)
         return 16 * (c + 1);
-    uint32_t base = 128u << (c - 8) / 4;
-    return base + base / 4 * ((c - 8) % 4 + 1);
+    uint32_t base = 128u << (c - 8) / 4, step = (c - 8) % 4 + 1, size = base + base / 4 * step;
+    bool spread = size > 4096 && size < HAK_MID_MAX && step != 4;   /* odd multiples of 128 */
+    return size + (spread ? 128 : 0);
 }
 
 /* The fewest slabs of which a large class loses nothing at the end. */
@@ -109,14 +110,14 @@ static uint32_t large_slabs_by_rule(size_t size)
     return slabs;
 }
 
-/* The fewest slabs with four blocks and at most a fiftieth lost at the end. */
+/* The fewest slabs with four blocks and at most 6 % lost at the end. */
 static uint32_t slabs_by_rule(size_t size)
 {
     if (size > HAK_MID_MAX)
         return large_slabs_by_rule(size);
     for (uint32_t slabs = 1; slabs <= HAK_SPAN_SLABS_MAX; slabs++) {
         size_t length = slabs * HAK_SLAB_SIZE, lost = length % size;
-        if (length / size >= 4 && lost * 50 <= length)
+        if (length / size >= 4 && lost * 100 <= 6 * length)
             return slabs;
     }
     return 0;
