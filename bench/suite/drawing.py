@@ -45,7 +45,7 @@ def steps(low: float, high: float, wanted: int = 6) -> list[float]:
     rough = (high - low) / wanted or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    first, last = math.floor(low / step), math.ceil(high / step)
+    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
     return [number * step for number in range(first, last + 1)]
 
 

@@ -28,7 +28,7 @@ def markdown(table: Table, title: str = "### ") -> str:
     def row(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    texts = table.title in ("Left out", "What has to hold")
+    texts = table.title in ("Environment", "Left out", "What has to hold")
     rule = ["---" if place == 0 or texts else "--:" for place in range(len(table.header))]
     heading = [f"{title}{table.title}", "", table.note, ""] if title else []
     return "\n".join([*heading, row(table.header), row(rule), *(row(cells) for cells in table.rows)])

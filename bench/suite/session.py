@@ -2,7 +2,7 @@
 
 Rounds are interleaved: each runs every case once under every allocator, the allocators of a case one after the other
 in random order, so that a change of the machine's speed meets all of them.  Round 0 is a warm-up with the quick
-arguments; its failures count, its figures don't.  A pair of case and allocator that failed is not tried again.
+arguments; its failures count, its figures don't; a quick run has none.  A pair of case and allocator that failed is not tried again.
 """
 
 from __future__ import annotations
@@ -290,7 +290,8 @@ class Session:
     def steps(self) -> Iterator[tuple[int, int, Case, str]]:
         """All that is still to be run."""
         done = {(each.round, each.case, each.allocator) for each in self.results.samples}
-        for number in range(self.results.head.plan.rounds + 1):
+        plan = self.results.head.plan
+        for number in range(1 if plan.quick else 0, plan.rounds + 1):
             for case in self._cases:
                 for position, name in enumerate(self.order(number, case.name)):
                     if (number, case.name, name) not in done and (name != FLOOR or case.floor):
