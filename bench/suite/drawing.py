@@ -52,7 +52,10 @@ def steps(low: float, high: float, wanted: int = 6) -> list[float]:
 def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> str:
     """One point per allocator."""
     width, height, left, right, top, bottom = 720, 440, 60, 110, 40, 50
-    xs, ys = steps(min(p.x for p in points), max(p.x for p in points)), steps(min(p.y for p in points), max(p.y for p in points))
+    xs, ys = (
+        steps(min(p.x for p in points), max(p.x for p in points)),
+        steps(min(p.y for p in points), max(p.y for p in points)),
+    )
 
     def at_x(value: float) -> float:
         return left + (value - xs[0]) / (xs[-1] - xs[0]) * (width - left - right)
@@ -62,10 +65,16 @@ def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> 
 
     parts = [text(left, 22, title)]
     for value in xs:
-        parts += [line(at_x(value), top, at_x(value), height - bottom), text(at_x(value), height - bottom + 18, f"{value:.3g}", "middle")]
+        parts += [
+            line(at_x(value), top, at_x(value), height - bottom),
+            text(at_x(value), height - bottom + 18, f"{value:.3g}", "middle"),
+        ]
     for value in ys:
-        parts += [line(left, at_y(value), width - right, at_y(value)), text(left - 8, at_y(value) + 4, f"{value:.3g}", "end")]
-    parts += [text((left + width - right) / 2, height - 10, x_title, "middle"), text(8, top - 6, y_title)]
+        parts += [
+            line(left, at_y(value), width - right, at_y(value)),
+            text(left - 8, at_y(value) + 4, f"{value:.3g}", "end"),
+        ]
+    parts += [text((left + width - right) / 2, height - 10, x_title, "middle"), text(8, top - 10, y_title)]
     taken: list[tuple[float, float]] = []
     for point in sorted(points, key=lambda p: p.y):
         x, y = at_x(point.x), at_y(point.y)
@@ -74,7 +83,10 @@ def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> 
             below -= 13
         taken.append((x, below))
         colour = OURS if point.ours else THEIRS
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>', text(x + 9, below + 4, point.label, colour=colour)]
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
+            text(x + 9, below + 4, point.label, colour=colour),
+        ]
     return document(width, height, title, parts)
 
 
@@ -87,15 +99,24 @@ def bars(rows: Sequence[Bar], title: str) -> str:
     def at(value: float) -> float:
         return left + (math.log(value) / reach + 1) / 2 * (width - left - right)
 
-    marks = [mark for mark in (0.05, 0.1, 0.2, 0.5, 0.7, 0.85, 1, 1.2, 1.5, 2, 5, 10, 20) if abs(math.log(mark)) <= reach]
+    marks = [1.0]
+    for mark in (0.05, 0.1, 0.2, 0.5, 2, 5, 10, 20, 0.7, 1.5, 0.85, 1.2):
+        if abs(math.log(mark)) <= reach and all(abs(at(mark) - at(other)) > 32 for other in marks):
+            marks.append(mark)
     parts = [text(8, 20, title)]
     for mark in marks:
-        parts += [line(at(mark), top - 6, at(mark), height - 14, INK if mark == 1 else GRID), text(at(mark), top - 10, f"{mark:g}", "middle")]
+        parts += [
+            line(at(mark), top - 6, at(mark), height - 14, INK if mark == 1 else GRID),
+            text(at(mark), top - 10, f"{mark:g}", "middle"),
+        ]
     for place, row in enumerate(rows):
         y = top + pitch * place + pitch / 2
         first, last = sorted((at(1), at(row.value)))
         colour = BAD if row.low > 1 else GOOD if row.high < 1 else INK
-        parts += [text(left - 8, y + 4, row.label, "end"),
-                  f'<rect x="{first:.1f}" y="{y - 5:.1f}" width="{max(last - first, 1):.1f}" height="10" fill="{colour}" fill-opacity="0.6"/>',
-                  line(at(row.low), y, at(row.high), y, colour, 2), text(width - right + 8, y + 4, f"{row.value:.2f}")]
+        parts += [
+            text(left - 8, y + 4, row.label, "end"),
+            f'<rect x="{first:.1f}" y="{y - 5:.1f}" width="{max(last - first, 1):.1f}" height="10" fill="{colour}" fill-opacity="0.6"/>',
+            line(at(row.low), y, at(row.high), y, colour, 2),
+            text(width - right + 8, y + 4, f"{row.value:.2f}"),
+        ]
     return document(width, height, title, parts)

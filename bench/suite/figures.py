@@ -62,8 +62,14 @@ def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
     """By bootstrap; with fewer than four values, from the least to the most."""
     if len(values) < 4 or max(values) - min(values) < 1e-12:
         return min(values), max(values)
-    found = stats.bootstrap((np.asarray(values),), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
-                            method="percentile", random_state=1)
+    found = stats.bootstrap(
+        (np.asarray(values),),
+        np.median,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        random_state=1,
+    )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
@@ -94,8 +100,9 @@ class Figures:
         values = [get(sample) for sample in self.of(case, name).values()]
         return median(values) if values else None
 
-    def best(self, case: str, names: Sequence[str], get: Get = time_of, rounds: Sequence[int] | None = None
-             ) -> str | None:
+    def best(
+        self, case: str, names: Sequence[str], get: Get = time_of, rounds: Sequence[int] | None = None
+    ) -> str | None:
         """Whose median is least, in these rounds."""
         found = []
         for name in names:
@@ -200,16 +207,23 @@ def _worst(figures: Figures, ours: str) -> list[Claim]:
         return [Claim("no interval wholly above 1.05 x the best peer", "not measured", None)]
     return [
         Claim("no interval wholly above 1.05 x the best peer", ", ".join(slower) or "none", not slower),
-        Claim("first or within 1 % of the first on half of them", f"{len(first)} of {len(found)}",
-              2 * len(first) >= len(found)),
+        Claim(
+            "first or within 1 % of the first on half of them",
+            f"{len(first)} of {len(found)}",
+            2 * len(first) >= len(found),
+        ),
     ]
 
 
 def _memory(figures: Figures, ours: str) -> list[Claim]:
     leanest = figures.means(ours, figures.fast_peers, memory_of)
     claims = [
-        _bounded("peak memory, geometric mean, <= 0.82 of the leanest fast peer", leanest[0] if leanest else None, 0.82),
-        _bounded("peak memory, geometric mean, <= the system's malloc", figures.mean_ratio(ours, SYSTEM, memory_of), 1.0),
+        _bounded(
+            "peak memory, geometric mean, <= 0.82 of the leanest fast peer", leanest[0] if leanest else None, 0.82
+        ),
+        _bounded(
+            "peak memory, geometric mean, <= the system's malloc", figures.mean_ratio(ours, SYSTEM, memory_of), 1.0
+        ),
     ]
     above = []
     for case in figures.cases:
@@ -217,8 +231,14 @@ def _memory(figures: Figures, ours: str) -> list[Claim]:
         ratio = figures.ratio(case.name, ours, other, memory_of) if other else None
         if ratio is not None and ratio.value > 1.10:
             above.append(f"{case.name} {ratio.value:.2f}")
-    return [*claims, Claim("on no benchmark more than 1.10 x the leanest fast peer", ", ".join(above) or "none",
-                           not above if leanest else None)]
+    return [
+        *claims,
+        Claim(
+            "on no benchmark more than 1.10 x the leanest fast peer",
+            ", ".join(above) or "none",
+            not above if leanest else None,
+        ),
+    ]
 
 
 def _cost(figures: Figures, ours: str) -> list[Claim]:
@@ -228,7 +248,9 @@ def _cost(figures: Figures, ours: str) -> list[Claim]:
     claims = [Claim(text, "not measured", None)]
     if mine is not None and peers:
         best, name = min(peers)
-        claims = [Claim(text, f"{mine / best:.3f}: {mine * 1e9:.2f} ns, {name} {best * 1e9:.2f} ns", mine <= 0.8 * best)]
+        claims = [
+            Claim(text, f"{mine / best:.3f}: {mine * 1e9:.2f} ns, {name} {best * 1e9:.2f} ns", mine <= 0.8 * best)
+        ]
     for case in ("tiny_hot", "random_mixed"):
         ratio = figures.ratio(case, ours, FLOOR)
         text = f"{case}: time <= 1.25 x the floor's"
@@ -245,7 +267,9 @@ def claims(figures: Figures) -> list[Claim]:
     fastest = figures.means(ours, figures.peers, time_of)
     return [
         _bounded("time, geometric mean, <= 0.93 of the best peer's", fastest[0] if fastest else None, 0.93),
-        _bounded("time, geometric mean, <= 0.75 of the system's malloc", figures.mean_ratio(ours, SYSTEM, time_of), 0.75),
+        _bounded(
+            "time, geometric mean, <= 0.75 of the system's malloc", figures.mean_ratio(ours, SYSTEM, time_of), 0.75
+        ),
         *_worst(figures, ours),
         *_memory(figures, ours),
         *_cost(figures, ours),

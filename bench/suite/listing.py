@@ -103,8 +103,10 @@ FIELDS = {each for each in Case.__dataclass_fields__ if each != "floor"}
 def _case(row: dict[str, Any]) -> Case:
     unknown = sorted(set(row) - FIELDS)
     if unknown or not {"name", "group", "about", "program", "args", "quick"} <= row.keys():
-        raise LabError(f"{LIST.name}: {row.get('name', 'a row')} " +
-                       (f"has no such field: {', '.join(unknown)}" if unknown else "lacks a field"))
+        raise LabError(
+            f"{LIST.name}: {row.get('name', 'a row')} "
+            + (f"has no such field: {', '.join(unknown)}" if unknown else "lacks a field")
+        )
     lists = {name: tuple(row.get(name, ())) for name in ("args", "quick", "prepare", "needs")}
     return Case(**{**row, **lists})
 
@@ -117,8 +119,15 @@ def load(path: Path = LIST) -> list[Case]:
     if unknown:
         raise LabError(f"{path.name}: bench/cases.py has no {', '.join(unknown)}")
     found = [
-        Case(each.name, MICRO, each.about, each.program, tuple(each.args.split()), tuple(each.quick_args.split()),
-             floor=each.floor)
+        Case(
+            each.name,
+            MICRO,
+            each.about,
+            each.program,
+            tuple(each.args.split()),
+            tuple(each.quick_args.split()),
+            floor=each.floor,
+        )
         for each in (micro[name] for name in listed["micro"]["cases"])
     ]
     found += [_case(row) for row in listed["case"]]
@@ -137,8 +146,17 @@ def prepare(case: Case, places: Places) -> str | None:
             places.data.mkdir(parents=True, exist_ok=True)
             command = [places.program(case.prepare[0]), *(places.fill(each) for each in case.prepare[1:])]
             environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=PREPARE_S, check=False)
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=PREPARE_S,
+                check=False,
+            )
             if done.returncode != 0:
                 said = done.stdout.strip().splitlines()[-1:] or [f"status {done.returncode}"]
                 return f"could not be prepared: {said[0]}"

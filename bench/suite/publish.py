@@ -41,8 +41,13 @@ def environment(head: Head) -> str:
     facts["kernel"] = re.sub(r"(\d+\.\d+)\S*", r"\1", facts.get("kernel", "unknown"), count=1)
     rows = [[name, value] for name, value in facts.items()]
     rows.append(["commit", head.commit or "unknown"])
-    rows.append(["run", f"{head.created:%Y-%m-%d}, {head.plan.rounds} rounds, seed {head.plan.seed}"
-                 + (", QUICK: the figures mean nothing" if head.plan.quick else "")])
+    rows.append(
+        [
+            "run",
+            f"{head.created:%Y-%m-%d}, {head.plan.rounds} rounds, seed {head.plan.seed}"
+            + (", QUICK: the figures mean nothing" if head.plan.quick else ""),
+        ]
+    )
     rows += [[each.name, each.description] for each in head.allocators]
     return markdown(Table("Environment", "", ["", ""], rows), title="")
 
@@ -57,12 +62,18 @@ def charts(figures: Figures) -> dict[str, str]:
             points.append(Point(name, time.value, memory.value, name == figures.ours))
     if len(points) > 1:
         found["time-memory.svg"] = drawing.scatter(
-            points, "Time against peak memory, geometric means, the system's malloc = 1", "time", "peak memory")
+            points, "Time against peak memory, geometric means, the system's malloc = 1", "time", "peak memory"
+        )
     if figures.ours:
-        rows = [Bar(case.name, ratio.value, ratio.low, ratio.high) for case in figures.cases
-                if (ratio := figures.to_best(case.name, figures.ours)) is not None]
+        rows = [
+            Bar(case.name, ratio.value, ratio.low, ratio.high)
+            for case in figures.cases
+            if (ratio := figures.to_best(case.name, figures.ours)) is not None
+        ]
         if rows:
-            found["ratios.svg"] = drawing.bars(rows, "Time of HAKMEM by that of each benchmark's best peer; below 1 is faster")
+            found["ratios.svg"] = drawing.bars(
+                rows, "Time of HAKMEM by that of each benchmark's best peer; below 1 is faster"
+            )
     return found
 
 
@@ -71,7 +82,7 @@ def replace(text: str, name: str, body: str, where: str) -> str:
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
         raise LabError(f"{where} has no place between {begin} and {end}")
-    return f"{text[: text.index(begin)]}{begin}\n\n{body}\n\n{end}{text[text.index(end) + len(end):]}"
+    return f"{text[: text.index(begin)]}{begin}\n\n{body}\n\n{end}{text[text.index(end) + len(end) :]}"
 
 
 def full(figures: Figures) -> str:
@@ -86,7 +97,9 @@ def short(figures: Figures) -> str:
     """What README.md holds: the environment in a line, the means, a ratio per benchmark."""
     facts = figures.head.machine.facts
     kernel = re.sub(r"(\d+\.\d+)\S*", r"\1", facts.get("kernel", "unknown"), count=1)
-    parts = [f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.head.plan.rounds} rounds."]
+    parts = [
+        f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.head.plan.rounds} rounds."
+    ]
     means = tables.means(figures)
     if means is not None:
         parts.append(markdown(means, title=""))
@@ -96,8 +109,9 @@ def short(figures: Figures) -> str:
             time = figures.to_best(case.name, figures.ours)
             leanest = figures.best(case.name, figures.fast_peers, memory_of)
             memory = figures.ratio(case.name, figures.ours, leanest, memory_of) if leanest else None
-            rows.append([case.name, case.about, *tables.ratio_cells(time)[:3],
-                         f"{memory.value:.2f}" if memory else "-"])
+            rows.append(
+                [case.name, case.about, *tables.ratio_cells(time)[:3], f"{memory.value:.2f}" if memory else "-"]
+            )
         header = ["benchmark", "", "time / best peer", "95 %", "best peer", "memory / leanest fast peer"]
         parts.append(markdown(Table("", "", header, rows), title=""))
     return "\n\n".join(parts)

@@ -2,7 +2,8 @@
 
 Rounds are interleaved: each runs every case once under every allocator, the allocators of a case one after the other
 in random order, so that a change of the machine's speed meets all of them.  Round 0 is a warm-up with the quick
-arguments; its failures count, its figures don't; a quick run has none.  A pair of case and allocator that failed is not tried again.
+arguments; its failures count, its figures don't; a quick run has none.  A pair of case and allocator that failed is not
+tried again.
 """
 
 from __future__ import annotations
@@ -131,8 +132,10 @@ def load(path: Path) -> Results:
         except ValidationError as error:
             if number == len(lines) and number > 1:
                 break
-            raise LabError(f"{path}:{number}: not a line of the suite's results: {error.errors()[0]['msg']}",
-                           "Give a file that './dev bench --suite' has written.") from None
+            raise LabError(
+                f"{path}:{number}: not a line of the suite's results: {error.errors()[0]['msg']}",
+                "Give a file that './dev bench --suite' has written.",
+            ) from None
     if not parsed or not isinstance(parsed[0], Head):
         raise LabError(f"{path} does not begin with the suite's head", "Give a file of './dev bench --suite'.")
     found = Results(head=parsed[0])
@@ -167,8 +170,9 @@ def head_of(cases: Sequence[Case], allocators: Sequence[Allocator], missing: Seq
         machine=machine,
         plan=plan,
         cases=[CaseRow(name=c.name, group=c.group, about=c.about, command=generic(c, plan.quick)) for c in cases],
-        allocators=[AllocatorRow(name=a.name, kind=a.kind, description=describe(a), digest=digest(a))
-                    for a in allocators],
+        allocators=[
+            AllocatorRow(name=a.name, kind=a.kind, description=describe(a), digest=digest(a)) for a in allocators
+        ],
         missing=list(missing),
     )
 
@@ -263,8 +267,16 @@ def not_loadable(case: Case, places: Places, allocators: Sequence[Allocator]) ->
 class Session:
     """The suite being run.  Close it, so that the file is."""
 
-    def __init__(self, kept: Results, cases: Sequence[Case], allocators: Sequence[Allocator], runner: Runner,
-                 path: Path, *, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        kept: Results,
+        cases: Sequence[Case],
+        allocators: Sequence[Allocator],
+        runner: Runner,
+        path: Path,
+        *,
+        resumed: bool = False,
+    ) -> None:
         self.results = kept
         self.path = path
         self._cases = list(cases)
@@ -305,8 +317,14 @@ class Session:
             fields = self._runner.run(case, self._allocators[name], quick)
             if fields is None:
                 return
-            sample = Sample(round=number, position=position, case=case.name, allocator=name,
-                            at=round(time.monotonic() - self._began, 3), **fields)  # type: ignore[arg-type]
+            sample = Sample(
+                round=number,
+                position=position,
+                case=case.name,
+                allocator=name,
+                at=round(time.monotonic() - self._began, 3),
+                **fields,
+            )  # type: ignore[arg-type]
             if number > 0 and name != FLOOR:
                 self._compare(sample)
         except LabError as error:
@@ -346,8 +364,11 @@ class Session:
                     self.one(number, position, case, name)
                     progress.advance(task)
         except KeyboardInterrupt:
-            raise LabError(f"interrupted; what was measured is kept in {self.path}",
-                           f"Go on with: ./dev bench --suite --resume {self.path}", INTERRUPTED) from None
+            raise LabError(
+                f"interrupted; what was measured is kept in {self.path}",
+                f"Go on with: ./dev bench --suite --resume {self.path}",
+                INTERRUPTED,
+            ) from None
 
 
 def mend(path: Path) -> None:
@@ -367,5 +388,3 @@ def require_same(kept: Head, now: Head) -> None:
         raise LabError("the list of benchmarks is no longer what it was", "Start a new run.")
     if then.keys() != {each.name for each in now.allocators}:
         raise LabError("an allocator of the interrupted run is missing", "Install it again, or start anew.")
-
-

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.table import Table as Grid
@@ -153,17 +153,32 @@ def print_environment(kept: Results) -> None:
 
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Small arguments, one round: shows that all runs.")] = False,
-    rounds: Annotated[Optional[int], typer.Option(min=1, metavar="N", help="Measured rounds (10; 1 if quick).")] = None,
-    only: Annotated[Optional[str], typer.Option(metavar="REGEX", help="Benchmarks whose name or group matches.")] = None,
-    alloc: Annotated[Optional[str], typer.Option(metavar="all|NAME,NAME", help="Which allocators.")] = None,
-    out: Annotated[Optional[Path], typer.Option(metavar="FILE", help="Where results go (hakmem-results/suite-….jsonl).")] = None,
-    resume_: Annotated[Optional[Path], typer.Option("--resume", metavar="FILE", help="Go on with an interrupted run.")] = None,
-    seed: Annotated[Optional[int], typer.Option(metavar="N", help="Of the random order.")] = None,
-    lib: Annotated[Optional[Path], typer.Option(metavar="PATH", help="HAKMEM's library, if not the release's.")] = None,
-    build: Annotated[Path, typer.Option(metavar="FOLDER", help="Where programs and library are.")] = listing.ROOT / "out" / "release",
+    rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Measured rounds (10; 1 if quick).")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Benchmarks whose name or group matches.")
+    ] = None,
+    alloc: Annotated[str | None, typer.Option(metavar="all|NAME,NAME", help="Which allocators.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where results go (hakmem-results/suite-….jsonl).")
+    ] = None,
+    resume_: Annotated[
+        Path | None, typer.Option("--resume", metavar="FILE", help="Go on with an interrupted run.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the random order.")] = None,
+    lib: Annotated[Path | None, typer.Option(metavar="PATH", help="HAKMEM's library, if not the release's.")] = None,
+    build: Annotated[Path, typer.Option(metavar="FOLDER", help="Where programs and library are.")] = listing.ROOT
+    / "out"
+    / "release",
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and run nothing.")] = False,
-    show_: Annotated[Optional[Path], typer.Option("--show", metavar="FILE", help="Print a file's tables and run nothing.")] = None,
-    publish_: Annotated[Optional[Path], typer.Option("--publish", metavar="FILE", help="Write a file's tables and charts into docs/benchmarks.md and README.md.")] = None,
+    show_: Annotated[
+        Path | None, typer.Option("--show", metavar="FILE", help="Print a file's tables and run nothing.")
+    ] = None,
+    publish_: Annotated[
+        Path | None,
+        typer.Option(
+            "--publish", metavar="FILE", help="Write a file's tables and charts into docs/benchmarks.md and README.md."
+        ),
+    ] = None,
 ) -> None:
     if show_ is not None:
         kept = session.load(show_)
@@ -180,8 +195,11 @@ def main(
     if resume_ is not None:
         running = resume(resume_, build, lib)
     else:
-        plan = Plan(quick=quick, rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-                    seed=seed if seed is not None else experiment.new_seed())
+        plan = Plan(
+            quick=quick,
+            rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
+            seed=seed if seed is not None else experiment.new_seed(),
+        )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")
         running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out)

@@ -35,12 +35,15 @@ def count(value: float | None) -> str:
 
 
 def ratio_cells(ratio: Ratio | None) -> list[str]:
-    return ["-", "-", "-"] if ratio is None else [f"{ratio.value:.3f}", f"{ratio.low:.2f}..{ratio.high:.2f}", ratio.other]
+    return (
+        ["-", "-", "-"] if ratio is None else [f"{ratio.value:.3f}", f"{ratio.low:.2f}..{ratio.high:.2f}", ratio.other]
+    )
 
 
 def _per_case(figures: Figures, get: Get, shown) -> list[list[str]]:  # type: ignore[no-untyped-def]
-    return [[case.name, *(shown(figures.median(case.name, name, get)) for name in figures.names)]
-            for case in figures.cases]
+    return [
+        [case.name, *(shown(figures.median(case.name, name, get)) for name in figures.names)] for case in figures.cases
+    ]
 
 
 def times(figures: Figures) -> Table:
@@ -51,8 +54,10 @@ def times(figures: Figures) -> Table:
     for case in figures.cases:
         row = [case.name, *(duration(figures.median(case.name, name, time_of)) for name in names)]
         rows.append(row + (ratio_cells(figures.to_best(case.name, ours)) if ours else []))
-    note = ("Median time per operation, or of the whole run where no operations are counted. The ratio is that to the "
-            "best peer, which is chosen on one half of the rounds and compared on the other; below 1 is faster.")
+    note = (
+        "Median time per operation, or of the whole run where no operations are counted. The ratio is that to the "
+        "best peer, which is chosen on one half of the rounds and compared on the other; below 1 is faster."
+    )
     return Table("Time", note, header + (["ratio", "95 %", "best peer"] if ours else []), rows)
 
 
@@ -70,7 +75,9 @@ def memory(figures: Figures) -> Table:
 
 def processor_time(figures: Figures) -> Table:
     rows = _per_case(figures, cpu_of, duration)
-    return Table("Processor time", "Median of user and system time of the whole run.", ["benchmark", *figures.names], rows)
+    return Table(
+        "Processor time", "Median of user and system time of the whole run.", ["benchmark", *figures.names], rows
+    )
 
 
 def faults(figures: Figures) -> Table:
@@ -86,11 +93,15 @@ def own_cost(figures: Figures) -> Table | None:
     def cell(seconds: float | None) -> str:
         return "-" if seconds is None else f"{seconds * 1e9:.2f}"
 
-    rows = [[case, cell(figures.median(case, FLOOR, time_of)), *(cell(figures.own_cost(case, n)) for n in figures.names)]
-            for case in cases]
+    rows = [
+        [case, cell(figures.median(case, FLOOR, time_of)), *(cell(figures.own_cost(case, n)) for n in figures.names)]
+        for case in cases
+    ]
     rows.append(["geometric mean", "", *(cell(figures.own_cost_mean(name)) for name in figures.names)])
-    note = ("Nanoseconds per operation above the floor, which is the same loop with arrays in place of an allocator. "
-            "Where a row is below 0 the allocator placed its blocks better than the floor does; the mean counts 0.05.")
+    note = (
+        "Nanoseconds per operation above the floor, which is the same loop with arrays in place of an allocator. "
+        "Where a row is below 0 the allocator placed its blocks better than the floor does; the mean counts 0.05."
+    )
     return Table("Own cost", note, ["benchmark", "floor itself", *figures.names], rows)
 
 
@@ -107,8 +118,12 @@ def means(figures: Figures) -> Table | None:
             cases = ratio.rounds if ratio else cases
         rows.append([*row, str(cases)])
     rows.sort(key=lambda row: row[1])
-    return Table("Geometric means", "By the system's malloc; below 1 is faster, or leaner.",
-                 ["allocator", "time", "processor time", "peak memory", "benchmarks"], rows)
+    return Table(
+        "Geometric means",
+        "By the system's malloc; below 1 is faster, or leaner.",
+        ["allocator", "time", "processor time", "peak memory", "benchmarks"],
+        rows,
+    )
 
 
 def claimed(figures: Figures) -> Table:
@@ -120,10 +135,22 @@ def claimed(figures: Figures) -> Table:
 def failures(figures: Figures) -> Table | None:
     rows = [[each.case, each.allocator, each.reason] for each in figures.failures]
     rows += [[each.name, "", each.reason] for each in figures.head.missing]
-    return Table("Left out", "A pair that failed is not run again.", ["benchmark", "allocator", "why"], rows) if rows else None
+    return (
+        Table("Left out", "A pair that failed is not run again.", ["benchmark", "allocator", "why"], rows)
+        if rows
+        else None
+    )
 
 
 def all_tables(figures: Figures) -> list[Table]:
-    found = [means(figures), times(figures), memory(figures), own_cost(figures), processor_time(figures), faults(figures),
-             failures(figures), claimed(figures) if figures.ours else None]
+    found = [
+        means(figures),
+        times(figures),
+        memory(figures),
+        own_cost(figures),
+        processor_time(figures),
+        faults(figures),
+        failures(figures),
+        claimed(figures) if figures.ours else None,
+    ]
     return [table for table in found if table is not None and table.rows]

@@ -1,4 +1,4 @@
-"""Lets the tests import the suite's modules, which are scripts beside one another, and gives them results to look at."""
+"""Lets the tests import the suite's modules, which are scripts beside one another, and makes results for them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,42 @@ BUILD = ROOT / "out" / "release"
 
 def make_head(cases: Sequence[str], names: Sequence[str], rounds: int, group: str = "written") -> session.Head:
     kinds = {HAKMEM: "ours", FLOOR: "floor"}
-    machine = Machine(facts={"processor": "a processor", "kernel": "Linux 6.1.2-x y"}, cpus=2, memory_bytes=1 << 30,
-                      page_bytes=4096, versions={"python": "3"})
+    machine = Machine(
+        facts={"processor": "a processor", "kernel": "Linux 6.1.2-x y"},
+        cpus=2,
+        memory_bytes=1 << 30,
+        page_bytes=4096,
+        versions={"python": "3"},
+    )
     return session.Head(
-        created=datetime(2026, 1, 1, tzinfo=timezone.utc), commit="abc", machine=machine,
+        created=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        commit="abc",
+        machine=machine,
         plan=session.Plan(quick=False, rounds=rounds, seed=1),
         cases=[session.CaseRow(name=each, group=group, about=f"about {each}", command=["program"]) for each in cases],
-        allocators=[session.AllocatorRow(name=each, kind=kinds.get(each, "peer"), description=f"the {each}", digest="")
-                    for each in names], missing=[])
+        allocators=[
+            session.AllocatorRow(name=each, kind=kinds.get(each, "peer"), description=f"the {each}", digest="")
+            for each in names
+        ],
+        missing=[],
+    )
 
 
 def make_sample(number: int, case: str, name: str, time: float, rss: int = 1 << 20, check: str = "") -> session.Sample:
-    return session.Sample(round=number, position=0, case=case, allocator=name, at=float(number), time=time, wall_s=time,
-                          cpu_s=time, peak_rss_bytes=rss, minor_faults=10, major_faults=0, check=check)
+    return session.Sample(
+        round=number,
+        position=0,
+        case=case,
+        allocator=name,
+        at=float(number),
+        time=time,
+        wall_s=time,
+        cpu_s=time,
+        peak_rss_bytes=rss,
+        minor_faults=10,
+        major_faults=0,
+        check=check,
+    )
 
 
 def make_results(times: Times, group: str = "written", rss: Mapping[str, int] | None = None) -> session.Results:

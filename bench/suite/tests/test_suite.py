@@ -38,9 +38,11 @@ def test_list_names_every_kind() -> None:
 def test_wrong_lists_are_refused(tmp_path: Path) -> None:
     row = '[[case]]\nname = "a"\ngroup = "real"\nabout = "b"\nprogram = "c"\nargs = []\nquick = []\n'
     path = tmp_path / "cases.toml"
-    for text, said in (('[micro]\ncases = ["nosuch"]\n' + row, "no nosuch"),
-                       ("[micro]\ncases = []\n" + row + 'colour = "red"\n', "no such field: colour"),
-                       ("[micro]\ncases = []\n" + row + row, "two cases")):
+    for text, said in (
+        ('[micro]\ncases = ["nosuch"]\n' + row, "no nosuch"),
+        ("[micro]\ncases = []\n" + row + 'colour = "red"\n', "no such field: colour"),
+        ("[micro]\ncases = []\n" + row + row, "two cases"),
+    ):
         path.write_text(text)
         with pytest.raises(LabError, match=said):
             listing.load(path)
@@ -62,8 +64,10 @@ def test_missing_programs_are_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", WRITTEN, ids=lambda case: case.name)
 def test_programs_compute_the_same_under_both_allocators(case: Case) -> None:
     runner = Runner(Places(BUILD), quick=True)
-    found = [runner.run(case, allocator, quick=True) for allocator in
-             (Allocator(SYSTEM, "peer"), Allocator(HAKMEM, "ours", BUILD / "libhakmem.so"))]
+    found = [
+        runner.run(case, allocator, quick=True)
+        for allocator in (Allocator(SYSTEM, "peer"), Allocator(HAKMEM, "ours", BUILD / "libhakmem.so"))
+    ]
     assert found[0] and found[1]
     assert found[0]["check"] == found[1]["check"]
     assert (found[0]["check"] != "") == (case.program != "bench_calloc")
@@ -84,8 +88,9 @@ def test_programs_explain_themselves_and_refuse_nonsense(program: str) -> None:
 @built
 def test_another_seed_is_another_result() -> None:
     def check(seed: str) -> str:
-        done = subprocess.run([str(BUILD / "suite_factor"), "32", "5", seed], capture_output=True, text=True, timeout=20,
-                              check=True)
+        done = subprocess.run(
+            [str(BUILD / "suite_factor"), "32", "5", seed], capture_output=True, text=True, timeout=20, check=True
+        )
         return done.stdout.splitlines()[0]
 
     assert check("1") == check("1") != check("2")
@@ -119,8 +124,15 @@ class FakeRunner:
         self.calls.append((case.name, allocator.name, quick))
         if allocator.name == self.failing:
             raise LabError("ended by signal 11", "Its last words:\noh")
-        return {"time": 1.0, "wall_s": 1.0, "cpu_s": 1.0, "peak_rss_bytes": 1, "minor_faults": 1, "major_faults": 0,
-                "check": "bad" if allocator.name == self.lying else "good"}
+        return {
+            "time": 1.0,
+            "wall_s": 1.0,
+            "cpu_s": 1.0,
+            "peak_rss_bytes": 1,
+            "minor_faults": 1,
+            "major_faults": 0,
+            "check": "bad" if allocator.name == self.lying else "good",
+        }
 
 
 NAMES = (HAKMEM, SYSTEM, "other", FLOOR)
@@ -185,7 +197,11 @@ def test_a_wrong_result_is_a_failure(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    for text in ("", "nothing\nhere\n", '{"type": "failure", "data": {"round": 1, "case": "a", "allocator": "b", "reason": "c"}}\n'):
+    for text in (
+        "",
+        "nothing\nhere\n",
+        '{"type": "failure", "data": {"round": 1, "case": "a", "allocator": "b", "reason": "c"}}\n',
+    ):
         path.write_text(text)
         with pytest.raises(LabError):
             session.load(path)
@@ -260,8 +276,15 @@ def test_intervals_hold_the_median_and_grow_with_noise(results: Make) -> None:
 
 
 def test_means_are_over_what_both_ran(results: Make) -> None:
-    kept = results({("a", HAKMEM): flat(1.0), ("a", SYSTEM): flat(2.0), ("b", HAKMEM): flat(1.0), ("b", SYSTEM): flat(8.0),
-                    ("a", "fast"): flat(1.0)})
+    kept = results(
+        {
+            ("a", HAKMEM): flat(1.0),
+            ("a", SYSTEM): flat(2.0),
+            ("b", HAKMEM): flat(1.0),
+            ("b", SYSTEM): flat(8.0),
+            ("a", "fast"): flat(1.0),
+        }
+    )
     found = Figures(kept)
     slow, fast = found.mean_ratio(HAKMEM, SYSTEM, figures.time_of), found.mean_ratio(HAKMEM, "fast", figures.time_of)
     assert slow is not None and fast is not None
@@ -270,7 +293,9 @@ def test_means_are_over_what_both_ran(results: Make) -> None:
 
 
 def test_own_cost_is_above_the_floor(results: Make) -> None:
-    kept = results({("a", HAKMEM): flat(5e-9), ("a", SYSTEM): flat(9e-9), ("a", FLOOR): flat(1e-9)}, group=listing.MICRO)
+    kept = results(
+        {("a", HAKMEM): flat(5e-9), ("a", SYSTEM): flat(9e-9), ("a", FLOOR): flat(1e-9)}, group=listing.MICRO
+    )
     found = Figures(kept)
     assert found.own_cost("a", HAKMEM) == pytest.approx(4e-9)
     assert found.own_cost_mean(SYSTEM) == pytest.approx(8e-9)
@@ -278,10 +303,22 @@ def test_own_cost_is_above_the_floor(results: Make) -> None:
 
 
 def test_claims_fail_when_they_should(results: Make) -> None:
-    good = figures.claims(Figures(results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
-                                          rss={HAKMEM: 70, SYSTEM: 80, "fast": 100})))
-    bad = figures.claims(Figures(results({("a", HAKMEM): flat(1.2), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
-                                         rss={HAKMEM: 200, SYSTEM: 80, "fast": 100})))
+    good = figures.claims(
+        Figures(
+            results(
+                {("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
+                rss={HAKMEM: 70, SYSTEM: 80, "fast": 100},
+            )
+        )
+    )
+    bad = figures.claims(
+        Figures(
+            results(
+                {("a", HAKMEM): flat(1.2), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
+                rss={HAKMEM: 200, SYSTEM: 80, "fast": 100},
+            )
+        )
+    )
     assert [claim.holds for claim in good if claim.holds is not None] == [True] * 7
     assert [claim.holds for claim in bad if claim.holds is not None] == [False] * 7
 
@@ -301,7 +338,9 @@ def test_a_pair_that_failed_is_not_in_the_figures(results: Make) -> None:
 
 def tree(folder: Path) -> Path:
     (folder / "docs").mkdir()
-    (folder / "docs" / "benchmarks.md").write_text("Before.\n<!-- suite:begin -->\noutdated\n<!-- suite:end -->\nReasons.\n")
+    (folder / "docs" / "benchmarks.md").write_text(
+        "Before.\n<!-- suite:begin -->\noutdated\n<!-- suite:end -->\nReasons.\n"
+    )
     (folder / "README.md").write_text("Top.\n<!-- bench:begin -->\noutdated\n<!-- bench:end -->\nEnd.\n")
     return folder
 
