@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Iterator
 
 import report
-from allocators import (FLOOR, HAKMEM, PEER_LIBRARIES, SYSTEM, Allocator, describe, environment_facts,
+from allocators import (FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts,
                         find_peers, why_not_loaded)
 from cases import CASES, Case
 from report import Failure, Result, Results
@@ -74,7 +74,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def split_libraries(values: list[str], default: Path) -> dict[str, Path]:
     """Our columns: HAKMEM, whose library a plain PATH replaces, then the variants in the order given."""
     libraries = {HAKMEM: default}
-    taken = {SYSTEM, FLOOR, *PEER_LIBRARIES}
+    taken = {SYSTEM, FLOOR, *PEERS}
     for value in values:
         named = re.match(r"([A-Za-z0-9_.+-]+)=(.+)", value)
         name, path = (named.group(1), named.group(2)) if named else (HAKMEM, value)
@@ -282,7 +282,7 @@ def measure(options: argparse.Namespace) -> int:
     options.build = options.build.absolute()
     require_built(options.build, cases)
     libraries = split_libraries(options.lib, options.build / "libhakmem.so")
-    names = choose_names(options.alloc, [*libraries, SYSTEM, *PEER_LIBRARIES, FLOOR])
+    names = choose_names(options.alloc, [*libraries, SYSTEM, *PEERS, FLOOR])
     facts = environment_facts()
     print("Environment")
     for name, value in facts.items():

@@ -230,6 +230,13 @@ void bench_report(const struct bench_run *run, const char *part, uint64_t ops, d
     bench_print(line);
 }
 
+void bench_check(const struct bench_run *run, uint64_t digest)
+{
+    char line[128];
+    snprintf(line, sizeof line, "%s check=%016" PRIx64 "\n", run->name, digest);
+    bench_print(line);
+}
+
 /* ---- memory, time, teams ----------------------------------------------------------------------- */
 
 void *bench_map(size_t bytes)

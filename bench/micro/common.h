@@ -75,6 +75,16 @@ void bench_extra(struct bench_run *run, const char *field, uint64_t value);
 /* Resident memory of the process now, in KiB; the end of the program where the system does not say. */
 long bench_rss_kb(void);
 
+/* Prints "check=" and a digest of what the program computed: it depends on the arguments, never on the allocator. */
+void bench_check(const struct bench_run *run, uint64_t digest);
+
+/* Mixes a value into a digest. */
+static inline uint64_t bench_mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * UINT64_C(0x9fb21c651e98df25);
+    return digest ^ (digest >> 32);
+}
+
 /* Zeroed memory straight from the system, or the end of the program. */
 void *bench_map(size_t bytes);
 

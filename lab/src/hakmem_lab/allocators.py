@@ -13,16 +13,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem_lab import peers
+
 HAKMEM = "hakmem"
 SYSTEM = "system"
 FLOOR = "floor"
 
-# Library name patterns, the plain variant of each allocator first.
-PEER_LIBRARIES: dict[str, str] = {
-    "mimalloc": r"libmimalloc\.so(\.[0-9.]+)?",
-    "jemalloc": r"libjemalloc\.so(\.[0-9.]+)?",
-    "tcmalloc": r"libtcmalloc(_minimal)?\.so(\.[0-9.]+)?",
-}
+PEERS = peers.NAMES
 LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib", "/lib64")
 
 # Variables of the allocators: kept for the programs, but shown, since they change what is measured.
@@ -72,12 +69,12 @@ def library_files() -> list[Path]:
 
 
 def find_peers() -> dict[str, Path | None]:
-    """The library of each peer, or None for one that is not installed."""
+    """The library of each peer, or None for one that is not there: first those built from source, then packages."""
     files = library_files()
-    return {
-        name: next((path for path in files if re.fullmatch(pattern, path.name)), None)
-        for name, pattern in PEER_LIBRARIES.items()
-    }
+    found: dict[str, Path | None] = {each.name: each.path if each.path.is_file() else None for each in peers.BUILT}
+    for name, pattern in peers.INSTALLED.items():
+        found[name] = next((path for path in files if re.fullmatch(pattern, path.name)), None)
+    return found
 
 
 def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
@@ -128,6 +125,9 @@ def describe(allocator: Allocator) -> str:
         return "the same loops without refill, checks or ownership: a limit, not an allocator"
     if allocator.library is None:
         return "the C library's malloc, " + (os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
+    built = peers.built(allocator.library)
+    if built is not None:
+        return f"{allocator.library} ({built.release}, built from crate {built.crate} {built.version})"
     version = package_version(allocator.library) if allocator.kind == "peer" else ""
     return f"{allocator.library.resolve()}" + (f" ({version})" if version else "")
 

@@ -59,7 +59,7 @@ def find_allocator(name: str, hakmem: Path | None) -> Allocator:
         return Allocator(HAKMEM, "ours", library.find(hakmem))
     if name in (SYSTEM, "glibc", "libc"):
         return Allocator(SYSTEM, "peer")
-    known = (HAKMEM, SYSTEM, *allocators.PEER_LIBRARIES)
+    known = (HAKMEM, SYSTEM, *allocators.PEERS)
     if name not in known:
         raise LabError(f"alloc:{name}: unknown{nearest(name, known)}", f"Known are {', '.join(known)}.")
     path = allocators.find_peers()[name]

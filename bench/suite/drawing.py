@@ -1,0 +1,122 @@
+"""Two charts as SVG text: small, without scripts, readable on light and dark ground."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+INK, GRID, OURS, THEIRS, GOOD, BAD = "#808080", "#80808055", "#d1495b", "#4a7fb5", "#4c9f70", "#d1495b"
+FONT = 'font-family="sans-serif" font-size="13"'
+
+
+@dataclass(frozen=True)
+class Point:
+    label: str
+    x: float
+    y: float
+    ours: bool
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+def text(x: float, y: float, said: str, anchor: str = "start", colour: str = INK, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {more}>{escape(said)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, colour: str = GRID, width: float = 1) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def document(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" {FONT}>'
+    return "\n".join([opening, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+
+
+def steps(low: float, high: float, wanted: int = 6) -> list[float]:
+    """Round numbers from at most `low` to at least `high`."""
+    rough = (high - low) / wanted or 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
+    return [number * step for number in range(first, last + 1)]
+
+
+def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> str:
+    """One point per allocator."""
+    width, height, left, right, top, bottom = 720, 440, 60, 110, 40, 50
+    xs, ys = (
+        steps(min(p.x for p in points), max(p.x for p in points)),
+        steps(min(p.y for p in points), max(p.y for p in points)),
+    )
+
+    def at_x(value: float) -> float:
+        return left + (value - xs[0]) / (xs[-1] - xs[0]) * (width - left - right)
+
+    def at_y(value: float) -> float:
+        return height - bottom - (value - ys[0]) / (ys[-1] - ys[0]) * (height - top - bottom)
+
+    parts = [text(left, 22, title)]
+    for value in xs:
+        parts += [
+            line(at_x(value), top, at_x(value), height - bottom),
+            text(at_x(value), height - bottom + 18, f"{value:.3g}", "middle"),
+        ]
+    for value in ys:
+        parts += [
+            line(left, at_y(value), width - right, at_y(value)),
+            text(left - 8, at_y(value) + 4, f"{value:.3g}", "end"),
+        ]
+    parts += [text((left + width - right) / 2, height - 10, x_title, "middle"), text(8, top - 10, y_title)]
+    taken: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda p: p.y):
+        x, y = at_x(point.x), at_y(point.y)
+        below = y
+        while any(abs(below - other_y) < 13 and abs(x - other_x) < 100 for other_x, other_y in taken):
+            below -= 13
+        taken.append((x, below))
+        colour = OURS if point.ours else THEIRS
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
+            text(x + 9, below + 4, point.label, colour=colour),
+        ]
+    return document(width, height, title, parts)
+
+
+def bars(rows: Sequence[Bar], title: str) -> str:
+    """A ratio per row on a logarithmic scale, with its interval; 1 is the middle line."""
+    width, left, right, top, pitch = 720, 140, 60, 50, 18
+    height = top + pitch * len(rows) + 20
+    reach = max([0.2, *(abs(math.log(value)) for row in rows for value in (row.value, row.low, row.high))])
+
+    def at(value: float) -> float:
+        return left + (math.log(value) / reach + 1) / 2 * (width - left - right)
+
+    marks = [1.0]
+    for mark in (0.05, 0.1, 0.2, 0.5, 2, 5, 10, 20, 0.7, 1.5, 0.85, 1.2):
+        if abs(math.log(mark)) <= reach and all(abs(at(mark) - at(other)) > 32 for other in marks):
+            marks.append(mark)
+    parts = [text(8, 20, title)]
+    for mark in marks:
+        parts += [
+            line(at(mark), top - 6, at(mark), height - 14, INK if mark == 1 else GRID),
+            text(at(mark), top - 10, f"{mark:g}", "middle"),
+        ]
+    for place, row in enumerate(rows):
+        y = top + pitch * place + pitch / 2
+        first, last = sorted((at(1), at(row.value)))
+        colour = BAD if row.low > 1 else GOOD if row.high < 1 else INK
+        parts += [
+            text(left - 8, y + 4, row.label, "end"),
+            f'<rect x="{first:.1f}" y="{y - 5:.1f}" width="{max(last - first, 1):.1f}" height="10" fill="{colour}" fill-opacity="0.6"/>',
+            line(at(row.low), y, at(row.high), y, colour, 2),
+            text(width - right + 8, y + 4, f"{row.value:.2f}"),
+        ]
+    return document(width, height, title, parts)

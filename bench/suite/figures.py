@@ -1,0 +1,276 @@
+"""From the suite's runs to what may be said: medians, ratios with intervals, means, own cost, claims.
+
+The ratio to the best peer is honest about the choice: the peer that looks best in some rounds was partly lucky in
+them.  So the rounds are split in two halves; each half is compared with the peer that was best in the other one, and
+the ratios of both halves, each taken within one round, are one sample.  Its median has a percentile bootstrap interval.
+Means over benchmarks are geometric; their intervals resample the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from scipy import stats
+
+from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
+from listing import MICRO
+from session import Results, Sample
+
+CONFIDENCE = 0.95
+RESAMPLES = 4000
+LEAST_COST = 0.05e-9  # seconds: an own cost below what can be measured counts as this
+
+Get = Callable[[Sample], float]
+
+
+def time_of(sample: Sample) -> float:
+    return sample.time
+
+
+def cpu_of(sample: Sample) -> float:
+    return sample.cpu_s
+
+
+def memory_of(sample: Sample) -> float:
+    return sample.peak_rss_bytes
+
+
+def faults_of(sample: Sample) -> float:
+    return sample.minor_faults
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours by theirs with its interval; below 1 is ours' favour."""
+
+    value: float
+    low: float
+    high: float
+    other: str
+    rounds: int
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else math.nan
+
+
+def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
+    """By bootstrap; with fewer than four values, from the least to the most."""
+    if len(values) < 4 or max(values) - min(values) < 1e-12:
+        return min(values), max(values)
+    found = stats.bootstrap(
+        (np.asarray(values),),
+        np.median,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        random_state=1,
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+class Figures:
+    """The runs after warm-up, by case and allocator."""
+
+    def __init__(self, kept: Results) -> None:
+        self.head = kept.head
+        self.failures = kept.failures
+        self.names = [each.name for each in kept.head.allocators if each.kind != "floor"]
+        self.peers = [each.name for each in kept.head.allocators if each.kind == "peer"]
+        self.ours = HAKMEM if HAKMEM in self.names else None
+        self._by: dict[tuple[str, str], dict[int, Sample]] = {}
+        broken = kept.broken()
+        for sample in kept.samples:
+            if sample.round > 0 and (sample.case, sample.allocator) not in broken:
+                self._by.setdefault((sample.case, sample.allocator), {})[sample.round] = sample
+        self.cases = [each for each in kept.head.cases if any((each.name, name) in self._by for name in self.names)]
+
+    @property
+    def fast_peers(self) -> list[str]:
+        return [name for name in self.peers if name != SYSTEM]
+
+    def of(self, case: str, name: str) -> dict[int, Sample]:
+        return self._by.get((case, name), {})
+
+    def median(self, case: str, name: str, get: Get) -> float | None:
+        values = [get(sample) for sample in self.of(case, name).values()]
+        return median(values) if values else None
+
+    def best(
+        self, case: str, names: Sequence[str], get: Get = time_of, rounds: Sequence[int] | None = None
+    ) -> str | None:
+        """Whose median is least, in these rounds."""
+        found = []
+        for name in names:
+            values = [get(s) for number, s in self.of(case, name).items() if rounds is None or number in rounds]
+            if values:
+                found.append((median(values), name))
+        return min(found)[1] if found else None
+
+    def paired(self, case: str, ours: str, other: str, get: Get, rounds: Sequence[int]) -> list[float]:
+        """The rounds' ratios, where both ran."""
+        left, right = self.of(case, ours), self.of(case, other)
+        return [get(left[r]) / get(right[r]) for r in rounds if r in left and r in right and get(right[r]) > 0]
+
+    def ratio(self, case: str, ours: str, other: str, get: Get = time_of) -> Ratio | None:
+        """To a named allocator, over all rounds."""
+        values = self.paired(case, ours, other, get, sorted(self.of(case, ours)))
+        return Ratio(median(values), *interval_of_median(values), other, len(values)) if values else None
+
+    def halves(self, case: str, name: str) -> tuple[list[int], list[int]]:
+        """Every other round; with a single one, both halves are that one, and the choice is not honest."""
+        rounds = sorted(self.of(case, name))
+        return (rounds, rounds) if len(rounds) < 2 else (rounds[::2], rounds[1::2])
+
+    def to_best(self, case: str, ours: str, get: Get = time_of) -> Ratio | None:
+        """To the best peer: each half of the rounds against the peer that was best in the other half."""
+        first, second = self.halves(case, ours)
+        values: list[float] = []
+        chosen: list[str] = []
+        for choose, compare in ((first, second), (second, first)):
+            other = self.best(case, self.peers, get, choose)
+            if other is not None:
+                values += self.paired(case, ours, other, get, compare)
+                chosen.append(other)
+        if not values:
+            return None
+        return Ratio(median(values), *interval_of_median(values), "/".join(dict.fromkeys(chosen)), len(values))
+
+    # --- over all benchmarks ---------------------------------------------------------------------------------
+
+    def common(self, ours: str, other: str) -> list[str]:
+        return [case.name for case in self.cases if self.of(case.name, ours) and self.of(case.name, other)]
+
+    def mean_ratio(self, ours: str, other: str, get: Get) -> Ratio | None:
+        """The geometric mean over the benchmarks that both ran, of ratios of medians; the interval resamples rounds."""
+        cases = self.common(ours, other)
+        if not cases:
+            return None
+        logs = np.zeros(RESAMPLES)
+        random = np.random.default_rng(1)
+        values = []
+        for case in cases:
+            found = np.log(self.paired(case, ours, other, get, sorted(self.of(case, ours))))
+            logs += np.median(random.choice(found, (RESAMPLES, len(found))), axis=1)
+            values.append(math.exp(float(np.median(found))))
+        low, high = np.quantile(np.exp(logs / len(cases)), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        return Ratio(geometric_mean(values), float(low), float(high), other, len(cases))
+
+    def means(self, ours: str, others: Sequence[str], get: Get) -> list[Ratio]:
+        """To each of the others, the strongest of them first."""
+        found = [ratio for other in others if (ratio := self.mean_ratio(ours, other, get)) is not None]
+        return sorted(found, key=lambda ratio: -ratio.value)
+
+    def own_cost(self, case: str, name: str) -> float | None:
+        """Seconds per operation above the floor's."""
+        floor, taken = self.median(case, FLOOR, time_of), self.median(case, name, time_of)
+        return None if floor is None or taken is None else taken - floor
+
+    def own_cost_cases(self) -> list[str]:
+        return [case.name for case in self.cases if case.group == MICRO and self.of(case.name, FLOOR)]
+
+    def own_cost_mean(self, name: str) -> float | None:
+        """The geometric mean over the micro benchmarks, in seconds; None when one of them is missing."""
+        costs = [self.own_cost(case, name) for case in self.own_cost_cases()]
+        known = [max(cost, LEAST_COST) for cost in costs if cost is not None]
+        return geometric_mean(known) if known and len(known) == len(costs) else None
+
+
+# --- what has to be shown -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A bound, what was found, and whether that keeps to it; None: not measured."""
+
+    text: str
+    found: str
+    holds: bool | None
+
+
+def _bounded(text: str, ratio: Ratio | None, bound: float) -> Claim:
+    if ratio is None:
+        return Claim(text, "not measured", None)
+    found = f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f}), {ratio.other}, {ratio.rounds} benchmarks"
+    return Claim(text, found, ratio.value <= bound)
+
+
+def _worst(figures: Figures, ours: str) -> list[Claim]:
+    found = [(case.name, ratio) for case in figures.cases if (ratio := figures.to_best(case.name, ours)) is not None]
+    slower = [f"{name} {ratio.value:.2f}" for name, ratio in found if ratio.low > 1.05]
+    first = [name for name, ratio in found if ratio.value <= 1.01]
+    if not found:
+        return [Claim("no interval wholly above 1.05 x the best peer", "not measured", None)]
+    return [
+        Claim("no interval wholly above 1.05 x the best peer", ", ".join(slower) or "none", not slower),
+        Claim(
+            "first or within 1 % of the first on half of them",
+            f"{len(first)} of {len(found)}",
+            2 * len(first) >= len(found),
+        ),
+    ]
+
+
+def _memory(figures: Figures, ours: str) -> list[Claim]:
+    leanest = figures.means(ours, figures.fast_peers, memory_of)
+    claims = [
+        _bounded(
+            "peak memory, geometric mean, <= 0.82 of the leanest fast peer", leanest[0] if leanest else None, 0.82
+        ),
+        _bounded(
+            "peak memory, geometric mean, <= the system's malloc", figures.mean_ratio(ours, SYSTEM, memory_of), 1.0
+        ),
+    ]
+    above = []
+    for case in figures.cases:
+        other = figures.best(case.name, figures.fast_peers, memory_of)
+        ratio = figures.ratio(case.name, ours, other, memory_of) if other else None
+        if ratio is not None and ratio.value > 1.10:
+            above.append(f"{case.name} {ratio.value:.2f}")
+    return [
+        *claims,
+        Claim(
+            "on no benchmark more than 1.10 x the leanest fast peer",
+            ", ".join(above) or "none",
+            not above if leanest else None,
+        ),
+    ]
+
+
+def _cost(figures: Figures, ours: str) -> list[Claim]:
+    mine = figures.own_cost_mean(ours)
+    peers = [(cost, name) for name in figures.peers if (cost := figures.own_cost_mean(name)) is not None]
+    text = "own cost above the floor, geometric mean, <= 0.8 of the best peer's"
+    claims = [Claim(text, "not measured", None)]
+    if mine is not None and peers:
+        best, name = min(peers)
+        claims = [
+            Claim(text, f"{mine / best:.3f}: {mine * 1e9:.2f} ns, {name} {best * 1e9:.2f} ns", mine <= 0.8 * best)
+        ]
+    for case in ("tiny_hot", "random_mixed"):
+        ratio = figures.ratio(case, ours, FLOOR)
+        text = f"{case}: time <= 1.25 x the floor's"
+        said = f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f})" if ratio else "not measured"
+        claims.append(Claim(text, said, ratio.value <= 1.25 if ratio else None))
+    return claims
+
+
+def claims(figures: Figures) -> list[Claim]:
+    """What the project says of itself, each with what this run has to say about it."""
+    ours = figures.ours
+    if ours is None:
+        return []
+    fastest = figures.means(ours, figures.peers, time_of)
+    return [
+        _bounded("time, geometric mean, <= 0.93 of the best peer's", fastest[0] if fastest else None, 0.93),
+        _bounded(
+            "time, geometric mean, <= 0.75 of the system's malloc", figures.mean_ratio(ours, SYSTEM, time_of), 0.75
+        ),
+        *_worst(figures, ours),
+        *_memory(figures, ours),
+        *_cost(figures, ours),
+    ]

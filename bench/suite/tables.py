@@ -1,0 +1,156 @@
+"""The suite's tables, as lists of rows; shown on a terminal by show.py, written to the documents by publish.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from figures import Figures, Get, Ratio, claims, cpu_of, faults_of, memory_of, time_of
+from hakmem_lab.allocators import FLOOR, SYSTEM
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    note: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def duration(seconds: float | None) -> str:
+    """With three digits and a unit that suits it."""
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
+        if abs(seconds) * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.2f} ns"
+
+
+def mebibytes(bytes_: float | None) -> str:
+    return "-" if bytes_ is None else f"{bytes_ / 2**20:.1f}"
+
+
+def count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def ratio_cells(ratio: Ratio | None) -> list[str]:
+    return (
+        ["-", "-", "-"] if ratio is None else [f"{ratio.value:.3f}", f"{ratio.low:.2f}..{ratio.high:.2f}", ratio.other]
+    )
+
+
+def _per_case(figures: Figures, get: Get, shown) -> list[list[str]]:  # type: ignore[no-untyped-def]
+    return [
+        [case.name, *(shown(figures.median(case.name, name, get)) for name in figures.names)] for case in figures.cases
+    ]
+
+
+def times(figures: Figures) -> Table:
+    names = [*figures.names, FLOOR] if figures.own_cost_cases() else figures.names
+    header = ["benchmark", *names]
+    ours = figures.ours
+    rows = []
+    for case in figures.cases:
+        row = [case.name, *(duration(figures.median(case.name, name, time_of)) for name in names)]
+        rows.append(row + (ratio_cells(figures.to_best(case.name, ours)) if ours else []))
+    note = (
+        "Median time per operation, or of the whole run where no operations are counted. The ratio is that to the "
+        "best peer, which is chosen on one half of the rounds and compared on the other; below 1 is faster."
+    )
+    return Table("Time", note, header + (["ratio", "95 %", "best peer"] if ours else []), rows)
+
+
+def memory(figures: Figures) -> Table:
+    header, ours = ["benchmark", *figures.names], figures.ours
+    rows = _per_case(figures, memory_of, mebibytes)
+    if ours:
+        header += ["ratio", "leanest fast peer"]
+        for row in rows:
+            other = figures.best(row[0], figures.fast_peers, memory_of)
+            ratio = figures.ratio(row[0], ours, other, memory_of) if other else None
+            row += [f"{ratio.value:.3f}", ratio.other] if ratio else ["-", "-"]
+    return Table("Peak memory", "Median of the most resident memory, MiB.", header, rows)
+
+
+def processor_time(figures: Figures) -> Table:
+    rows = _per_case(figures, cpu_of, duration)
+    return Table(
+        "Processor time", "Median of user and system time of the whole run.", ["benchmark", *figures.names], rows
+    )
+
+
+def faults(figures: Figures) -> Table:
+    rows = _per_case(figures, faults_of, count)
+    return Table("Page faults", "Median of minor faults.", ["benchmark", *figures.names], rows)
+
+
+def own_cost(figures: Figures) -> Table | None:
+    cases = figures.own_cost_cases()
+    if not cases:
+        return None
+
+    def cell(seconds: float | None) -> str:
+        return "-" if seconds is None else f"{seconds * 1e9:.2f}"
+
+    rows = [
+        [case, cell(figures.median(case, FLOOR, time_of)), *(cell(figures.own_cost(case, n)) for n in figures.names)]
+        for case in cases
+    ]
+    rows.append(["geometric mean", "", *(cell(figures.own_cost_mean(name)) for name in figures.names)])
+    note = (
+        "Nanoseconds per operation above the floor, which is the same loop with arrays in place of an allocator. "
+        "Where a row is below 0 the allocator placed its blocks better than the floor does; the mean counts 0.05."
+    )
+    return Table("Own cost", note, ["benchmark", "floor itself", *figures.names], rows)
+
+
+def means(figures: Figures) -> Table | None:
+    """Each allocator's geometric means, the system's malloc being 1."""
+    if SYSTEM not in figures.names:
+        return None
+    rows = []
+    for name in figures.names:
+        row, cases = [name], 0
+        for get in (time_of, cpu_of, memory_of):
+            ratio = figures.mean_ratio(name, SYSTEM, get)
+            row.append(f"{ratio.value:.3f}" if ratio else "-")
+            cases = ratio.rounds if ratio else cases
+        rows.append([*row, str(cases)])
+    rows.sort(key=lambda row: row[1])
+    return Table(
+        "Geometric means",
+        "By the system's malloc; below 1 is faster, or leaner.",
+        ["allocator", "time", "processor time", "peak memory", "benchmarks"],
+        rows,
+    )
+
+
+def claimed(figures: Figures) -> Table:
+    words = {True: "yes", False: "no", None: "-"}
+    rows = [[claim.text, claim.found, words[claim.holds]] for claim in claims(figures)]
+    return Table("What has to hold", "With protection on, as by default.", ["", "found", "holds"], rows)
+
+
+def failures(figures: Figures) -> Table | None:
+    rows = [[each.case, each.allocator, each.reason] for each in figures.failures]
+    rows += [[each.name, "", each.reason] for each in figures.head.missing]
+    return (
+        Table("Left out", "A pair that failed is not run again.", ["benchmark", "allocator", "why"], rows)
+        if rows
+        else None
+    )
+
+
+def all_tables(figures: Figures) -> list[Table]:
+    found = [
+        means(figures),
+        times(figures),
+        memory(figures),
+        own_cost(figures),
+        processor_time(figures),
+        faults(figures),
+        failures(figures),
+        claimed(figures) if figures.ours else None,
+    ]
+    return [table for table in found if table is not None and table.rows]

@@ -1,0 +1,79 @@
+"""The guard's reading of profiles and its judgement; the list of peers to build."""
+
+from __future__ import annotations
+
+import build_peers
+import guard
+import pytest
+from hakmem_lab import peers
+
+PROFILE = """version: 1
+events: Ir
+ob=(1) /lib/ld.so
+fn=(1) start
+10 100
+cob=(2) /x/libhakmem.so.0.1.0
+cfn=(2) malloc
+calls=3 20
+11 30
+ob=(2)
+fn=(2)
+20 7
++1 5
+cob=(1)
+cfn=(1)
+calls=1 10
+* 1000
+-2 2
+ob=(1)
+12 50
+"""
+
+
+def test_only_the_librarys_own_instructions_count() -> None:
+    assert guard.count_in(PROFILE, "libhakmem") == 14
+    assert guard.count_in(PROFILE, "ld") == 150
+    assert guard.count_in(PROFILE, "other") == 0
+
+
+def test_two_percent_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guard.compare({"a": 1020, "b": 900}, {"a": 1000, "b": 1000}) == []
+    assert "--update" in capsys.readouterr().out
+    assert len(guard.compare({"a": 1021}, {"a": 1000})) == 1
+    assert "no figure" in guard.compare({"new": 1}, {"a": 1000})[0]
+
+
+def result(case: str, name: str, number: int, speed: float) -> dict[str, object]:
+    return {"type": "result", "case": case, "allocator": name, "round": number, "ops_per_s": speed}
+
+
+def test_slower_in_every_round_fails() -> None:
+    steady = [result("a", "now", n, 90) for n in range(1, 4)] + [result("a", "then", n, 100) for n in range(1, 4)]
+    assert len(guard.slower(steady, "now", "then")) == 1
+    once_faster = [*steady[1:], result("a", "now", 1, 110)]
+    assert guard.slower(once_faster, "now", "then") == []
+    assert guard.slower([result("a", "now", 1, 98), result("a", "then", 1, 100)], "now", "then") == []
+
+
+def test_every_benchmark_has_a_figure() -> None:
+    import json
+
+    for kept in json.loads(guard.GOLDEN.read_text()).values():
+        assert kept.keys() == guard.BENCHMARKS.keys()
+        assert all(number > 100_000 for number in kept.values())
+
+
+def test_crates_are_pinned() -> None:
+    text = build_peers.manifest(peers.BUILT)
+    for each in peers.BUILT:
+        assert f'{each.crate} = "={each.version.partition("+")[0]}"' in text
+        assert each.crate in build_peers.BUILDERS
+    with pytest.raises(SystemExit, match="unknown nosuch"):
+        build_peers.chosen(["nosuch"])
+
+
+def test_peers_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(peers.FOLDER_VARIABLE, "/somewhere")
+    first = peers.BUILT[0]
+    assert str(first.path).startswith(f"/somewhere/{first.name}-{first.version}")
+    assert peers.built(first.path) is first

@@ -1,0 +1,386 @@
+"""The suite: its list, its programs' results, its rounds, what it concludes, what it writes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import figures
+import listing
+import publish
+import pytest
+import session
+import tables
+from conftest import BUILD, ROOT, make_head, make_sample
+from figures import Figures
+from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
+from hakmem_lab.errors import INTERRUPTED, LabError
+from listing import Case, Places
+from session import Results, Runner, Session
+
+WRITTEN = [case for case in listing.load() if case.group == listing.WRITTEN]
+built = pytest.mark.skipif(not (BUILD / "suite_factor").is_file(), reason="./dev build release makes the programs")
+
+
+# --- the list ------------------------------------------------------------------------------------------------
+
+
+def test_list_names_every_kind() -> None:
+    cases = listing.load()
+    assert {case.group for case in cases} == {listing.MICRO, listing.WRITTEN, listing.REAL}
+    assert len(cases) == len({case.name for case in cases})
+    assert all(case.quick != case.args or case.name == "larson" for case in cases)
+
+
+def test_wrong_lists_are_refused(tmp_path: Path) -> None:
+    row = '[[case]]\nname = "a"\ngroup = "real"\nabout = "b"\nprogram = "c"\nargs = []\nquick = []\n'
+    path = tmp_path / "cases.toml"
+    for text, said in (
+        ('[micro]\ncases = ["nosuch"]\n' + row, "no nosuch"),
+        ("[micro]\ncases = []\n" + row + 'colour = "red"\n', "no such field: colour"),
+        ("[micro]\ncases = []\n" + row + row, "two cases"),
+    ):
+        path.write_text(text)
+        with pytest.raises(LabError, match=said):
+            listing.load(path)
+
+
+def test_missing_programs_are_a_line(tmp_path: Path) -> None:
+    places = Places(tmp_path, tmp_path)
+    case = Case("a", listing.REAL, "", "no-such-program", (), ())
+    assert "is not there" in (listing.prepare(case, places) or "")
+    broken = Case("a", listing.REAL, "", "sh", (), (), prepare=("sh", "-c", "echo it is broken; exit 3"))
+    assert listing.prepare(broken, places) == "could not be prepared: it is broken"
+    assert listing.prepare(Case("a", listing.REAL, "", "sh", (), (), prepare=("true",)), places) is None
+
+
+# --- the programs --------------------------------------------------------------------------------------------
+
+
+@built
+@pytest.mark.parametrize("case", WRITTEN, ids=lambda case: case.name)
+def test_programs_compute_the_same_under_both_allocators(case: Case) -> None:
+    runner = Runner(Places(BUILD), quick=True)
+    found = [
+        runner.run(case, allocator, quick=True)
+        for allocator in (Allocator(SYSTEM, "peer"), Allocator(HAKMEM, "ours", BUILD / "libhakmem.so"))
+    ]
+    assert found[0] and found[1]
+    assert found[0]["check"] == found[1]["check"]
+    assert (found[0]["check"] != "") == (case.program != "bench_calloc")
+    assert float(found[0]["time"]) > 0
+
+
+@built
+@pytest.mark.parametrize("program", sorted({case.program for case in WRITTEN}))
+def test_programs_explain_themselves_and_refuse_nonsense(program: str) -> None:
+    def run(argument: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(BUILD / program), argument], capture_output=True, text=True, timeout=20, check=False)
+
+    helped, refused = run("--help"), run("-x")
+    assert (helped.returncode, helped.stdout.startswith(f"usage: {program}")) == (0, True)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+@built
+def test_another_seed_is_another_result() -> None:
+    def check(seed: str) -> str:
+        done = subprocess.run(
+            [str(BUILD / "suite_factor"), "32", "5", seed], capture_output=True, text=True, timeout=20, check=True
+        )
+        return done.stdout.splitlines()[0]
+
+    assert check("1") == check("1") != check("2")
+
+
+@pytest.mark.parametrize("name", ["python_json", "python_source", "sqlite"])
+def test_real_programs_repeat_their_results(name: str) -> None:
+    case = next(each for each in listing.load() if each.name == name)
+    places = Places(BUILD)
+    if listing.prepare(case, places) is not None:
+        pytest.skip(f"{case.program} is not installed")
+    runner = Runner(places, quick=True)
+    first, second = (runner.run(case, Allocator(SYSTEM, "peer"), quick=True) for _ in range(2))
+    assert first and second
+    assert first["check"] == second["check"] != ""
+
+
+# --- the rounds ----------------------------------------------------------------------------------------------
+
+
+class FakeRunner:
+    """Answers at once; may be told to stop, to fail, or to compute something else."""
+
+    def __init__(self, stop_after: int | None = None, failing: str = "", lying: str = "") -> None:
+        self.calls: list[tuple[str, str, bool]] = []
+        self.stop_after, self.failing, self.lying = stop_after, failing, lying
+
+    def run(self, case: Case, allocator: Allocator, quick: bool) -> dict[str, float | int | str] | None:
+        if self.stop_after is not None and len(self.calls) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.calls.append((case.name, allocator.name, quick))
+        if allocator.name == self.failing:
+            raise LabError("ended by signal 11", "Its last words:\noh")
+        return {
+            "time": 1.0,
+            "wall_s": 1.0,
+            "cpu_s": 1.0,
+            "peak_rss_bytes": 1,
+            "minor_faults": 1,
+            "major_faults": 0,
+            "check": "bad" if allocator.name == self.lying else "good",
+        }
+
+
+NAMES = (HAKMEM, SYSTEM, "other", FLOOR)
+CASES = (Case("one", listing.MICRO, "", "p", (), (), floor="one"), Case("two", listing.WRITTEN, "", "p", (), ()))
+
+
+def make_session(path: Path, runner: Any, kept: Results | None = None) -> Session:
+    head = make_head([case.name for case in CASES], NAMES, 3)
+    allocators = [Allocator(name, "floor" if name == FLOOR else "peer") for name in NAMES]
+    return Session(kept or Results(head=head), CASES, allocators, runner, path, resumed=kept is not None)
+
+
+def test_every_round_runs_every_pair_once(tmp_path: Path) -> None:
+    runner = FakeRunner()
+    running = make_session(tmp_path / "r.jsonl", runner)
+    running.run()
+    running.close()
+    assert len(runner.calls) == 4 * (4 + 3)  # the warm-up and three rounds; the floor runs one case only
+    assert [quick for _, _, quick in runner.calls] == [True] * 7 + [False] * 21
+    orders = {tuple(running.order(number, "one")) for number in range(12)}
+    assert len(orders) > 3
+    assert session.load(tmp_path / "r.jsonl") == running.results
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = FakeRunner()
+    running = make_session(tmp_path / "whole.jsonl", whole)
+    running.run()
+    path = tmp_path / "r.jsonl"
+    first = FakeRunner(stop_after=10)
+    running = make_session(path, first)
+    with pytest.raises(LabError, match="interrupted") as raised:
+        running.run()
+    assert (raised.value.status, f"--resume {path}" in raised.value.advice) == (INTERRUPTED, True)
+    running.close()
+    path.write_bytes(path.read_bytes() + b'{"type": "run", "da')  # as a crash leaves it
+    second = FakeRunner()
+    running = make_session(path, second, session.load(path))
+    running.run()
+    running.close()
+    assert first.calls + second.calls == whole.calls
+    keys = [(each.round, each.case, each.allocator) for each in session.load(path).samples]
+    assert len(keys) == len(set(keys)) == 28
+
+
+def test_a_pair_that_fails_is_not_tried_again(tmp_path: Path) -> None:
+    runner = FakeRunner(failing="other")
+    running = make_session(tmp_path / "r.jsonl", runner)
+    running.run()
+    assert [name for _, name, _ in runner.calls].count("other") == 2
+    assert {(each.case, each.allocator) for each in running.results.failures} == {("one", "other"), ("two", "other")}
+    assert running.results.failures[0].reason == "ended by signal 11 oh"
+
+
+def test_a_wrong_result_is_a_failure(tmp_path: Path) -> None:
+    running = make_session(tmp_path / "r.jsonl", FakeRunner(lying="other"))
+    running.run()
+    failed = {each.case for each in running.results.failures}
+    assert failed == {"one", "two"}
+    assert "computed" in running.results.failures[0].reason
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for text in (
+        "",
+        "nothing\nhere\n",
+        '{"type": "failure", "data": {"round": 1, "case": "a", "allocator": "b", "reason": "c"}}\n',
+    ):
+        path.write_text(text)
+        with pytest.raises(LabError):
+            session.load(path)
+    with pytest.raises(LabError, match="cannot read"):
+        session.load(tmp_path / "none")
+
+
+def test_a_run_is_resumed_only_with_what_it_measured() -> None:
+    head = make_head(["one"], NAMES, 3)
+    session.require_same(head, head.model_copy(deep=True))
+    other = head.model_copy(deep=True)
+    other.allocators[0].digest = "changed"
+    with pytest.raises(LabError, match="no longer the library"):
+        session.require_same(head, other)
+    other = head.model_copy(deep=True)
+    other.cases[0].command = ["program", "more"]
+    with pytest.raises(LabError, match="list of benchmarks"):
+        session.require_same(head, other)
+
+
+def test_a_carrier_runs_on_the_systems_malloc(tmp_path: Path) -> None:
+    case = Case("a", listing.REAL, "", "p", (), (), env={"X": "1"}, carrier=True)
+    found = session.environment_of(case, Allocator("x", "peer", tmp_path / "x.so"))
+    assert (found["SUITE_PRELOAD"], "LD_PRELOAD" in found, found["X"]) == (str(tmp_path / "x.so"), False, "1")
+
+
+def test_result_lines() -> None:
+    assert session.printed_numbers('x ops_per_s=5 seconds=0.5 args="1"\n')["ops_per_s"] == 5
+    assert session.printed_numbers("nothing") == {}
+    case = Case("a", listing.REAL, "", "p", (), ())
+    assert session.check_of(case, "x check=00ff\nmore") == "00ff"
+    assert session.check_of(case, "nothing") == ""
+    printing = Case("a", listing.REAL, "", "p", (), (), output=True)
+    assert session.check_of(printing, "1") != session.check_of(printing, "2")
+
+
+# --- the conclusions -----------------------------------------------------------------------------------------
+
+Make = Callable[..., Results]
+
+
+def flat(value: float, rounds: int = 8) -> Sequence[float]:
+    return [value] * rounds
+
+
+def test_the_best_peer_is_chosen_on_other_rounds_than_it_is_compared_on(results: Make) -> None:
+    """Two peers that are lucky in turn: whoever chose and compared on the same rounds would see a peer at 1."""
+    kept = results({("a", HAKMEM): flat(2.0), ("a", "left"): [1.0, 3.0] * 4, ("a", "right"): [3.0, 1.0] * 4})
+    ratio = Figures(kept).to_best("a", HAKMEM)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(2 / 3)
+    assert (set(ratio.other.split("/")), ratio.rounds) == ({"left", "right"}, 8)
+
+
+def test_ratios_are_taken_within_rounds(results: Make) -> None:
+    """A machine that becomes slower and slower does not widen the interval."""
+    pace = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    kept = results({("a", HAKMEM): [0.9 * p for p in pace], ("a", SYSTEM): pace})
+    ratio = Figures(kept).to_best("a", HAKMEM)
+    assert ratio is not None
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.9, 0.9, 0.9))
+
+
+def test_intervals_hold_the_median_and_grow_with_noise(results: Make) -> None:
+    narrow, wide = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01], [1.0, 1.3, 0.7, 1.0, 1.4, 0.6, 1.0, 1.2]
+    spans = []
+    for values in (narrow, wide):
+        ratio = Figures(results({("a", HAKMEM): values, ("a", SYSTEM): flat(1.0)})).to_best("a", HAKMEM)
+        assert ratio is not None and ratio.low <= ratio.value <= ratio.high
+        spans.append(ratio.high - ratio.low)
+    assert spans[0] < spans[1]
+
+
+def test_means_are_over_what_both_ran(results: Make) -> None:
+    kept = results(
+        {
+            ("a", HAKMEM): flat(1.0),
+            ("a", SYSTEM): flat(2.0),
+            ("b", HAKMEM): flat(1.0),
+            ("b", SYSTEM): flat(8.0),
+            ("a", "fast"): flat(1.0),
+        }
+    )
+    found = Figures(kept)
+    slow, fast = found.mean_ratio(HAKMEM, SYSTEM, figures.time_of), found.mean_ratio(HAKMEM, "fast", figures.time_of)
+    assert slow is not None and fast is not None
+    assert (slow.value, slow.rounds, fast.value, fast.rounds) == pytest.approx((0.25, 2, 1.0, 1))
+    assert [each.other for each in found.means(HAKMEM, found.peers, figures.time_of)] == ["fast", SYSTEM]
+
+
+def test_own_cost_is_above_the_floor(results: Make) -> None:
+    kept = results(
+        {("a", HAKMEM): flat(5e-9), ("a", SYSTEM): flat(9e-9), ("a", FLOOR): flat(1e-9)}, group=listing.MICRO
+    )
+    found = Figures(kept)
+    assert found.own_cost("a", HAKMEM) == pytest.approx(4e-9)
+    assert found.own_cost_mean(SYSTEM) == pytest.approx(8e-9)
+    assert any(claim.text.startswith("own cost") and claim.holds for claim in figures.claims(found))
+
+
+def test_claims_fail_when_they_should(results: Make) -> None:
+    good = figures.claims(
+        Figures(
+            results(
+                {("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
+                rss={HAKMEM: 70, SYSTEM: 80, "fast": 100},
+            )
+        )
+    )
+    bad = figures.claims(
+        Figures(
+            results(
+                {("a", HAKMEM): flat(1.2), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)},
+                rss={HAKMEM: 200, SYSTEM: 80, "fast": 100},
+            )
+        )
+    )
+    assert [claim.holds for claim in good if claim.holds is not None] == [True] * 7
+    assert [claim.holds for claim in bad if claim.holds is not None] == [False] * 7
+
+
+def test_a_pair_that_failed_is_not_in_the_figures(results: Make) -> None:
+    kept = results({("a", HAKMEM): flat(1.0), ("a", SYSTEM): flat(2.0)})
+    kept.add(session.Failure(round=8, case="a", allocator=SYSTEM, reason="it fell over"))
+    found = Figures(kept)
+    assert found.median("a", SYSTEM, figures.time_of) is None
+    assert found.to_best("a", HAKMEM) is None
+    table = tables.failures(found)
+    assert table is not None and table.rows == [["a", SYSTEM, "it fell over"]]
+
+
+# --- what is written -----------------------------------------------------------------------------------------
+
+
+def tree(folder: Path) -> Path:
+    (folder / "docs").mkdir()
+    (folder / "docs" / "benchmarks.md").write_text(
+        "Before.\n<!-- suite:begin -->\noutdated\n<!-- suite:end -->\nReasons.\n"
+    )
+    (folder / "README.md").write_text("Top.\n<!-- bench:begin -->\noutdated\n<!-- bench:end -->\nEnd.\n")
+    return folder
+
+
+def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, results: Make) -> None:
+    kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)})
+    publish.publish(kept, tree(tmp_path))
+    text, readme = (tmp_path / "docs" / "benchmarks.md").read_text(), (tmp_path / "README.md").read_text()
+    assert text.startswith("Before.\n") and text.endswith("<!-- suite:end -->\nReasons.\n") and "outdated" not in text
+    assert readme.startswith("Top.\n") and readme.endswith("\nEnd.\n") and "| a | about a | 0.556 |" in readme
+    assert "Linux 6.1 y" in text and "6.1.2" not in text
+    for name in ("time-memory.svg", "ratios.svg"):
+        assert f"(benchmarks/{name})" in text
+        drawn = ElementTree.parse(tmp_path / "docs" / "benchmarks" / name).getroot()
+        assert drawn.tag.endswith("svg") and len(drawn) > 8
+    again = text
+    publish.publish(kept, tmp_path)
+    assert (tmp_path / "docs" / "benchmarks.md").read_text() == again
+
+
+def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> None:
+    kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
+    with pytest.raises(LabError, match="no measured round"):
+        publish.publish(Results(head=kept.head), tree(tmp_path))
+    (tmp_path / "README.md").write_text("nothing\n")
+    with pytest.raises(LabError, match="has no place"):
+        publish.publish(kept, tmp_path)
+
+
+def test_the_documents_have_their_places() -> None:
+    for path, name in publish.NAME.items():
+        assert publish.replace((ROOT / path).read_text(), name, "body", str(path)).count("body") >= 1
+
+
+def test_one_round_still_says_something(results: Make) -> None:
+    found = Figures(results({("a", HAKMEM): [1.0], ("a", SYSTEM): [2.0]}))
+    assert [table.title for table in tables.all_tables(found)][:2] == ["Geometric means", "Time"]
+
+
+def test_samples_of_the_warm_up_do_not_count(results: Make) -> None:
+    kept = results({("a", HAKMEM): flat(1.0), ("a", SYSTEM): flat(2.0)})
+    kept.add(make_sample(0, "a", HAKMEM, 100.0))
+    assert Figures(kept).median("a", HAKMEM, figures.time_of) == 1.0
