@@ -1,10 +1,10 @@
 /* Runs a fuzz target where libFuzzer is not at hand. Takes the same words as far as tests use them:
  *
- *   fuzz_NAME [-runs=N] [-seed=N] [-max_len=N] [-max_total_time=SECONDS] [FILE or FOLDER]...
+ *   fuzz_NAME [-runs=N] [-seed=N] [-max_len=N] [-max_total_time=SECONDS] [-artifact_prefix=TEXT] [FILE or FOLDER]...
  *
  * Replays every file once. With a folder among them (or with nothing) it then makes N further inputs, by changing those
  * of the folder and from random bytes alone; an input depends on the seed, its number and the corpus only. Without -runs
- * and -max_total_time that goes on until it is interrupted. The input that fails is left in crash-SEED-NUMBER. */
+ * and -max_total_time that goes on until it is interrupted. The input that fails is left in crash-SEED-NUMBER, after the prefix. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -24,6 +24,7 @@ static size_t input_count, replayed, longest = 512;
 static uint64_t runs = UINT64_MAX, seed = 1;
 static double seconds_left = 1e9;
 static bool any_file, any_folder;
+static char prefix[64];
 
 static double now(void)
 {
@@ -70,7 +71,7 @@ static void read_argument(const char *text)
     struct stat about;
     if (sscanf(text, "-runs=%" SCNu64, &runs) == 1 || sscanf(text, "-seed=%" SCNu64, &seed) == 1
         || sscanf(text, "-max_len=%zu", &longest) == 1 || sscanf(text, "-max_total_time=%lf", &seconds_left) == 1
-        || text[0] == '-')
+        || sscanf(text, "-artifact_prefix=%63s", prefix) == 1 || text[0] == '-')
         return;   /* libFuzzer's other words mean nothing here */
     if (stat(text, &about) != 0)
         fail_with("cannot read", text);
@@ -161,18 +162,18 @@ static void run(const uint8_t *data, size_t size, const char *kept)
 int main(int argc, char **argv)
 {
     static uint8_t data[LENGTH_MAX + 64];
-    char kept[96];
+    char kept[160];
     for (int i = 1; i < argc; i++)
         read_argument(argv[i]);
     longest = longest > LENGTH_MAX ? LENGTH_MAX : longest;
     for (replayed = 0; replayed < input_count; replayed++) {
-        snprintf(kept, sizeof kept, "crash-seed-%zu", replayed);
+        snprintf(kept, sizeof kept, "%scrash-seed-%zu", prefix, replayed);
         run(inputs[replayed].data, inputs[replayed].size, kept);
     }
     uint64_t number = 0;
     double end = now() + seconds_left;
     for (; (any_folder || !any_file) && number + replayed < runs && now() < end; number++) {
-        snprintf(kept, sizeof kept, "crash-%" PRIu64 "-%" PRIu64, seed, number);
+        snprintf(kept, sizeof kept, "%scrash-%" PRIu64 "-%" PRIu64, prefix, seed, number);
         run(data, make(number, data), kept);
     }
     printf("Done %" PRIu64 " runs: %zu of the corpus, %" PRIu64 " made\n", replayed + number, replayed, number);

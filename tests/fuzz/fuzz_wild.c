@@ -154,18 +154,15 @@ static void make_call(void *argument)
  * size, and says so: what is no block is the free's to report, a size that cannot be is its own. */
 static bool is_report(const struct call *call, const char *said)
 {
-    static const char *const kinds[] = { "double free of", "invalid pointer", "wrong size" };
-    bool sized = call->function == FREE_SIZED || call->function == FREE_ALIGNED_SIZED, good = false;
-    char start[96], size[64], pointer[40];
-    const char *end = strchr(said, '\n');
-    snprintf(pointer, sizeof pointer, "%p", call->p);
-    for (unsigned i = 0; i < 3; i++) {
-        bool wrong_size = i == 2;
-        snprintf(size, sizeof size, wrong_size ? " %zu for" : "", call->n);
-        snprintf(start, sizeof start, "hakmem: %s(): %s%s %s", sized && !wrong_size ? "free" : names[call->function], kinds[i],
-                 size, pointer);
-        good |= (sized || !wrong_size) && strncmp(said, start, strlen(start)) == 0;
-    }
+    bool sized = call->function == FREE_SIZED || call->function == FREE_ALIGNED_SIZED;
+    char lines[3][128];
+    const char *end = strchr(said, '\n'), *own = names[call->function], *freeing = sized ? "free" : own;
+    snprintf(lines[0], sizeof lines[0], "hakmem: %s(): double free of %p ", freeing, call->p);
+    snprintf(lines[1], sizeof lines[1], "hakmem: %s(): invalid pointer %p: ", freeing, call->p);
+    snprintf(lines[2], sizeof lines[2], "hakmem: %s(): wrong size %zu for %p ", own, call->n, call->p);
+    bool good = false;
+    for (unsigned i = 0; i < (sized ? 3 : 2); i++)
+        good |= strncmp(said, lines[i], strlen(lines[i])) == 0;
     return good && end != NULL && end[1] == 0;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one fuzz target on its corpus, and says how much it did.
 
-    run.py [--runs N] [--work FOLDER] CORPUS.txt PROGRAM [ARGUMENT...]
+    run.py [--runs N] [--work FOLDER] [--planted] CORPUS.txt PROGRAM [ARGUMENT...]
 
 The corpus is a text: one input per line, as pieces separated by blanks, each two hexadecimal digits per byte, or a
 "quoted text" as in Python; '#' begins a comment. It is expanded into WORK/corpus-NAME, and what libFuzzer finds worth
@@ -12,6 +12,7 @@ HAK_FUZZ_SECONDS   seconds to run for, however many inputs that makes
 HAK_FUZZ_SEED      default 1
 
 The last line is `fuzz NAME runs=N seconds=S`. The exit status is the target's; an input that fails is kept in WORK.
+With --planted the program carries a bug, and only a failed input is a success.
 """
 import argparse
 import ast
@@ -82,6 +83,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("out/fuzz"))
+    parser.add_argument("--planted", action="store_true")
     parser.add_argument("--show", type=pathlib.Path, help="print the files of a folder as lines of a corpus, and end")
     parser.add_argument("corpus", type=pathlib.Path, nargs="?")
     parser.add_argument("command", nargs=argparse.REMAINDER)
@@ -91,7 +93,8 @@ def main():
         return 0
     if options.corpus is None or not options.command:
         parser.error("a corpus and a program are needed")
-    name, seconds = options.corpus.stem, number_from("HAK_FUZZ_SECONDS", 0)
+    seconds = 0 if options.planted else number_from("HAK_FUZZ_SECONDS", 0)
+    name = pathlib.Path(options.command[-1]).name.replace("fuzz_", "")
     count = expand(options.corpus, options.work / f"corpus-{name}")
     runs = max(number_from("HAK_FUZZ_RUNS", options.runs), count + 1)
     found = options.work / f"found-{name}"
@@ -102,12 +105,16 @@ def main():
         found.mkdir()
     command = [str(pathlib.Path(word).resolve()) if pathlib.Path(word).exists() else word for word in options.command]
     command += [*limit, f"-seed={number_from('HAK_FUZZ_SEED', 1)}", f"-max_len={LONGEST}", "-detect_leaks=0",
-                "-timeout=120", "-rss_limit_mb=0", "-print_final_stats=0", "-verbosity=1",
+                "-timeout=120", "-rss_limit_mb=0", f"-artifact_prefix={name}-",
                 str(found.resolve()), str((options.work / f"corpus-{name}").resolve())]
     start = time.monotonic()
     done = subprocess.run(command, cwd=options.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     made = DONE.search(done.stdout)
+    if options.planted:
+        found = "fuzz: the input of" in done.stdout
+        print(f"fuzz {name}: the planted bug was {'found' if found else 'not found: ' + done.stdout[-2000:]}")
+        return 0 if found and done.returncode != 0 else 1
     if done.returncode != 0 or made is None:
         print(done.stdout[-8000:])
         print(f"fuzz {name}: FAILED with {done.returncode}: {shlex.join(command)}")

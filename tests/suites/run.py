@@ -10,7 +10,8 @@ a finding; what has not is counted as unsteady. The last line is
     suite=NAME parts=N cases=N passed=N skipped=N failed=N different=N unsteady=N
 
 (passed, skipped and failed are those on the system's malloc; a test may fail for want of something on this machine, and
-must then fail on HAKMEM too). Exit status 0: nothing different; 1: something; 77: the suite can't run here.
+must then fail on HAKMEM too). Exit status 0: nothing is different and something passed; 1: otherwise; 77: the suite
+can't run here.
 HAK_SUITE_SECONDS bounds the whole: parts that have not begun by then are left out and counted as left=N.
 """
 import argparse
@@ -177,7 +178,7 @@ def run_suite(suite, options, library):
     print(f"suite={suite.name} parts={len(parts) - left} cases={cases} passed={counts['passed']}"
           f" skipped={counts['skipped']} failed={counts['failed']} different={total} unsteady={len(unsteady)}"
           + (f" left={left}" if left else ""))
-    return 1 if total or cases == 0 else 0
+    return 1 if total or counts["passed"] == 0 else 0   # a suite of which nothing passes shows nothing
 
 
 def main():

@@ -189,6 +189,7 @@ class Busybox(Suite):
 
     def command(self, part, directory, lane):
         shutil.copytree(self.tree / "testsuite", directory / "testsuite", symlinks=True)
+        (directory / "scripts").symlink_to(self.tree / "scripts")
         build = directory / "build"
         build.mkdir()
         shutil.copy(self.busybox, build / "busybox")
