@@ -17,7 +17,6 @@ out/soak/state.json (--quick: quick.json), the output of each item beside them. 
 import argparse
 import configparser
 import dataclasses
-import datetime
 import fnmatch
 import functools
 import json

@@ -76,21 +76,28 @@ const char *hak_conf = "background:0";
 static void fuzz_before_all(void) { fake_install(); }
 __attribute__((section(".preinit_array"), used)) static void (*const fuzz_before_all_entry)(void) = fuzz_before_all;
 
-/* One counter per edge, where the compiler puts them when it instruments for libFuzzer. */
-extern uint8_t fuzz_counters_begin[] __asm__("__start___sancov_cntrs") __attribute__((weak, visibility("hidden")));
-extern uint8_t fuzz_counters_end[] __asm__("__stop___sancov_cntrs") __attribute__((weak, visibility("hidden")));
+/* One counter per edge, where the program is instrumented for libFuzzer; else their size is 0 (counters.c). */
+uint8_t *fuzz_counters(size_t *size);
 
-static size_t fuzz_counters_size(void) { return (size_t)((uintptr_t)fuzz_counters_end - (uintptr_t)fuzz_counters_begin); }
-
-/* Shared between the parent and its children. */
+/* As much memory, shared between the parent and its children. */
 static uint8_t *fuzz_counters_shared(void)
 {
     static uint8_t *memory;
-    if (memory == NULL && fuzz_counters_size() != 0) {
-        memory = mmap(NULL, fuzz_counters_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        memory = memory == MAP_FAILED ? NULL : memory;
+    size_t size;
+    fuzz_counters(&size);
+    if (memory == NULL && size != 0) {
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        expect(memory != MAP_FAILED);
     }
     return memory;
+}
+
+static void fuzz_copy_counters(uint8_t *shared, bool out)
+{
+    size_t size;
+    uint8_t *counters = fuzz_counters(&size);
+    if (shared != NULL)
+        memcpy(out ? shared : counters, out ? counters : shared, size);
 }
 
 /* The child ends by itself when it hangs, when its parent is gone, and at the first signal, whatever the parent does
@@ -105,8 +112,7 @@ static void fuzz_child(const uint8_t *data, size_t size, uint8_t *shared)
         signal(signals[i], SIG_DFL);
     alarm(FUZZ_SECONDS);
     fuzz_one(&in);
-    if (shared != NULL)
-        memcpy(shared, fuzz_counters_begin, fuzz_counters_size());
+    fuzz_copy_counters(shared, true);
     _exit(0);
 }
 
@@ -129,8 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 pid < 0 ? errno : WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         abort();
     }
-    if (shared != NULL)
-        memcpy(fuzz_counters_begin, shared, fuzz_counters_size());
+    fuzz_copy_counters(shared, false);
     return 0;
 }
 
