@@ -65,6 +65,19 @@ class Archive:
         run(self._apt("update"), self.work, "fetching the lists of packages", self.log)
         (self.apt / "updated").touch()
 
+    def _fetch_source(self, package, place):
+        """The newest version that the mirror has: lists may name one that is not there (yet, or any more)."""
+        words = [word.replace("apt-get", "apt-cache") for word in self._apt("showsrc", package)]
+        listed = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        versions = list(dict.fromkeys(re.findall(r"(?m)^Version: (\S+)$", listed))) or [""]
+        for version in versions:
+            name = f"{package}={version}" if version else package
+            try:
+                return run(self._apt("source", name), place, f"fetching the source of {name}", self.log)
+            except Skip:
+                if version == versions[-1]:
+                    raise
+
     def source(self, package):
         """The unpacked source of a package, with Debian's patches: its folder."""
         place = self.work / "source" / package
@@ -73,7 +86,7 @@ class Archive:
             self._update()
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
-            run(self._apt("source", package), place, f"fetching the source of {package}", self.log)
+            self._fetch_source(package, place)
             (place / "complete").touch()
             found = sorted(place.glob("*/"))
         if not found:
