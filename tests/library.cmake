@@ -113,7 +113,9 @@ foreach(line IN LISTS bench_smoke)
   endif()
 endforeach()
 
-if(EXISTS "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
-  hakmem_register(tools.test_lints tools "${PROJECT_SOURCE_DIR}/tools/test_lints.py"
-    COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/test_lints.py")
-endif()
+foreach(stem IN ITEMS test_lints test_soak)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
+    hakmem_register(tools.${stem} tools "${PROJECT_SOURCE_DIR}/tools/${stem}.py"
+      COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
+  endif()
+endforeach()

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #if HAK_DEBUG
-static void put(const char *text)
+static void say_text(const char *text)
 {
     ssize_t written = write(STDERR_FILENO, text, strlen(text));
     (void)written;
@@ -19,15 +19,15 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
     digits[--at] = 0;
     for (int n = line; n > 0; n /= 10)
         digits[--at] = (char)('0' + n % 10);
-    put("hakmem: assertion failed: ");
-    put(what);
-    put(": ");
-    put(condition);
-    put(" at ");
-    put(file);
-    put(":");
-    put(digits + at);
-    put("\n");
+    say_text("hakmem: assertion failed: ");
+    say_text(what);
+    say_text(": ");
+    say_text(condition);
+    say_text(" at ");
+    say_text(file);
+    say_text(":");
+    say_text(digits + at);
+    say_text("\n");
     abort();
 }
 #endif

@@ -307,10 +307,11 @@ static bool all_inside(const struct hak_span *span, uint32_t first, uint32_t las
 
 size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from)
 {
-    size_t size = hak__classes[span->class].size, end = (size_t)span->slabs << HAK_SLAB_SHIFT, at = *from;
+    size_t size = hak__classes[span->class].size, end = (size_t)span->slabs << HAK_SLAB_SHIFT;
     /* Beyond the frontier of a fresh span nothing has been touched. */
     if (span->fresh)
         end = hak_min(end, hak_align_up(span->frontier * size, page));
+    size_t at = hak_min(*from, end);
     for (*from = end; at < end; at += page) {
         bool idle = all_inside(span, (uint32_t)(at / size), (uint32_t)((at + page - 1) / size));
         if (idle && *from == end)
