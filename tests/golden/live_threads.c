@@ -1,6 +1,6 @@
 /* Many threads at once, each of which has allocated as threads do and keeps a little of it. Prints how many bytes are
  * resident while all of them live. Run by test_live_threads.py, with the library and without.
- *   live_threads COUNT */
+ *   live_threads COUNT SIZES       SIZES sizes, from 48 bytes up in steps of 48 */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -11,15 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STACK = 64 << 10, ROUNDS = 300, HELD = 10 };
+enum { STACK = 64 << 10, ROUNDS = 300, HELD = 10, STEP = 48 };
 
 static pthread_barrier_t all;
+static unsigned sizes;
 
 static void *live(void *argument)
 {
     char *held[HELD] = { NULL };
-    for (int i = 0; i < ROUNDS; i++) {
-        size_t n = (size_t)(i * 61) % 2000 + 1;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        size_t n = (i * 7u % sizes + 1) * STEP;
         free(held[i % HELD]);
         held[i % HELD] = memset(malloc(n), 1, n);
         char *text = strdup("a word");
@@ -47,7 +48,10 @@ static unsigned long resident_kib(void)
 
 int main(int argc, char **argv)
 {
-    unsigned count = argc == 2 ? (unsigned)atoi(argv[1]) : 0;
+    unsigned count = argc == 3 ? (unsigned)atoi(argv[1]) : 0;
+    sizes = argc == 3 ? (unsigned)atoi(argv[2]) : 0;
+    if (count == 0 || sizes == 0)
+        return 2;
     pthread_t *threads = calloc(count, sizeof *threads);
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);

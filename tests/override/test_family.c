@@ -20,7 +20,7 @@ static void add_border(size_t n)
 static void find_good_sizes(void)
 {
     good[good_count++] = 0;
-    for (size_t border, n = 1; n < (size_t)2 << 20; n = border + 1) {
+    for (size_t border, n = 1; n <= (size_t)1 << 20; n = border + 1) {
         void *p = malloc(n);
         border = malloc_usable_size(p);
         expect(border >= n);

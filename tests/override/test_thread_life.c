@@ -23,6 +23,20 @@ static void *leaves_blocks(void *argument)
     return NULL;
 }
 
+/* What is resident once all that is free has gone back. */
+static size_t resident_in_use(void)
+{
+    malloc_trim(0);
+    return resident_bytes();
+}
+
+static void expect_grown_at_most(size_t bytes, size_t settled, size_t now)
+{
+    if (now > settled + bytes)
+        printf("%zu KiB resident, then %zu\n", settled >> 10, now >> 10), fflush(stdout);
+    expect(now <= settled + bytes);
+}
+
 static void run_one(void *(*body)(void *), uintptr_t argument)
 {
     pthread_t thread;
@@ -60,9 +74,9 @@ static void free_after_the_owners_end(void)
         else
             run_one(frees_what_is_left, 0);
         if (round == count / 4)
-            settled = resident_bytes();
+            settled = resident_in_use();
     }
-    expect(resident_bytes() < settled + 16 * MIB);   /* a round leaves up to 12 MiB, which waits before it goes back */
+    expect_grown_at_most(4 * MIB, settled, resident_in_use());
 }
 
 /* The owner ends while others are freeing its blocks. */
@@ -91,8 +105,7 @@ static void free_while_the_owner_ends(void)
             churn_free(atomic_exchange(&given[i], NULL));
         expect(pthread_join(thread, NULL) == 0);
     }
-    malloc_trim(0);
-    expect(resident_bytes() < 32 * MIB);
+    expect(resident_in_use() < 32 * MIB);
 }
 
 /* --- destructors that allocate ------------------------------------------------------------------------------------------- */
@@ -150,10 +163,7 @@ static void destructors_that_allocate(void)
     size_t settled = resident_bytes();
     for (int round = 0; round < ROUNDS; round++)
         threads_with_destructors(THREADS);
-    size_t now = resident_bytes();
-    if (now > settled + 4 * MIB)
-        printf("%zu KiB, then %zu\n", settled >> 10, now >> 10), fflush(stdout);
-    expect(now <= settled + 4 * MIB);
+    expect_grown_at_most(4 * MIB, settled, resident_bytes());
     expect(atomic_load(&last_rounds) == ROUNDS * THREADS + 10 * AT_ONCE);
 }
 
@@ -190,9 +200,9 @@ static void cancel_in_malloc_loops(void)
         for (int i = 0; i < 8; i++)
             expect(pthread_join(threads[i], &result) == 0 && result == PTHREAD_CANCELED);
         if (round == count / 4)
-            settled = resident_bytes();
+            settled = resident_in_use();
     }
-    expect(resident_bytes() < settled + 16 * MIB);
+    expect_grown_at_most(4 * MIB, settled, resident_in_use());
 }
 
 /* A call that was a point of cancellation would end the thread inside of the allocator. */
