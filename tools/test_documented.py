@@ -46,17 +46,17 @@ def listed(ctest, build):
     return {re.sub(r"\.(%s)$" % "|".join(FLAVOURS), ".*", test["name"]) for test in json.loads(done.stdout)["tests"]}
 
 
-def cases_of(name):
-    """The cases in a test's source, in its order."""
+def cases_of(root, name):
+    """The cases in a test's source, in its order; None without a source."""
     folder, stem = name.split(".")[:2]
-    sources = [path for path in (ROOT / "tests" / folder).glob(stem + ".*") if path.suffix in (".c", ".cpp", ".py")]
+    sources = [path for path in (root / "tests" / folder).glob(stem + ".*") if path.suffix in (".c", ".cpp", ".py")]
     if len(sources) != 1:
         return None
     text = sources[0].read_text(encoding="utf-8")
     return re.findall(r"^ +(?:def (test_\w+)\(self|(?:cmocka_unit_test|CASE)\((\w+)\),)", text, re.M)
 
 
-def compare(tests, names, kinds):
+def compare(root, tests, names, kinds):
     """What is wrong, in sentences that say what to do."""
     for name in sorted(names):
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in tests):
@@ -68,7 +68,7 @@ def compare(tests, names, kinds):
             yield f"{pattern} is in docs/tests.md, but ctest does not know it: take it out, or register it"
         if not cases:
             continue
-        have = cases_of(pattern)
+        have = cases_of(root, pattern)
         if have is None:
             yield f"{pattern}: docs/tests.md lists its cases, but its source was not found in tests/"
             continue
@@ -91,7 +91,7 @@ def main(arguments):
     names = listed(ctest, build)
     if not tests or not names:
         sys.exit("nothing was compared: docs/tests.md or ctest's list is empty")
-    findings = list(compare(tests, names, set(kinds)))
+    findings = list(compare(ROOT, tests, names, set(kinds)))
     for finding in findings:
         print(finding)
     print(f"{len(names)} tests, {sum(len(cases) for _, cases in tests.values())} cases listed: "
