@@ -74,16 +74,21 @@ int posix_memalign(void **p, size_t align, size_t n)
 
 #include <link.h>
 
-/* Lives in a namespace of its own, with a C library and a malloc of its own, from before the program is loaded. */
+/* Lives in a namespace of its own, with a C library and a malloc of its own, from before the program is loaded. Several
+ * threads come here when they bind their symbols. */
 static void *kept[100];
+static char busy;
 
 static void allocate(void)
 {
+    while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE))
+        continue;
     for (int i = 0; i < 100; i++) {
         free(kept[i]);
         kept[i] = malloc((size_t)i * 100 + 1);
         memset(kept[i], i, (size_t)i * 100 + 1);
     }
+    __atomic_clear(&busy, __ATOMIC_RELEASE);
 }
 
 unsigned la_version(unsigned version)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The dynamic linker at work around the preloaded library: auditors, a second preloaded library before and after it,
-loading and unloading by the thousand, namespaces of dlmopen and RTLD_DEEPBIND, whose pointers are another malloc's."""
+"""The dynamic linker at work around the library: auditors, a second preloaded library before and after it, loading and
+unloading by the thousand, namespaces of dlmopen and RTLD_DEEPBIND, whose pointers are another malloc's. Where nothing else is
+preloaded, with the library preloaded, linked as .so, and in the program as .a."""
 # test: timeout=300
 import os
 import pathlib
@@ -13,7 +14,9 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARY = os.environ["HAK_TEST_LIB"]
+ARCHIVE = os.environ["HAK_TEST_ARCHIVE"]
 OURS = "malloc of " + os.path.basename(LIBRARY)
+BUILDS = ("preload", "shared", "archive")
 LONG = os.environ.get("HAK_TEST_LONG", "0") not in ("", "0")
 CALLS = ("free", "realloc", "malloc_usable_size")
 
@@ -31,8 +34,11 @@ class Loader(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(cls.folder.name)
-        cls.user, cls.plugin = path / "loader_user", path / "plugin.so"
-        build(HERE / "loader_user.c", "-o", cls.user)
+        cls.plugin = path / "plugin.so"
+        cls.users = {name: path / ("user_" + name) for name in BUILDS}
+        build(HERE / "loader_user.c", "-o", cls.users["preload"])
+        build(HERE / "loader_user.c", "-o", cls.users["shared"], LIBRARY, "-Wl,-rpath," + os.path.dirname(LIBRARY))
+        build(HERE / "loader_user.c", "-o", cls.users["archive"], "-Wl,-u,malloc", ARCHIVE)
         build("-fPIC", "-shared", HERE / "loader_plugin.c", "-o", cls.plugin)
         for name in ("wraps", "replaces", "audits", "allocates"):
             setattr(cls, name, str(path / (name + ".so")))
@@ -42,11 +48,12 @@ class Loader(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def run_user(self, *arguments, preload=LIBRARY, **more):
+    def run_user(self, *arguments, preload=LIBRARY, kind="preload", **more):
         env = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
-        return subprocess.run([self.user, *arguments], env={**env, "LD_PRELOAD": preload, **more}, check=False,
-                              timeout=200, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              preexec_fn=without_cores)
+        if kind == "preload":
+            env["LD_PRELOAD"] = preload
+        return subprocess.run([self.users[kind], *arguments], env={**env, **more}, check=False, timeout=200,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=without_cores)
 
     def said(self, *arguments, **more):
         done = self.run_user(*arguments, **more)
@@ -55,14 +62,20 @@ class Loader(unittest.TestCase):
 
     # --- other libraries ----------------------------------------------------------------------------------------
 
+    def in_every_build(self, **more):
+        for kind in BUILDS:
+            with self.subTest(kind):
+                ours = "malloc of user_archive" if kind == "archive" else OURS
+                self.assertRegex(self.said("plain", kind=kind, **more), re.escape(ours) + r"[.0-9]*, no calls\n")
+
     def test_alone(self):
-        self.assertRegex(self.said("plain"), re.escape(OURS) + r"[.0-9]*, no calls\n")
+        self.in_every_build()
 
     def test_under_an_auditor(self):
-        self.assertIn(OURS, self.said("plain", LD_AUDIT=self.audits))
+        self.in_every_build(LD_AUDIT=self.audits)
 
     def test_under_an_auditor_with_immediate_binding(self):
-        self.assertIn(OURS, self.said("plain", LD_AUDIT=self.audits, LD_BIND_NOW="1"))
+        self.in_every_build(LD_AUDIT=self.audits, LD_BIND_NOW="1")
 
     def test_a_wrapper_preloaded_before(self):
         self.assertEqual(self.said("plain", preload=self.wraps + ":" + LIBRARY), "malloc of wraps.so, calls\n")
@@ -89,18 +102,23 @@ class Loader(unittest.TestCase):
     # --- loading and unloading ----------------------------------------------------------------------------------
 
     def test_cycles_of_dlopen_with_thread_local_memory(self):
-        said = self.said("cycles", self.plugin, "10000" if LONG else "1000")
-        self.assertLess(int(said.split()[-1]), 1 << 20)
+        for kind in BUILDS:
+            with self.subTest(kind):
+                said = self.said("cycles", self.plugin, "10000" if LONG else "1000", kind=kind)
+                self.assertLess(int(said.split()[-1]), 1 << 20)
 
     # --- pointers of another malloc ------------------------------------------------------------------------------
 
-    def foreign(self, kind, library):
+    def foreign(self, what, library):
         """The library works with its own malloc beside ours; a pointer of its malloc is a report and an abort here."""
-        self.assertEqual(self.said(kind, library, "none"), "another malloc\n")
-        for call in CALLS:
-            done = self.run_user(kind, library, call)
-            self.assertEqual((done.returncode, done.stdout), (-signal.SIGABRT, "another malloc\n"), done.stderr)
-            self.assertRegex(done.stderr, rf"\Ahakmem: {call}\(\): invalid pointer 0x[0-9a-f]+: not from this allocator\n\Z")
+        for kind in BUILDS:
+            with self.subTest(kind):
+                self.assertEqual(self.said(what, library, "none", kind=kind), "another malloc\n")
+                for call in CALLS:
+                    done = self.run_user(what, library, call, kind=kind)
+                    self.assertEqual((done.returncode, done.stdout), (-signal.SIGABRT, "another malloc\n"), done.stderr)
+                    self.assertRegex(done.stderr, rf"\Ahakmem: {call}\(\): invalid pointer 0x[0-9a-f]+: "
+                                                  r"not from this allocator\n\Z")
 
     def test_pointers_of_a_namespace(self):
         self.foreign("namespace", self.plugin)
