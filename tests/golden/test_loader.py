@@ -15,7 +15,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARY = os.environ["HAK_TEST_LIB"]
 ARCHIVE = os.environ["HAK_TEST_ARCHIVE"]
-OURS = "malloc of " + os.path.basename(LIBRARY)
+OURS = "malloc of libhakmem.so"
 BUILDS = ("preload", "shared", "archive")
 LONG = os.environ.get("HAK_TEST_LONG", "0") not in ("", "0")
 CALLS = ("free", "realloc", "malloc_usable_size")
