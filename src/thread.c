@@ -3,6 +3,8 @@
 #include "thread.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/forked.h"
 #include "base/lock.h"
@@ -27,10 +29,10 @@ static struct hak_heap_front late_sentinel;
 __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t key;
-static bool key_exists;
+static _Atomic bool key_made;
 
-/* The heap of the process's first thread until the C library runs: thread-local memory may be laid out anew after the
- * first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
+/* The heap of the process's first thread until the library's constructor runs: thread-local memory may be laid out anew
+ * after the first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
 static struct hak_heap *early_heap;
 
 static struct hak_lock late_lock = HAK_LOCK_INIT(HAK_RANK_LATE);
@@ -59,6 +61,22 @@ void hak__thread_watch_forks(void)
         hak__fork_watch();
 }
 
+static void thread_ends(void *value);
+
+static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); }   /* acquire: the key, too, is there */
+
+static bool is_first_thread(void) { return syscall(SYS_gettid) == syscall(SYS_getpid); }
+
+/* By the library's constructor; by a thread that is there before it, and shows that the C library is ready. */
+static bool make_key(void)
+{
+    hak__lock_acquire(&late_lock);
+    if (!key_exists() && pthread_key_create(&key, thread_ends) == 0)
+        hak_store(&key_made, true, HAK_RELEASE);
+    hak__lock_release(&late_lock);
+    return key_exists();
+}
+
 struct hak_heap *hak__thread_attach(void)
 {
     hak__fork_check();
@@ -67,7 +85,8 @@ struct hak_heap *hak__thread_attach(void)
         return heap;
     if ((heap->mode & HAK_MODE_LATE) != 0 || !hak__start())
         return NULL;
-    bool again = early_heap != NULL && !key_exists;
+    bool early = !key_exists(), first = early && is_first_thread();
+    bool again = first && early_heap != NULL;
     heap = hak__heap_current();   /* watching forks may have allocated */
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
@@ -76,10 +95,10 @@ struct hak_heap *hak__thread_attach(void)
         return NULL;
     if (!again)
         hak__background_thread_begins();
-    if (!key_exists)
+    if (first)
         early_heap = heap;
     set_current(heap);
-    if (key_exists)   /* may allocate, which is why the heap is current by now */
+    if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
 }
@@ -119,16 +138,13 @@ static void thread_ends(void *value)
 void hak__thread_init(void)
 {
     struct hak_heap *heap = hak__thread_attach();
-    if (key_exists || pthread_key_create(&key, thread_ends) != 0)
-        return;
-    key_exists = true;
-    if (heap != NULL)
+    if (make_key() && heap != NULL)
         pthread_setspecific(key, heap);
 }
 
 void hak__thread_reopen_early(void)
 {
-    if (early_heap == NULL || key_exists)
+    if (early_heap == NULL || early_heap != hak__heap_current())
         return;
     hak__enter(early_heap);
     hak__cache_flush(early_heap);
@@ -154,6 +170,8 @@ void hak__thread_fork_child(void)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&late_lock);
+    if (early_heap != mine)
+        early_heap = NULL;   /* another thread's */
     if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
         late_heap = NULL;   /* a thread that does not exist here was inside it */
     if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {

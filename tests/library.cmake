@@ -1,5 +1,9 @@
 # Tests of the library as programs load it: preloaded, linked shared, linked static.
 
+# What programs of the flavour preload are linked with in place of the library.
+add_library(hakmem_test_names SHARED "${CMAKE_CURRENT_SOURCE_DIR}/support/names.c")
+set_target_properties(hakmem_test_names PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+
 # hakmem_add_override(<source> <flavour>): the same program once per way of linking.
 function(hakmem_add_override source flavour)
   get_filename_component(stem "${source}" NAME_WE)
@@ -15,7 +19,11 @@ function(hakmem_add_override source flavour)
   if(uses_cmocka)
     target_link_libraries(${target} PRIVATE hakmem_cmocka)
   endif()
-  if(flavour STREQUAL "shared")
+  if(flavour STREQUAL "preload")
+    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+    target_link_options(${target} PRIVATE -Wl,--export-dynamic-symbol=hak_conf)
+    target_link_libraries(${target} PRIVATE hakmem_test_names Threads::Threads)
+  elseif(flavour STREQUAL "shared")
     target_link_libraries(${target} PRIVATE hakmem)
   else()
     target_link_libraries(${target} PRIVATE hakmem_static)
@@ -25,6 +33,9 @@ function(hakmem_add_override source flavour)
   endif()
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   hakmem_register("override.${stem}.${flavour}" override "${source}" COMMAND ${target})
+  if(flavour STREQUAL "preload")
+    set_property(TEST "override.${stem}.${flavour}" PROPERTY ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:hakmem>")
+  endif()
 endfunction()
 
 hakmem_glob(sources "override/test_*.c" "override/test_*.cpp")

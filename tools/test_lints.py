@@ -15,6 +15,7 @@ import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
+import test_documented
 
 HEADER = "/* What this file is for. */\n"
 
@@ -192,6 +193,37 @@ class Lab(LintTest):
     def test_allowed(self):
         self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")
         self.assert_finds(lint_lab)
+
+
+class Documented(LintTest):
+    PAGE = "### `api.test_a` (checked)\n\n- `one`: NULL\n- `two`: a block\n\n| `unit.*` | checked | modules |\n"
+    NAMES = {"api.test_a", "unit.test_b"}
+
+    def setUp(self):
+        super().setUp()
+        self.plant("tests/api/test_a.c", "    const struct CMUnitTest tests[] = {\n        cmocka_unit_test(one),\n"
+                                         "        cmocka_unit_test(two),\n    };\n")
+
+    def compare(self, page, names):
+        return list(test_documented.compare(self.root, test_documented.documented(page), names, {"checked"}))
+
+    def test_agreement(self):
+        self.assertEqual(self.compare(self.PAGE, self.NAMES), [])
+
+    def test_a_test_that_the_page_does_not_have(self):
+        (finding,) = self.compare(self.PAGE, {*self.NAMES, "golden.test_new"})
+        self.assertIn("golden.test_new is not in docs/tests.md", finding)
+
+    def test_a_test_that_ctest_does_not_have(self):
+        (finding,) = self.compare(self.PAGE + "| `race.*` | checked | schedules |\n", self.NAMES)
+        self.assertIn("race.* is in docs/tests.md, but ctest does not know it", finding)
+        self.assertEqual(self.compare(self.PAGE + "| `misuse.*` | release | mistakes |\n", self.NAMES), [])
+
+    def test_cases_of_one_side_only(self):
+        (finding,) = self.compare(self.PAGE.replace("- `two`: a block\n", ""), self.NAMES)
+        self.assertIn("its case two is not in docs/tests.md", finding)
+        (finding,) = self.compare(self.PAGE.replace("- `two`", "- `three`: gone\n- `two`"), self.NAMES)
+        self.assertIn("lists a case three that its source does not have", finding)
 
 
 class Runner(LintTest):

@@ -137,12 +137,20 @@ static void map_ahead(void)
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
 
+/* The first SuperSlab at or after `super` whose address is a multiple of `align` SuperSlabs; the window's base is one of
+ * a single SuperSlab only. */
+static size_t aligned_from(size_t super, size_t align)
+{
+    size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % align;
+    return hak_align_up(super + skew, align) - skew;
+}
+
 /* The tightest run among the eligible ones, the lowest of equals; HAK_NO_SUPER if none is long enough. */
 static size_t find_run(enum which which, size_t count, size_t align)
 {
     size_t best = HAK_NO_SUPER, best_length = (size_t)-1, end = hak__arena_top();
     for (size_t start = next(which, 0, true); start < end;) {
-        size_t stop = next(which, start, false), at = hak_align_up(start, align);
+        size_t stop = next(which, start, false), at = aligned_from(start, align);
         if (at + count <= stop && stop - start < best_length) {
             best = at;
             best_length = stop - start;
@@ -160,7 +168,7 @@ static int run_at_top(size_t count, size_t align, size_t *first)
     size_t at = hak__arena_top();
     while (at > 0 && eligible(WHICH_FREE, (at - 1) / 64) >> (at - 1) % 64 & 1)
         at--;
-    *first = hak_align_up(at, align);
+    *first = aligned_from(at, align);
     return *first + count > hak__arena_top() ? hak__top_raise(*first + count) : 0;
 }
 

@@ -69,8 +69,8 @@ extern _Atomic size_t hak__arena_frontier;
 /* Starts the arena: chooses the window and maps the first metadata. 0, or an errno code; may be called again. */
 int hak__arena_init(void);
 
-/* `count` adjacent SuperSlabs, the first at a multiple of `align` SuperSlabs, of which the first `bytes` bytes are
- * mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
+/* `count` adjacent SuperSlabs, the first at an address that is a multiple of `align` SuperSlabs, of which the first
+ * `bytes` bytes are mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
 
 /* Takes the SuperSlabs after a run of `count`, so that it has `new_count` and `bytes` are mapped. False: unchanged. */

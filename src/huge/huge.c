@@ -65,24 +65,7 @@ static bool round_to_pages(size_t *n)
 /* A run for n bytes and `room` more at a multiple of `step` SuperSlabs; HAK_NO_SUPER when the system refuses. */
 static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
 {
-    /* The window's base is aligned to a SuperSlab only; wider alignments are met by choosing among more of them. */
-    size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % step, bytes = n + room, count = supers_of(bytes);
-    size_t first = hak__supers_take(count + (skew ? step - 1 : 0), skew ? 1 : step, skew ? 0 : bytes, HAK_SUPER_HUGE, zero);
-    if (first == HAK_NO_SUPER || skew == 0)
-        return first;
-    /* Keep only the aligned part of the run, and map it. */
-    size_t whole = count + step - 1, at = hak_align_up(first + skew, step) - skew;
-    if (at > first)
-        hak__supers_give(first, at - first);
-    if (first + whole > at + count)
-        hak__supers_give(at + count, first + whole - at - count);
-    *zero = false;
-    if (!hak__supers_extend(at, count, count, bytes)) {
-        hak__supers_give(at, count);
-        return HAK_NO_SUPER;
-    }
-    hak_store(&hak__supers[at].kind, HAK_SUPER_HUGE, HAK_RELAXED);
-    return at;
+    return hak__supers_take(supers_of(n + room), step, n + room, HAK_SUPER_HUGE, zero);
 }
 
 void *hak__huge_alloc(size_t n, size_t align, bool *zero)

@@ -166,17 +166,32 @@ FRESH_TEST(fresh_is_honest_for_runs)
     expect(!fresh);
 }
 
+/* The first SuperSlab at or after `super` whose address is aligned so. */
+static size_t next_aligned(size_t super, size_t align)
+{
+    while ((uintptr_t)hak__super_start(super) % (align * HAK_SUPER_SIZE) != 0)
+        super++;
+    return super;
+}
+
+/* Alignment is the address's, wherever the window begins, and nothing is mapped or taken for what is skipped. */
 FRESH_TEST(alignment)
 {
     bool fresh;
     (void)argument;
     start();
     expect_eq(take(1), 0);
-    expect_eq(take_aligned(2, 4, &fresh), 4);
-    expect_eq(take_aligned(1, 16, &fresh), 16);
-    expect_eq(take(1), 1);
-    give(0, 2);
-    expect_eq(take_aligned(1, 8, &fresh), 0);
+    size_t four = next_aligned(1, 4), many = next_aligned(four + 2, 512);
+    expect_eq(take_aligned(2, 4, &fresh), four);
+    expect_eq(take_aligned(1, 512, &fresh), many);
+    expect_eq(hak__arena_top(), many + 1);
+    for (size_t i = 1; i < many; i++) {
+        bool skipped = i != four && i != four + 1;
+        expect(!skipped || (hak__supers[i].mapped == 0 && hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_FREE));
+    }
+    give(four, 2);
+    expect_eq(take_aligned(1, 4, &fresh), four);
+    expect(!fresh);
     expect_valid();
 }
 
@@ -659,7 +674,7 @@ static void fuzz_take(struct run *run)
         *run = (struct run){ 0 };
         return;
     }
-    expect_eq(run->first % align, 0);
+    expect_eq((uintptr_t)hak__super_start(run->first) % (align * HAK_SUPER_SIZE), 0);
     model_mark(run->first, count, 1);
     if (fresh)
         expect_fresh(run);

@@ -1,0 +1,312 @@
+/* Every way to make a process while threads allocate: fork, _Fork, vfork, posix_spawn; forks of forks; forks by a thread;
+ * handlers of pthread_atfork that allocate; forks beside fflush(NULL) and getline, which hold the C library's own locks.
+ * Children free what they have inherited, allocate in every pool and start threads, each within a time. */
+#include "cases.h"
+#include "churn.h"
+
+#include <spawn.h>
+
+extern char **environ;
+
+enum { LOADED_BY = 4 };
+
+/* --- fork and _Fork --------------------------------------------------------------------------------------------------- */
+
+static void child_lives(pid_t (*make)(void), bool threads)
+{
+    pid_t child = make();
+    expect(child >= 0);
+    if (child == 0) {
+        limit_child();
+        churn_as_child(threads);
+        _exit(42);
+    }
+    expect(end_of_child(child) == 42);
+}
+
+static void a_thousand_forks_under_load(void)
+{
+    churn_begin(LOADED_BY);
+    for (unsigned i = in_long_form(50, 1000); i > 0; i--) {
+        child_lives(fork, true);
+        churn_steps(i, 100);
+    }
+    churn_end();
+}
+
+static void raw_forks_under_load(void)
+{
+#if defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 34)
+    churn_begin(LOADED_BY);
+    for (unsigned i = in_long_form(50, 1000); i > 0; i--)
+        child_lives(_Fork, false);   /* whose C library is not ready for threads */
+    churn_end();
+#endif
+#endif
+}
+
+static void *forks(void *argument)
+{
+    for (unsigned i = in_long_form(15, 300); i > 0; i--)
+        child_lives(fork, true);
+    return argument;
+}
+
+static void forks_by_several_threads(void)
+{
+    pthread_t threads[3];
+    churn_begin(2);
+    for (int i = 0; i < 3; i++)
+        expect(pthread_create(&threads[i], NULL, forks, NULL) == 0);
+    for (int i = 0; i < 3; i++)
+        expect(pthread_join(threads[i], NULL) == 0);
+    churn_end();
+}
+
+/* Each generation has its own load when it forks the next. */
+static void generation(unsigned left)
+{
+    if (left == 0)
+        return;
+    churn_begin(2);
+    pid_t child = fork();
+    expect(child >= 0);
+    if (child == 0) {
+        limit_child();
+        churn_as_child(true);
+        generation(left - 1);
+        _exit(42);
+    }
+    churn_end();
+    expect(end_of_child(child) == 42);
+}
+
+static void eight_generations(void)
+{
+    for (unsigned i = in_long_form(3, 50); i > 0; i--)
+        generation(8);
+}
+
+/* --- programs --------------------------------------------------------------------------------------------------------- */
+
+static void allocates_and_ends(void) { churn_steps(3, 2000); }
+
+static char program[] = "/proc/self/exe", case_name[] = "allocates_and_ends";
+static char *const arguments[] = { program, case_name, NULL };
+
+static void vfork_under_load(void)
+{
+    churn_begin(LOADED_BY);
+    for (unsigned i = in_long_form(50, 1000); i > 0; i--) {
+        pid_t child = vfork();
+        if (child == 0) {
+            execve(program, arguments, environ);
+            _exit(127);
+        }
+        expect(child > 0);
+        churn_steps(i, 100);
+        expect(end_of_child(child) == 0);
+    }
+    churn_end();
+}
+
+static void posix_spawn_under_load(void)
+{
+    churn_begin(LOADED_BY);
+    for (unsigned i = in_long_form(50, 1000); i > 0; i--) {
+        pid_t child;
+        posix_spawn_file_actions_t actions;
+        expect(posix_spawn_file_actions_init(&actions) == 0);
+        expect(posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", 0, 0) == 0);
+        expect(posix_spawn(&child, program, &actions, NULL, arguments, environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        churn_steps(i, 100);
+        expect(end_of_child(child) == 0);
+    }
+    churn_end();
+}
+
+static void popen_and_system_under_load(void)
+{
+    churn_begin(LOADED_BY);
+    for (unsigned i = in_long_form(15, 300); i > 0; i--) {
+        char line[100] = "";
+        FILE *pipe = popen("echo one line", "r");
+        expect(pipe != NULL && fgets(line, sizeof line, pipe) != NULL && strcmp(line, "one line\n") == 0);
+        expect(pclose(pipe) == 0);
+        expect(system("exit 3") == 3 << 8);
+    }
+    churn_end();
+}
+
+/* --- handlers --------------------------------------------------------------------------------------------------------- */
+
+static void *from_prepare[20];
+static unsigned prepared, in_parent, in_child;
+
+static void prepare(void)
+{
+    unsigned seed = ++prepared;
+    for (unsigned i = 0; i < 20; i++)
+        from_prepare[i] = churn_make(&seed);
+}
+
+static void release(void)
+{
+    unsigned seed = 1;
+    for (unsigned i = 0; i < 20; i++) {
+        churn_free(from_prepare[i]);
+        from_prepare[i] = NULL;
+        churn_free(churn_make(&seed));
+    }
+}
+
+static void parent(void) { in_parent++, release(); }
+static void child(void) { in_child++, release(); }
+
+/* Before the library's own constructor in some builds, which must not matter. */
+__attribute__((constructor(101))) static void register_early(void)
+{
+    if (getenv("HAK_TEST_ATFORK") != NULL)
+        pthread_atfork(prepare, parent, child);
+}
+
+static void fork_with_handlers(void)
+{
+    churn_begin(LOADED_BY);
+    for (unsigned i = 1, count = in_long_form(50, 1000); i <= count; i++) {
+        pid_t made = fork();
+        expect(made >= 0);
+        if (made == 0) {
+            limit_child();
+            expect(in_child == 1 && prepared == i && in_parent == i - 1);
+            churn_as_child(true);
+            _exit(42);
+        }
+        expect(end_of_child(made) == 42 && prepared == i && in_parent == i && in_child == 0);
+    }
+    churn_end();
+}
+
+static void atfork_handlers_that_allocate(void)
+{
+    expect(pthread_atfork(prepare, parent, child) == 0);
+    fork_with_handlers();
+}
+
+static void fork_with_early_handlers(void)
+{
+    if (getenv("HAK_TEST_ATFORK") != NULL) {
+        fork_with_handlers();
+        return;
+    }
+    static char name[] = "atfork_handlers_registered_early";
+    char *const again[] = { program, name, NULL };
+    setenv("HAK_TEST_ATFORK", "1", 1);
+    execve(program, again, environ);
+    expect(!"the program can be executed again");
+}
+
+static void atfork_handlers_registered_early(void) { fork_with_early_handlers(); }
+
+/* --- the C library's streams ------------------------------------------------------------------------------------------- */
+
+static atomic_bool streams_over;
+static char *text_file;
+
+/* Holds a stream's lock while it allocates. */
+static void count_lines(void)
+{
+    char *line = NULL;
+    size_t size = 0, lines = 0;
+    FILE *file = fopen(text_file, "r");
+    expect(file != NULL);
+    while (getline(&line, &size, file) > 0)
+        lines++;
+    expect(lines == 300);
+    free(line);
+    fclose(file);
+}
+
+static void *reads_lines(void *argument)
+{
+    while (!atomic_load(&streams_over))
+        count_lines();
+    return argument;
+}
+
+/* Holds the list of streams while it waits for each of them. */
+static void *flushes(void *argument)
+{
+    while (!atomic_load(&streams_over))
+        expect(fflush(NULL) == 0);
+    return argument;
+}
+
+static void *writes(void *argument)
+{
+    FILE *file = fopen("/dev/null", "w");
+    expect(file != NULL);
+    while (!atomic_load(&streams_over)) {
+        char *text = NULL;
+        expect(asprintf(&text, "%d %s", 5, "words") > 0);
+        expect(fprintf(file, "%s %100d\n", text, 5) > 0);
+        free(text);
+    }
+    fclose(file);
+    return argument;
+}
+
+static void write_text_file(void)
+{
+    static char name[] = "/tmp/hak_test_lines_XXXXXX";
+    int file = mkstemp(name);
+    expect(file >= 0);
+    FILE *stream = fdopen(file, "w");
+    for (int i = 0; i < 300; i++)
+        fprintf(stream, "%*d\n", i * 7 % 1900 + 1, i);
+    fclose(stream);
+    text_file = name;
+}
+
+static void forks_beside_fflush_and_getline(void)
+{
+    static void *(*const bodies[])(void *) = { reads_lines, reads_lines, flushes, writes };
+    pthread_t threads[4];
+    write_text_file();
+    for (int i = 0; i < 4; i++)
+        expect(pthread_create(&threads[i], NULL, bodies[i], NULL) == 0);
+    for (unsigned i = in_long_form(50, 2000); i > 0; i--) {
+        pid_t made = fork();
+        expect(made >= 0);
+        if (made == 0) {
+            limit_child();
+            churn_steps(i, 300);
+            count_lines();
+            fflush(NULL);
+            _exit(42);   /* exit() would move the place in files that the parent is reading */
+        }
+        expect(end_of_child(made) == 42);
+    }
+    atomic_store(&streams_over, true);
+    for (int i = 0; i < 4; i++)
+        expect(pthread_join(threads[i], NULL) == 0);
+    unlink(text_file);
+}
+
+static const struct test_case cases[] = {
+    CASE(a_thousand_forks_under_load),
+    CASE(raw_forks_under_load),
+    CASE(forks_by_several_threads),
+    CASE(eight_generations),
+    CASE(allocates_and_ends),
+    CASE(vfork_under_load),
+    CASE(posix_spawn_under_load),
+    CASE(popen_and_system_under_load),
+    CASE(atfork_handlers_that_allocate),
+    CASE(atfork_handlers_registered_early),
+    CASE(forks_beside_fflush_and_getline),
+};
+
+int main(int argc, char **argv) { return RUN_CASES(cases); }
