@@ -55,7 +55,7 @@ static void take(struct fuzz_input *in, struct run *run)
         *run = (struct run){ 0 };
         return;
     }
-    expect_eq(run->first % align, 0);
+    expect_eq((uintptr_t)start_of(run) % (align << HAK_SUPER_SHIFT), 0);
     mark(run->first, count, 1);
     for (size_t at = 0; fresh && at < run->bytes; at += MEMORY_STEP)
         expect_eq(*(uint64_t *)(start_of(run) + at), 0);

@@ -184,8 +184,8 @@ static void use_after_free(void *argument) { (void)argument, hak_free(victim), s
 static void free_twice(void *argument) { (void)argument, hak_free(victim), hak_free(victim); }
 static void free_inside(void *argument) { (void)argument, hak_free(victim + 8); }
 static void resize_freed(void *argument) { (void)argument, hak_free(victim), hak_realloc(victim, 5); }
-static void run_over(void *argument) { for (int i = 0; argument == NULL; i++) victim[40 + i] = 1; }
-static void run_under(void *argument) { for (int i = 1; argument == NULL; i++) victim[-i] = 1; }
+static void run_over(void *argument) { (void)argument; for (int i = 0; i < 1 << 20; i++) victim[40 + i] = 1; }
+static void run_under(void *argument) { (void)argument; for (int i = 1; i < 1 << 20; i++) victim[-i] = 1; }
 static void write_behind(void *argument) { (void)argument, victim[40] = 0, hak_free(victim); }
 static void write_before(void *argument) { (void)argument, victim[-1] = 0, hak_free(victim); }
 
