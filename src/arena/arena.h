@@ -32,6 +32,7 @@ struct hak_super {
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
+    _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
 };
 
 /* 64 SuperSlabs' worth of bits; one cache line. */

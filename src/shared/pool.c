@@ -13,9 +13,13 @@ enum { CANDIDATES = 4 };
 
 struct hak_pool_counts hak__pool_counts;
 
-/* Makes the hints of a SuperSlab say what its word says. */
+static bool is_held(size_t super) { return hak_load(&hak__supers[super].holder, HAK_SEQ_CST) != 0; }
+
+/* Makes the hints of a SuperSlab say what its word says; of one that is held they say nothing. */
 static void set_hints(size_t super, uint64_t slabs)
 {
+    if (is_held(super))
+        return;
     struct hak_super_word *word = &hak__super_words[super / 64];
     uint64_t bit = 1ull << super % 64;
     unsigned levels = hak__slabs_levels(hak__slabs_unused(slabs));
@@ -175,6 +179,7 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
+        hak_store(&hak__supers[super].holder, 0, HAK_RELAXED);   /* before anybody else can have it */
         hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
@@ -195,6 +200,31 @@ void hak__pool_give_idle(size_t slab, unsigned count)
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
     released(super, left);
+}
+
+bool hak__pool_hold(size_t super, uint32_t id)
+{
+    uint32_t nobody = 0;
+    if (!hak_cas_strong(&hak__supers[super].holder, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
+        return false;
+    clear_hints(super, 0);
+    return true;
+}
+
+/* Who has given slabs back since and saw it held has set no hints: so they are set now, from the word as it is after. */
+void hak__pool_let_go(size_t super, uint32_t id)
+{
+    if (hak_cas_strong(&hak__supers[super].holder, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
+        released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+size_t hak__pool_take_held(unsigned count, bool *fresh)
+{
+    size_t found = HAK_NO_RUN;
+    for (size_t super = 0; super < hak__arena_top() && found == HAK_NO_RUN; super++)
+        if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != 0)
+            found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
+    return found;
 }
 
 static size_t purge_super(size_t super)

@@ -31,6 +31,15 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool *fresh);
 
+/* The same from SuperSlabs that some heap holds: before a further one is opened. */
+size_t hak__pool_take_held(unsigned count, bool *fresh);
+
+/* The heap `id` holds a SuperSlab of which it has slabs: the searches above pass it over. False: another one does. */
+bool hak__pool_hold(size_t super, uint32_t id);
+
+/* It does not any more; nothing happens if it did not. The SuperSlab may be empty, and is closed then. */
+void hak__pool_let_go(size_t super, uint32_t id);
+
 /* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 

@@ -107,7 +107,13 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */
 void *hak__span_take_fresh(struct hak_span *span);
 
+/* The block of a lone span that has just been made. */
+void *hak__span_take_lone(struct hak_span *span);
+
 enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };
+
+/* Gives a lone span's block back; the span is to be destroyed next, since its bitmap says nothing. */
+enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block);
 
 /* Which block an address is. HAK_SPAN_NOT_A_BLOCK unless it is the start of one that can have been handed out. */
 enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index);
