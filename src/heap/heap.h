@@ -120,6 +120,7 @@ struct hak_heap {
     uint32_t ending;                                /* the thread has begun to run its destructors */
     size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
+    uint32_t held_spare;                            /* the one that emptied last; any number before */
     uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
@@ -225,6 +226,9 @@ size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh);
 
 /* Holds the SuperSlab in which the slab lies, unless somebody does. */
 void hak__held_add(struct hak_heap *heap, size_t slab);
+
+/* The SuperSlab of this slab, which the heap holds, has emptied. */
+void hak__held_emptied(struct hak_heap *heap, size_t slab);
 
 void hak__held_let_go(struct hak_heap *heap);
 

@@ -9,7 +9,13 @@
 #include "shared/pool.h"
 #include "shared/tiers.h"
 
-static void forget(struct hak_heap *heap, unsigned place) { heap->held[place] = heap->held[--heap->held_count]; }
+/* Keeps the order: who was held first serves first. */
+static void forget(struct hak_heap *heap, unsigned place)
+{
+    heap->held_count--;
+    for (; place < heap->held_count; place++)
+        heap->held[place] = heap->held[place + 1];
+}
 
 static void let_go_of(struct hak_heap *heap, unsigned place)
 {
@@ -18,35 +24,49 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
     hak__pool_let_go(super, heap->id);
 }
 
-/* Unused slabs of an entry that has a run of `count`, 0 if it has none; entries that are no good any more leave the list. */
-static unsigned room_in(struct hak_heap *heap, unsigned place, unsigned count)
+/* A run of an entry; one that is no good any more leaves the list and gives none. */
+static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
     size_t super = heap->held[place];
-    if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != heap->id) {
+    if (hak_unlikely(hak_load(&hak__supers[super].holder, HAK_RELAXED) != heap->id)) {
         forget(heap, place);
-        return 0;
+        return HAK_NO_RUN;
     }
-    if (hak__tier_draining(super)) {
+    if (hak_unlikely(hak__tier_draining(super))) {
         let_go_of(heap, place);
-        return 0;
+        return HAK_NO_RUN;
     }
     uint32_t unused = hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
-    return hak_run_starts(unused, count) == 0 ? 0 : hak_popcount32(unused);
+    return hak_run_starts(unused, count) == 0 ? HAK_NO_RUN : hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
 }
 
-/* The fullest that has a run, so that the others empty. */
+/* The first that has a run, so that the last ones empty. */
 size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    unsigned least = HAK_SUPER_SLABS + 1, best = 0;
-    for (unsigned place = heap->held_count; place-- > 0;) {
-        unsigned room = room_in(heap, place, count);
-        if (room != 0 && room < least) {
-            least = room;
-            best = heap->held[place];
-        }
-    }
+    size_t slab = HAK_NO_RUN;
     heap->held_moves++;
-    return least > HAK_SUPER_SLABS ? HAK_NO_RUN : hak__pool_take_near((size_t)best * HAK_SUPER_SLABS, count, fresh);
+    for (unsigned place = 0; place < heap->held_count && slab == HAK_NO_RUN;) {
+        unsigned before = heap->held_count;
+        slab = take_at(heap, place, count, fresh);
+        place += heap->held_count == before;
+    }
+    return slab;
+}
+
+static bool is_spare(const struct hak_heap *heap, size_t super)
+{
+    return hak_load(&hak__supers[super].holder, HAK_RELAXED) == heap->id
+        && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
+}
+
+/* One that is empty is kept, so that a thread around the edge of a SuperSlab does not open and close it all the time. */
+void hak__held_emptied(struct hak_heap *heap, size_t slab)
+{
+    size_t super = slab / HAK_SUPER_SLABS, spare = heap->held_spare;
+    if (spare != super && spare < hak__arena_top() && is_spare(heap, spare))
+        hak__pool_let_go(super, heap->id);
+    else
+        heap->held_spare = (uint32_t)super;
 }
 
 /* The fullest has least to offer. */

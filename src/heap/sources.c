@@ -70,7 +70,8 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 {
     unsigned slabs = span->slabs;
     end_span(heap, span);
-    hak__pool_give(hak__span_slab(span), slabs);
+    if (hak__pool_give_held(hak__span_slab(span), slabs, heap->id))
+        hak__held_emptied(heap, hak__span_slab(span));
 }
 
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)

@@ -195,6 +195,21 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
+bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != id) {
+        hak__pool_give(slab, count);
+        return false;
+    }
+    hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
+    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    bool empty = hak__slabs_unused(left) == ~0u;
+    if (!is_held(super))   /* by nobody any more: its hints are due */
+        released(super, left);
+    return empty;
+}
+
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;

@@ -46,6 +46,9 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
 
+/* Gives back a run; a SuperSlab that the heap `id` holds stays open when it empties, and the result is true. */
+bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id);
+
 /* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 

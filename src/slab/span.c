@@ -25,7 +25,7 @@ static void set_owner(struct hak_span *span, uint32_t owner)
     hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
 }
 
-/* The slabs of which the map says where blocks begin. The owner words of the others of a lone span say that none does. */
+/* The slabs in which blocks may begin. The owner words of the others of a lone span say that none does. */
 static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks == 1 ? 1 : span->slabs; }
 
 /* Says how far the frontier has come. */
@@ -56,6 +56,14 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
     set_owner(span, owner);
     set_words(span, owner);
+}
+
+struct hak_span *hak__span_around(size_t slab)
+{
+    for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
+        if (hak__owner_code(hak__owner_at(slab)) != HAK_CODE_INNER)
+            break;
+    return hak__span_at(slab);
 }
 
 bool hak__span_is_lone(size_t slab, uint32_t class_index)
@@ -93,7 +101,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->purged = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
-    for (uint32_t i = 0; i < slabs; i++)
+    for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
     hak__span_map_places(span);
     set_words(span, owner);
