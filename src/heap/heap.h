@@ -77,7 +77,7 @@ enum hak_stage {
 };
 
 enum { HAK_WARM_MAX = 16 };
-enum { HAK_HELD_MAX = 16 };
+enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 2 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
@@ -120,7 +120,7 @@ struct hak_heap {
     uint32_t ending;                                /* the thread has begun to run its destructors */
     size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
-    uint32_t held_spare;                            /* the one that emptied last; any number before */
+    uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */
     uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */

@@ -59,14 +59,19 @@ static bool is_spare(const struct hak_heap *heap, size_t super)
         && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
 }
 
-/* One that is empty is kept, so that a thread around the edge of a SuperSlab does not open and close it all the time. */
+/* A few that are empty are kept, so that a thread whose blocks come and go does not open and close SuperSlabs all the
+ * time. */
 void hak__held_emptied(struct hak_heap *heap, size_t slab)
 {
-    size_t super = slab / HAK_SUPER_SLABS, spare = heap->held_spare;
-    if (spare != super && spare < hak__arena_top() && is_spare(heap, spare))
-        hak__pool_let_go(super, heap->id);
-    else
-        heap->held_spare = (uint32_t)super;
+    size_t super = slab / HAK_SUPER_SLABS;
+    for (unsigned i = 0; i < HAK_HELD_SPARES; i++) {
+        size_t spare = heap->held_spare[i];
+        if (spare == super || spare >= hak__arena_top() || !is_spare(heap, spare)) {
+            heap->held_spare[i] = (uint32_t)super;
+            return;
+        }
+    }
+    hak__pool_let_go(super, heap->id);
 }
 
 /* The fullest has least to offer. */
