@@ -135,13 +135,16 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
         return slab;
     hak__heaps_sweep(heap);
     slab = find_unused(heap, class_index, count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, false, fresh);
 }
 
+/* Where an emptied SuperSlab is kept, that one is opened, and no more memory becomes resident than there is. */
 static size_t locked(unsigned count, bool *fresh)
 {
-    hak__pool_trim();
-    return hak__pool_open(count, fresh);
+    if (hak_counted(&hak__arena_books.kept) == 0)
+        hak__pool_trim();
+    size_t slab = hak__pool_open(count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
 }
 
 /* Slabs for a span of the class, as many as a full one has or fewer, and where they come from. */

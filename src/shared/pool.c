@@ -11,6 +11,11 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
+/* A held SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
+ * to look takes the line from the holder. */
+enum { BUSY_MS = 20 };
+static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
+
 struct hak_pool_counts hak__pool_counts;
 
 static bool is_held(size_t super) { return hak_load(&hak__supers[super].holder, HAK_SEQ_CST) != 0; }
@@ -233,12 +238,21 @@ void hak__pool_let_go(size_t super, uint32_t id)
         released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-size_t hak__pool_take_held(unsigned count, bool *fresh)
+size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
 {
+    uint64_t now = hak__os->now_ms();
+    if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
+        return HAK_NO_RUN;
     size_t found = HAK_NO_RUN;
-    for (size_t super = 0; super < hak__arena_top() && found == HAK_NO_RUN; super++)
-        if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != 0)
+    for (size_t super = 0; super < hak__arena_top() && found == HAK_NO_RUN; super++) {
+        const struct hak_super *held = &hak__supers[super];
+        if (hak_load(&held->holder, HAK_RELAXED) == 0)
+            continue;
+        if (busy_ones || now - hak_load(&held->freed_ms, HAK_RELAXED) >= BUSY_MS)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
+    }
+    if (found == HAK_NO_RUN)
+        hak_store(&nothing_held_ms, now, HAK_RELAXED);
     return found;
 }
 
