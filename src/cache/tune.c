@@ -16,7 +16,7 @@ enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256 };
 
 /* Of the thread's budget the large classes may grow to this part. A cached large block saves a tenth of a microsecond and
  * keeps for one class what the heap would give to any other (docs/decisions/0013). */
-enum { LARGE_SHARE = 8 };
+enum { LARGE_SHARE = 32 };
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 

@@ -138,11 +138,10 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, false, fresh);
 }
 
-/* Where an emptied SuperSlab is kept, that one is opened, and no more memory becomes resident than there is. */
+/* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(unsigned count, bool *fresh)
 {
-    if (hak_counted(&hak__arena_books.kept) == 0)
-        hak__pool_trim();
+    hak__pool_trim();
     size_t slab = hak__pool_open(count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
 }
