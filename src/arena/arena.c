@@ -296,8 +296,7 @@ void hak__supers_give(size_t first, size_t count)
 {
     hak__arena_lock();
     uint64_t now = hak__os->now_ms();
-    /* The first one last, so that it is the newest: a huge block that begins there has the others to grow into. */
-    for (size_t i = first + count; i-- > first;) {
+    for (size_t i = first; i < first + count; i++) {
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now);
         mark_taken(i, false);

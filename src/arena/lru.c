@@ -139,11 +139,10 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* How many bytes may be kept: a fixed amount and a share of what is in use. What has gone back may stay mapped. */
+/* How many bytes may be kept: a fixed amount and a share of what is in use. */
 static size_t lru_limit(void)
 {
-    size_t used = hak_min(hak__books.mapped - hak__books.dirty, hak__books.taken << HAK_SUPER_SHIFT);
-    return hak__option(HAK_OPTION_lru_bytes) + used / 8;
+    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 8;
 }
 
 void hak__lru_due(uint64_t now_ms)
