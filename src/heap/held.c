@@ -9,10 +9,13 @@
 #include "shared/pool.h"
 #include "shared/tiers.h"
 
+/* Upkeep looks whether there are any before it enters the heap. */
+static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->held_count, count); }
+
 /* Keeps the order: who was held first serves first. */
 static void forget(struct hak_heap *heap, unsigned place)
 {
-    heap->held_count--;
+    set_count(heap, heap->held_count - 1);
     for (; place < heap->held_count; place++)
         heap->held[place] = heap->held[place + 1];
 }
@@ -98,7 +101,8 @@ void hak__held_add(struct hak_heap *heap, size_t slab)
         return;
     if (heap->held_count == HAK_HELD_MAX)
         let_go_of(heap, worst_place(heap));
-    heap->held[heap->held_count++] = (uint32_t)super;
+    heap->held[heap->held_count] = (uint32_t)super;
+    set_count(heap, heap->held_count + 1);
 }
 
 void hak__held_let_go(struct hak_heap *heap)
