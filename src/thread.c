@@ -128,6 +128,7 @@ static void thread_ends(void *value)
     hak__heap_collect(heap);
     hak__cache_flush(heap);
     hak__cache_park(heap);
+    hak__held_let_go(heap);
     hak__leave(heap);
     use_late_sentinel();
     hak__heap_park(heap);

@@ -37,6 +37,7 @@
 #include "shared/pool.c"
 #include "heap/adopt.c"
 #include "heap/heap.c"
+#include "heap/held.c"
 #include "heap/park.c"
 #include "heap/remote.c"
 #include "heap/sources.c"

@@ -32,14 +32,15 @@ struct hak_super {
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
+    _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
 };
 
-/* 64 SuperSlabs' worth of bits; one cache line. */
+/* 64 SuperSlabs' worth of bits. What every claim looks at has a line of its own: it changes by the clock only. */
 struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
-    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
+    hak_line_aligned _Atomic uint64_t draining;  /* in slabs, and left to empty (shared/tiers.c) */
 };
 
 struct hak_arena_figures {

@@ -14,6 +14,11 @@
 
 enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256 };
 
+/* The large classes may grow to this part of the thread's budget, and to what it has beyond LARGE_BEYOND. A cached large
+ * block saves a tenth of a microsecond and keeps for one class what the heap would give to any other
+ * (docs/decisions/0013). */
+enum { LARGE_SHARE = 32, LARGE_BEYOND = 8 << 20 };
+
 void *const hak__closed_slots[2] = { NULL, NULL };
 
 /* --- slot areas ------------------------------------------------------------------------------------------------- */
@@ -222,6 +227,8 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
         hak__cache_absorb_begin(heap, index);
     heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
     heap->cache_bytes -= (size_t)old * hak__classes[index].size;
+    if (index >= HAK_CLASS_FIRST_LARGE)
+        heap->cache_large_bytes += ((size_t)capacity - old) * hak__classes[index].size;
     return true;
 }
 
@@ -268,6 +275,13 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
     return charge(heap, extra);
 }
 
+static bool large_may_grow(const struct hak_heap *heap, size_t extra)
+{
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
+    size_t beyond = budget > LARGE_BEYOND ? budget - LARGE_BEYOND : 0;
+    return heap->cache_large_bytes + extra <= budget / LARGE_SHARE + beyond;
+}
+
 /* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
  * nothing by growing, and keep for good what it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
@@ -276,11 +290,13 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     uint32_t capacity = (uint32_t)hak_min(class->ceiling, hak_max(1, 2u * class->capacity));
     if (capacity == class->capacity || !class->returned_lately || !class->missed_lately)
         return false;
+    size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
+    if (index >= HAK_CLASS_FIRST_LARGE && !large_may_grow(heap, extra))
+        return false;
     if (heap->grow_pause != 0) {
         heap->grow_pause--;
         return false;
     }
-    size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
     if (!find_room(heap, index, extra))
         return refuse_for_a_while(heap);
     if (!resize(heap, index, capacity)) {

@@ -89,7 +89,8 @@ static bool check_span(size_t slab, uint32_t word)
 static bool check_slab(size_t slab)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
-    if (id == 0 || id > hak__heap_last_id() || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_code(word) == HAK_CODE_INNER
+        || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
         return true;
     if (hak__owner_code(word) >= HAK_CLASSES * HAK_RECORD_SIZE)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));

@@ -87,7 +87,7 @@ static const char *owner_of_heap(uint32_t id)
 
 static void describe_in_span(size_t slab, uint32_t owner, uintptr_t address, char *text, size_t size)
 {
-    const struct hak_span *span = hak__span_at(slab);
+    const struct hak_span *span = hak__span_around(slab);
     uintptr_t start = (uintptr_t)hak__span_start(span);
     size_t bytes = hak__classes[span->class].size, index = (address - start) / bytes;
     if (index >= span->blocks) {

@@ -159,9 +159,22 @@ hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_inde
     return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
 }
 
+static uint32_t take_lone(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    hak__heap_collect(heap);
+    *out = hak__heap_take_lone(heap, class_index);
+    if (*out == NULL)
+        return 0;
+    hak_count(&heap->classes[class_index].refilled, 1);
+    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    return 1;
+}
+
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
+        return take_lone(heap, class_index, out);
     struct hak_span *span = warm_span(heap, class_index);
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
     hak_count(&class->warm_hits, span != NULL);
@@ -198,19 +211,38 @@ static hak_cold void report(enum hak_span_fault fault, const struct hak_span *sp
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
+static uint32_t give_lone(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
+{
+    enum hak_span_fault fault = hak__span_give_lone(span, block);
+    if (hak_unlikely(fault != HAK_SPAN_OK))
+        report(fault, span, block, function);
+    hak_count(&heap->classes[span->class].drained, 1);
+    hak__heap_idle_more(heap, hak__classes[span->class].size);
+    hak__heap_end_span(heap, span);
+    return 1;
+}
+
+static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *const *blocks, uint32_t count,
+                          const char *function)
+{
+    uint32_t given;
+    enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
+    if (hak_unlikely(fault != HAK_SPAN_OK))
+        report(fault, span, blocks[given], function);
+    hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
+    hak_count(&heap->classes[span->class].drained, given);
+    hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
+    after_give(heap, span);
+    return given;
+}
+
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
     while (count > 0) {
         struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
-        uint32_t given;
         hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
-        enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
-        if (hak_unlikely(fault != HAK_SPAN_OK))
-            report(fault, span, blocks[given], function);
-        hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
-        hak_count(&heap->classes[span->class].drained, given);
-        hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
-        after_give(heap, span);
+        bool lone = span->blocks == 1;
+        uint32_t given = lone ? give_lone(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
         blocks += given;
         count -= given;
     }

@@ -77,6 +77,7 @@ enum hak_stage {
 };
 
 enum { HAK_WARM_MAX = 16 };
+enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 2 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
@@ -101,6 +102,7 @@ struct hak_heap {
     _Atomic uint32_t outbox_used;                   /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
+    size_t cache_large_bytes;                       /* ... of the classes of the large pool */
     size_t process_bytes;                           /* capacity * size, summed */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
@@ -117,6 +119,9 @@ struct hak_heap {
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
     size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
+    uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
+    uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */
+    uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
@@ -208,8 +213,24 @@ void hak__heap_collect(struct hak_heap *heap);
 /* A span of the class with blocks to give, for a heap that has none listed; NULL when the system refuses. */
 struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class);
 
+/* A block of a class whose spans have just one: such a span is never listed. NULL when the system refuses. */
+void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class);
+
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
+
+/* --- held SuperSlabs (held.c) ------------------------------------------------------------------------------------------ */
+
+/* A run of slabs of a SuperSlab that the heap holds, or HAK_NO_RUN. */
+size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh);
+
+/* Holds the SuperSlab in which the slab lies, unless somebody does. */
+void hak__held_add(struct hak_heap *heap, size_t slab);
+
+/* The SuperSlab of this slab, which the heap holds, has emptied. */
+void hak__held_emptied(struct hak_heap *heap, size_t slab);
+
+void hak__held_let_go(struct hak_heap *heap);
 
 /* --- remote frees (remote.c) ------------------------------------------------------------------------------------ */
 

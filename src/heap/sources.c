@@ -1,7 +1,8 @@
 /* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
  * (hak_heap.stages). Also how a span begins and ends. Called by heap.c, with the heap entered.
  *
- *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap took last
+ *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap took last; for large blocks any
+ *                    of those that this heap holds (held.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is outside
  *   1    adopted     spans with free blocks of heaps whose threads have ended (adopt.c; lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
@@ -32,6 +33,12 @@ static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
+static void count_begun(struct hak_heap *heap, const struct hak_span *span)
+{
+    hak_count(&heap->slab_count, span->slabs);
+    hak_count(&heap->classes[span->class].span_count, 1);
+}
+
 static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
@@ -42,8 +49,7 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
     }
     struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
     hak__heap_list(heap, span);
-    hak_count(&heap->slab_count, slabs);
-    hak_count(&heap->classes[class_index].span_count, 1);
+    count_begun(heap, span);
     return span;
 }
 
@@ -64,7 +70,8 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 {
     unsigned slabs = span->slabs;
     end_span(heap, span);
-    hak__pool_give(hak__span_slab(span), slabs);
+    if (hak__pool_give_held(hak__span_slab(span), slabs, heap->id))
+        hak__held_emptied(heap, hak__span_slab(span));
 }
 
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
@@ -112,10 +119,13 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
     size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__held_take(heap, full, fresh);
     if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full)
         return slab;
     *count = lone;
-    return hak__pool_take(lone, fresh);
+    slab = hak__pool_take(lone, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__held_take(heap, lone, fresh);
 }
 
 static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
@@ -124,37 +134,56 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
     if (slab != HAK_NO_RUN)
         return slab;
     hak__heaps_sweep(heap);
-    return find_unused(heap, class_index, count, fresh);
+    slab = find_unused(heap, class_index, count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, false, fresh);
 }
 
+/* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(unsigned count, bool *fresh)
 {
     hak__pool_trim();
-    return hak__pool_open(count, fresh);
+    size_t slab = hak__pool_open(count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
+}
+
+/* Slabs for a span of the class, as many as a full one has or fewer, and where they come from. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    bool large = class_index >= HAK_CLASS_FIRST_LARGE;
+    *count = hak__classes[class_index].slabs;
+    *stage = HAK_STAGE_OWN_HINT;
+    size_t slab = large ? hak__held_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_OWN_EMPTY;
+        slab = own_empty(heap, *count);
+    }
+    if (slab == HAK_NO_RUN && hak__classes[class_index].blocks > 1 && hak__heap_adopt(heap, class_index)) {
+        *stage = HAK_STAGE_ADOPTED;
+        return HAK_NO_RUN;
+    }
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_CLAIMED;
+        slab = claimed(heap, class_index, count, fresh);
+    }
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_LOCKED;
+        *count = hak__classes[class_index].slabs;
+        slab = locked(*count, fresh);
+    }
+    if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
+        hak__held_add(heap, slab);
+    return slab;
 }
 
 struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_index)
 {
-    unsigned count = hak__classes[class_index].slabs;
-    enum hak_stage stage = HAK_STAGE_OWN_HINT;
+    unsigned count;
+    enum hak_stage stage;
     bool fresh = false;
-    size_t slab = own_hint(heap, count, &fresh);
-    if (slab == HAK_NO_RUN) {
-        stage = HAK_STAGE_OWN_EMPTY;
-        slab = own_empty(heap, count);
-    }
-    if (slab == HAK_NO_RUN && hak__heap_adopt(heap, class_index)) {
-        hak_count(&heap->stages[HAK_STAGE_ADOPTED], 1);
+    size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
+    if (stage == HAK_STAGE_ADOPTED) {
+        hak_count(&heap->stages[stage], 1);
         return heap->classes[class_index].spans;
-    }
-    if (slab == HAK_NO_RUN) {
-        stage = HAK_STAGE_CLAIMED;
-        slab = claimed(heap, class_index, &count, &fresh);
-    }
-    if (slab == HAK_NO_RUN) {
-        stage = HAK_STAGE_LOCKED;
-        count = hak__classes[class_index].slabs;
-        slab = locked(count, &fresh);
     }
     if (slab == HAK_NO_RUN)
         return NULL;
@@ -163,4 +192,19 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
     hak_count(&heap->stages[stage], span != NULL);
     return span;
+}
+
+void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count;
+    enum hak_stage stage;
+    bool fresh = false;
+    size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    hak_count(&heap->runs_claimed, stage != HAK_STAGE_LOCKED);
+    hak_count(&heap->stages[stage], 1);
+    struct hak_span *span = hak__span_create(slab, count, class_index, heap->id, NULL, fresh);
+    count_begun(heap, span);
+    return hak__span_take_lone(span);
 }

@@ -8,10 +8,8 @@
 static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
 {
     size_t slab = hak__span_slab(span);
-    for (unsigned i = span->slabs; i < slabs; i++) {
-        hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
+    for (unsigned i = span->slabs; i < slabs; i++)
         hak__owner_set(slab + i, hak__owner_word(heap_id, HAK_CODE_INNER));
-    }
     for (unsigned i = slabs; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
     hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_RECORD_SIZE));

@@ -11,11 +11,20 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
+/* A held SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
+ * to look takes the line from the holder. */
+enum { BUSY_MS = 20 };
+static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
+
 struct hak_pool_counts hak__pool_counts;
 
-/* Makes the hints of a SuperSlab say what its word says. */
+static bool is_held(size_t super) { return hak_load(&hak__supers[super].holder, HAK_SEQ_CST) != 0; }
+
+/* Makes the hints of a SuperSlab say what its word says; of one that is held they say nothing. */
 static void set_hints(size_t super, uint64_t slabs)
 {
+    if (is_held(super))
+        return;
     struct hak_super_word *word = &hak__super_words[super / 64];
     uint64_t bit = 1ull << super % 64;
     unsigned levels = hak__slabs_levels(hak__slabs_unused(slabs));
@@ -175,6 +184,7 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
+        hak_store(&hak__supers[super].holder, 0, HAK_RELAXED);   /* before anybody else can have it */
         hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
@@ -190,11 +200,60 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
+bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != id) {
+        hak__pool_give(slab, count);
+        return false;
+    }
+    hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
+    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    bool empty = hak__slabs_unused(left) == ~0u;
+    if (!is_held(super))   /* by nobody any more: its hints are due */
+        released(super, left);
+    return empty;
+}
+
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
     released(super, left);
+}
+
+bool hak__pool_hold(size_t super, uint32_t id)
+{
+    uint32_t nobody = 0;
+    if (!hak_cas_strong(&hak__supers[super].holder, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
+        return false;
+    clear_hints(super, 0);
+    return true;
+}
+
+/* Who has given slabs back since and saw it held has set no hints: so they are set now, from the word as it is after. */
+void hak__pool_let_go(size_t super, uint32_t id)
+{
+    if (hak_cas_strong(&hak__supers[super].holder, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
+        released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
+{
+    uint64_t now = hak__os->now_ms();
+    if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
+        return HAK_NO_RUN;
+    size_t found = HAK_NO_RUN;
+    for (size_t super = 0; super < hak__arena_top() && found == HAK_NO_RUN; super++) {
+        const struct hak_super *held = &hak__supers[super];
+        if (hak_load(&held->holder, HAK_RELAXED) == 0)
+            continue;
+        if (busy_ones || now - hak_load(&held->freed_ms, HAK_RELAXED) >= BUSY_MS)
+            found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
+    }
+    if (found == HAK_NO_RUN)
+        hak_store(&nothing_held_ms, now, HAK_RELAXED);
+    return found;
 }
 
 static size_t purge_super(size_t super)

@@ -31,11 +31,24 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool *fresh);
 
+/* The same from SuperSlabs that some heap holds: from those that have been quiet for a moment, before a further one is
+ * opened; from the busy ones as well, where none can be. */
+size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh);
+
+/* The heap `id` holds a SuperSlab of which it has slabs: the searches above pass it over. False: another one does. */
+bool hak__pool_hold(size_t super, uint32_t id);
+
+/* It does not any more; nothing happens if it did not. The SuperSlab may be empty, and is closed then. */
+void hak__pool_let_go(size_t super, uint32_t id);
+
 /* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
+
+/* Gives back a run; a SuperSlab that the heap `id` holds stays open when it empties, and the result is true. */
+bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id);
 
 /* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
 void hak__pool_give_idle(size_t slab, unsigned count);

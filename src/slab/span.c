@@ -25,12 +25,15 @@ static void set_owner(struct hak_span *span, uint32_t owner)
     hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
 }
 
+/* The slabs in which blocks may begin. The owner words of the others of a lone span say that none does. */
+static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks == 1 ? 1 : span->slabs; }
+
 /* Says how far the frontier has come. */
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
     uint32_t limit = span->doubted ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
-    for (uint32_t i = 0; i < span->slabs; i++)
+    for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_limit(&hak__window.map[slab + i], limit);
 }
 
@@ -38,7 +41,7 @@ void hak__span_map_places(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
     uint64_t reciprocal = hak__classes[span->class].reciprocal;
-    for (uint32_t i = 0; i < span->slabs; i++)
+    for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_phase(&hak__window.map[slab + i], i * HAK_SLAB_SIZE * reciprocal);
     map_limit(span);
 }
@@ -53,6 +56,14 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
     set_owner(span, owner);
     set_words(span, owner);
+}
+
+struct hak_span *hak__span_around(size_t slab)
+{
+    for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
+        if (hak__owner_code(hak__owner_at(slab)) != HAK_CODE_INNER)
+            break;
+    return hak__span_at(slab);
 }
 
 bool hak__span_is_lone(size_t slab, uint32_t class_index)
@@ -90,11 +101,31 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->purged = false;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
-    for (uint32_t i = 0; i < slabs; i++)
+    for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
     hak__span_map_places(span);
     set_words(span, owner);
     return span;
+}
+
+void *hak__span_take_lone(struct hak_span *span)
+{
+    hak_assert(span->blocks == 1 && span->frontier == 0, "a new span of one block");
+    span->frontier = 1;
+    span->changes++;
+    map_limit(span);
+    return hak__span_start(span);
+}
+
+enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block)
+{
+    if (hak_unlikely(block != hak__span_start(span)))
+        return HAK_SPAN_NOT_A_BLOCK;
+    if (hak_unlikely(hak__span_outside(span) != 1))
+        return HAK_SPAN_DOUBLE_FREE;
+    span->free_count = 1;
+    span->changes++;
+    return HAK_SPAN_OK;
 }
 
 void *hak__span_destroy(struct hak_span *span)

@@ -2,7 +2,7 @@
  * their bits, giving them back, collecting what other threads have freed. Called by heap/.
  *
  * The descriptor of a span is the descriptor of its first slab; those of the other slabs only say how far back that
- * is. Descriptors are type-stable: their memory is never used for anything else.
+ * is, if blocks can begin there. Descriptors are type-stable: their memory is never used for anything else.
  *
  *   block i is at  start + i * size,  0 <= i < blocks
  *   i >= frontier                 never handed out; its pages may never have been touched
@@ -49,7 +49,7 @@ struct hak_span {
     _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
     _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
     _Atomic uint64_t only_remote;
-    _Atomic uint8_t back;                        /* of any slab: slabs from here to the span's first */
+    _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; arena/meta.c lays the window out for it");
@@ -59,12 +59,16 @@ extern struct hak_span *hak__spans;   /* by slab */
 hak_inline size_t hak__span_slab(const struct hak_span *span) { return (size_t)(span - hak__spans); }
 hak_inline char *hak__span_start(const struct hak_span *span) { return hak__slab_start(hak__span_slab(span)); }
 
-/* The span of a slab that the owner map says is inside one. */
+/* The span of a slab that the owner map says has blocks of a class. */
 hak_inline struct hak_span *hak__span_at(size_t slab)
 {
     struct hak_span *here = &hak__spans[slab];
     return here - hak_load(&here->back, HAK_RELAXED);
 }
+
+/* The same for any slab inside of a span. Only the words of a lone one's inner slabs are written when it begins: they lie
+ * close together, the descriptors a cache line and more apart. */
+hak_cold struct hak_span *hak__span_around(size_t slab);
 
 hak_inline uint32_t hak__span_outside(const struct hak_span *span) { return span->frontier - span->free_count; }
 hak_inline bool hak__span_has_blocks(const struct hak_span *span)
@@ -107,7 +111,13 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */
 void *hak__span_take_fresh(struct hak_span *span);
 
+/* The block of a lone span that has just been made. */
+void *hak__span_take_lone(struct hak_span *span);
+
 enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };
+
+/* Gives a lone span's block back; the span is to be destroyed next, since its bitmap says nothing. */
+enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block);
 
 /* Which block an address is. HAK_SPAN_NOT_A_BLOCK unless it is the start of one that can have been handed out. */
 enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index);

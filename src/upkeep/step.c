@@ -25,7 +25,8 @@ static bool has_work(struct hak_heap *heap)
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
-    return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0;
+    return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0
+        || hak_peek(&heap->held_count) != 0;
 }
 
 static void serve(struct hak_heap *heap)
@@ -33,6 +34,9 @@ static void serve(struct hak_heap *heap)
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
+    if (heap->held_seen == heap->held_moves)
+        hak__held_let_go(heap);
+    heap->held_seen = heap->held_moves;
 }
 
 /* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in

@@ -172,6 +172,34 @@ static void check_tiers(void)
     }
 }
 
+/* --- a SuperSlab is held and let go ------------------------------------------------------------------------------------------ */
+
+enum { HOLDER = 1 };
+
+static void hold(void) { hak__pool_hold(0, HOLDER); }
+static void let_go(void) { hak__pool_let_go(0, HOLDER); }
+static void hold_and_let_go(void)
+{
+    hold();
+    let_go();
+}
+static void none_unused_held(void)
+{
+    begin(0, false);
+    hold();
+}
+static void all_but_one_held(void)
+{
+    all_but_one();
+    hold();
+}
+static void give_0_held(void)
+{
+    atomic_fetch_and_explicit(&in_hands[0], ~1u, HAK_RELAXED);
+    hak__pool_give_held(0, 1, HOLDER);
+    let_go();
+}
+
 static const struct explore_case cases[] = {
     { "a claim empties, a release fills", EXPLORE_ALL, 2, one_unused, { take_1, give_5 }, check },
     { "two claims, one release", 3, 3, one_unused, { take_1, take_1, give_5 }, check },
@@ -185,6 +213,13 @@ static const struct explore_case cases[] = {
     { "purging twice while slabs come and go", 4, 2, four_unused, { purge_twice, take_1_give_1_give_5 }, check },
     { "purging while one slab is used again and again", 4, 2, one_unused, { purge, take_1_three_times }, check },
     { "close, reopen, close", 2, 3, all_but_one, { give_0, take_1_give_1, take_1_give_1 }, check,
+      .stale = 1 },
+    { "a slab comes back while its SuperSlab is let go", EXPLORE_ALL, 2, none_unused_held, { let_go, give_5 }, check },
+    { "a slab comes back and is claimed, held and let go meanwhile", 3, 3, none_unused_held,
+      { let_go, give_5, take_1 }, check },
+    { "one claims, one gives, one holds for a moment", 3, 3, one_unused, { hold_and_let_go, give_5, take_1 }, check },
+    { "two hold, a slab comes back", 3, 3, one_unused, { hold_and_let_go, hold_and_let_go, give_5 }, check },
+    { "the holder gives the last slab and lets go, another claims", 3, 2, all_but_one_held, { give_0_held, take_1 }, check,
       .stale = 1 },
     { "it fills while it begins to drain", 3, 2, nearly_empty, { step, take_4 }, check_tiers },
     { "it fills from near while it begins to drain", 3, 2, nearly_empty, { step, take_4_near }, check_tiers },

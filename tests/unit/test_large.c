@@ -49,7 +49,7 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
     expect_eq(span->slabs, lone(block) ? hak__class_lone_slabs(class) : hak__classes[class].slabs);
     for (unsigned i = 0; i < span->slabs; i++) {
         expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, i == 0 ? code : inner));
-        expect_ptr(hak__span_at(slab + i), span);
+        expect_ptr(hak__span_around(slab + i), span);
     }
 }
 
@@ -75,6 +75,7 @@ FRESH_TEST(every_class_to_every_class)
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);
     struct hak_arena_figures figures;
+    hak__held_let_go(heap);
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 0);   /* no slab was lost */
 }

@@ -74,7 +74,7 @@ static void created_and_destroyed(void **state)
         expect(hak__span_has_blocks(span) && hak__span_is_valid(span));
         for (size_t i = 0; i < class->slabs; i++) {
             expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? code : inner));
-            expect_ptr(hak__span_at(SLAB + i), span);
+            expect_ptr(hak__span_around(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + class->slabs), 0);
         for (size_t i = 0; i < class->slabs && c >= HAK_CLASS_FIRST_LARGE; i++)
@@ -100,7 +100,7 @@ static void lone_blocks(void **state)
         expect(hak__span_is_lone(SLAB, c));
         for (size_t i = 0; i < slabs; i++) {
             expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? c * HAK_RECORD_SIZE : HAK_CODE_INNER));
-            expect_ptr(hak__span_at(SLAB + i), span);
+            expect_ptr(hak__span_around(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + slabs), 0);
         expect_eq(hak__span_take(span, out, 1), 1);

@@ -258,11 +258,14 @@ FRESH_TEST(the_budget_rises_while_refills_miss)
 {
     (void)argument;
     struct hak_heap *heap = start(NULL);
-    for (unsigned i = 0; i < 12; i++)   /* spans of one block are never good for a second one */
+    for (unsigned i = 0; i < 12; i++)   /* spans that serve just the refill which found none */
+        hak__warm_missed(heap, CLASS_64);
+    expect_eq(heap->classes[CLASS_64].warm_budget, HAK_WARM_MAX);
+    expect_op(heap->classes[CLASS_64].warm_rate, <, 50);
+    for (unsigned i = 0; i < 12; i++)   /* those of one block are never looked for there */
         take_all(heap, CLASS_LARGE, &blocks[i], 1);
-    expect_eq(heap->classes[CLASS_LARGE].warm_budget, HAK_WARM_MAX);
-    expect_op(heap->classes[CLASS_LARGE].warm_rate, <, 50);
     expect_eq(hak_counted(&heap->classes[CLASS_LARGE].warm_hits), 0);
+    expect_eq(heap->classes[CLASS_LARGE].warm_count, 0);
 }
 
 /* --- freed before fresh ----------------------------------------------------------------------------------------------- */
