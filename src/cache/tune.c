@@ -258,10 +258,24 @@ static bool refuse_for_a_while(struct hak_heap *heap)
     return false;
 }
 
+/* What the thread may cache: the option's bytes, and a share of what its spans hold. A thread that works with much moves
+ * much, and a cache that is too small for it spreads its blocks over more pages, not fewer (docs/decisions/0026). */
+static size_t budget_of_thread(const struct hak_heap *heap)
+{
+    size_t budget = hak__option(HAK_OPTION_thread_budget), slabs = 0;
+    if (budget == 0)
+        return 0;
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        slabs += (size_t)hak_counted(&heap->classes[class].span_count) * hak__classes[class].slabs;
+    return budget + slabs * HAK_SLAB_SIZE / 100 * hak__option(HAK_OPTION_thread_budget_share);
+}
+
 /* Makes `extra` bytes fit both budgets, and charges the process with them. */
 static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
+    if (heap->cache_bytes + extra > budget)
+        budget = budget_of_thread(heap);
     if (extra > budget)
         return false;
     if (heap->cache_bytes + extra > budget)

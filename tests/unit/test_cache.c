@@ -285,6 +285,7 @@ FRESH_TEST(budget_holds)
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");
+    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0), *untouched = heap_open(0);
     for (unsigned round = 0; round < 3; round++)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
@@ -298,12 +299,33 @@ FRESH_TEST(budget_holds)
     expect_eq(bytes_by_capacity(poor, untouched), 0);
 }
 
+/* A thread that holds much may cache a share of it. */
+FRESH_TEST(share_adds_to_the_budget)
+{
+    enum { CLASS_16K = 35, BLOCKS = 400 };
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "256K");
+    set("l2_ring_cap", "256");
+    struct hak_heap *heap = heap_open(0), *untouched = heap_open(0);
+    set("thread_budget_share", "0");
+    churn(heap, CLASS_16K, BLOCKS, 8);
+    expect_op(bytes_by_capacity(heap, untouched), <=, 256 << 10);
+    set("thread_budget_share", "50");
+    for (unsigned round = 0; round < 40; round++)   /* a refused growth is not asked for again at once */
+        churn(heap, CLASS_16K, BLOCKS, 8);
+    expect_op(bytes_by_capacity(heap, untouched), >, 1 << 20);
+    expect_op(bytes_by_capacity(heap, untouched), <=, (256 << 10) + BLOCKS * (16 << 10) / 2 + (1 << 20));
+    expect_heap_valid(heap);
+}
+
 /* A class that has gone quiet gives its capacity up for one that needs it. */
 FRESH_TEST(idle_classes_are_reclaimed)
 {
     (void)argument;
     heaps_start();
     set("thread_budget", "64K");
+    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0);
     churn(heap, CLASS_64, 3000, 8);
     uint32_t grown = capacity_of(heap, CLASS_64);
@@ -423,6 +445,7 @@ FRESH_TEST(closed_classes_absorb_nothing)
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");
+    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     churn(heap, CLASS_40K, 20, 4);
     expect(!heap->classes[CLASS_40K].closed);
@@ -507,6 +530,7 @@ int main(void)
         cmocka_unit_test(no_growth_without_frees),
         cmocka_unit_test(nothing_is_lost_by_growing),
         cmocka_unit_test(budget_holds),
+        cmocka_unit_test(share_adds_to_the_budget),
         cmocka_unit_test(idle_classes_are_reclaimed),
         cmocka_unit_test(slots_are_reused),
         cmocka_unit_test(oldest_half_is_drained),
