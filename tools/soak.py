@@ -415,6 +415,8 @@ def work(options):
     path = ROOT / "out" / "soak" / ("quick.json" if options.quick else "state.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     state = open_state(options, path, 0 if options.quick else hours)
+    if options.report and not state["items"]:
+        raise Mistake(f"there are no results in {path.relative_to(ROOT)} yet; './dev soak' makes some")
     good = options.report or soak(items, state, path, options.quick)
     page = path.parent / "quick.md" if options.quick or options.only else ROOT / "docs" / "soak.md"
     page.write_text(report(state, items), encoding="utf-8")
