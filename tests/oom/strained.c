@@ -1,6 +1,7 @@
 /* What test_strained.py runs, with the library preloaded: programs that come near the limits of the system, and measure
  * what the library takes. An ordinary program: it only knows malloc and free. Each prints a line of figures per state.
- *   strained commit      memory that the kernel has promised (as overcommit_memory=2 counts it) and resident memory
+ *   strained commit MB   memory that the kernel has promised (as overcommit_memory=2 counts it) and resident memory, while
+ *                        8 times MB MiB of all sizes are allocated, three quarters of the blocks freed, then all
  *   strained locked      resident memory under mlockall(MCL_CURRENT | MCL_FUTURE), and what is live
  *   strained maps        uses up the mappings that a process may have; goes on after relief
  *   strained churn N     mappings after N random operations, and executable ones that belong to no file
@@ -147,12 +148,12 @@ static void light_use(unsigned ms)
     }
 }
 
-static void states(size_t (*figure)(void), unsigned ms)
+static void states(size_t (*figure)(void), unsigned ms, size_t step)
 {
     struct node *list = NULL;
     size_t live = 0;
     for (unsigned i = 0; i < 8; i++) {
-        live += fill(&list, 32 * MIB);
+        live += fill(&list, step);
         printf("full %zu %zu %zu\n", live, figure(), resident());
     }
     live = thin(&list, 4);
@@ -169,7 +170,7 @@ static int run_locked(void)
         perror("mlockall");
         return SKIPPED;
     }
-    states(resident, 3000);
+    states(resident, 3000, 32 * MIB);
     return 0;
 }
 
@@ -295,7 +296,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "address") == 0)
         return printf("%p\n", malloc(16)) < 0;
     if (strcmp(mode, "commit") == 0)
-        return states(promised, 3000), 0;
+        return states(promised, 3000, number * MIB), 0;
     if (strcmp(mode, "locked") == 0)
         return run_locked();
     if (strcmp(mode, "maps") == 0)
