@@ -2,11 +2,11 @@
 
 Promised memory and, under mlockall, resident memory stay within 64 MiB of what is resident or live; a process without a
 mapping left goes on; mappings are few and none is executable; threads that have ended leave nothing; small blocks that
-were freed go back; addresses vary.
+were freed go back; addresses vary; long-tailed use makes nothing grow, and an adversary no more than it must.
 
 Promised memory is measured with HAKMEM_UNMAP=1, which is what vm.overcommit_memory=2 makes of the option (unit.test_limit):
 the kernel counts the same mappings whatever its setting. Of the residue of small blocks, 10 % means a tenth of the peak.
-HAK_LIMITS_LONG=1: 10^5 threads, 10^7 operations, 1,000 addresses, 4 s of light use under the usual purge_delay.
+HAK_LIMITS_LONG=1: 10^5 threads, 10^7 operations (10^8 long-tailed ones), 1,000 addresses, 4 s of light use under the usual purge_delay.
 
 usage: test_strained.py LIBRARY STRAINED
 """
@@ -73,6 +73,25 @@ def residue(strained):
         strained.expect(trimmed <= start + 4 * MIB, "malloc_trim(0) leaves more than 4 MiB")
 
 
+def tail(strained):
+    """The line that fits the second half's resident memory best rises by 2 % of it at most from end to end."""
+    for words in strained.run("slope", 100_000_000 if LONG else 10_000_000):
+        figures = [int(word) for word in words]
+        mean, middle = sum(figures) / len(figures), (len(figures) - 1) / 2
+        slope = sum((i - middle) * (figure - mean) for i, figure in enumerate(figures))
+        slope /= sum((i - middle) ** 2 for i in range(len(figures)))
+        rise = slope * (len(figures) - 1) / mean
+        print(f"resident memory rises by {100 * rise:.2f} % in the second half")
+        strained.expect(rise <= 0.02, "resident memory grows with the number of operations")
+
+
+def robson(strained):
+    """No allocator can promise less than M (log2(n) / 2 + 1) for M live bytes in blocks of up to n units; a sixteenth more is
+    for metadata and caches."""
+    for most, _, bound in strained.run("robson"):
+        strained.expect(int(most) <= int(bound) * 17 // 16, "Robson's adversary forces more than its bound")
+
+
 def addresses(strained):
     seen = [int(strained.run("address")[0][0], 16) for _ in range(1000 if LONG else 200)]
     varying = [bit for bit in range(64) if len({address >> bit & 1 for address in seen}) == 2]
@@ -82,7 +101,7 @@ def addresses(strained):
 
 def main():
     strained = Strained(*sys.argv[1:3])
-    for part in (states, mappings, threads, residue, addresses):
+    for part in (states, mappings, threads, residue, tail, robson, addresses):
         part(strained)
     return 1 if strained.failures else 0
 
