@@ -24,7 +24,9 @@ _Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all stat
 struct hak_books hak__books;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
-enum { HOLES_PER_CALL = 4096 };
+static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
+
+enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 
 struct hak_arena_books hak__arena_books;
 
@@ -131,8 +133,16 @@ static void map_ahead(void)
 {
     size_t from = hak__arena_top(), at;
     size_t count = hak_min(hak__books.mapped / 8, HAK_GROW_MAX) >> HAK_SUPER_SHIFT;
-    if (count > 0 && hak__top_raise(from + count) == 0)
-        hak__run_map(from, count, count << HAK_SUPER_SHIFT, false, &at);
+    if (count == 0 || hak__ahead_counts() || hak__top_raise(from + count) != 0)
+        return;
+    if (hak__run_map(from, count, count << HAK_SUPER_SHIFT, false, &at) == 0)
+        hak__ahead_mapped(from, count);
+}
+
+static void set_hollow(size_t super, uint32_t bytes)
+{
+    uint32_t before = hak_exchange(&hak__supers[super].hollow, bytes, HAK_RELAXED);
+    hak_fetch_add(&hollow_bytes, (size_t)bytes - before, HAK_RELAXED);
 }
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
@@ -299,6 +309,7 @@ void hak__supers_give(size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) {
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now);
+        set_hollow(i, 0);
         mark_taken(i, false);
     }
     hak__books.taken -= count;
@@ -331,17 +342,27 @@ void hak__supers_trim(size_t first, size_t count, size_t bytes)
     hak__arena_unlock();
 }
 
+/* The first `moved` bytes of a SuperSlab lie elsewhere now. What is mapped behind them is no prefix any more and goes too; if
+ * the system refuses, a prefix comes back; if it refuses that as well, whoever maps there next will find a hole. */
+static void move_away(size_t super, size_t moved)
+{
+    uintptr_t start = (uintptr_t)hak__super_start(super);
+    uint32_t had = hak__supers[super].mapped;
+    hak__supers[super].mapped = 0;
+    hak__books.mapped -= had;
+    if (had == moved || hak__os_unmap(start + moved, had - moved) == 0 || hak__os_map(start, moved) != 0)
+        return;
+    hak__supers[super].mapped = had;
+    hak__books.mapped += had;
+}
+
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
-    size_t count = hak_div_up(size, HAK_SUPER_SIZE);
     hak__arena_lock();
-    /* What is mapped beyond the block would stay behind without being a prefix of its SuperSlab any more. */
-    bool done = trim(from, count, size)
-        && hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
+    bool done = hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
     if (done) {
-        hak__books.mapped -= size;
-        for (size_t i = 0; i < count; i++)
-            hak__supers[from + i].mapped = 0;
+        for (size_t i = 0; need_of(i, size) != 0; i++)
+            move_away(from + i, need_of(i, size));
         for (size_t i = 0; need_of(i, new_size) != 0; i++)
             hak__supers[to + i].moved = 1;
     }
@@ -370,7 +391,21 @@ size_t hak__arena_dirty_room(void)
     return limit > dirty ? limit - dirty : 0;
 }
 
-bool hak__arena_purge_range(void *start, size_t bytes) { return hak__os_purge((uintptr_t)start, bytes) == 0; }
+/* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came
+ * back meanwhile still count, so this is an upper bound. */
+bool hak__arena_purge_range(void *start, size_t bytes)
+{
+    size_t super = ((uintptr_t)start - hak__window.base) >> HAK_SUPER_SHIFT;
+    size_t before = hak_load(&hak__supers[super].hollow, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
+    bool counts = hak__option(HAK_OPTION_unmap) != 0;
+    if (counts && hak_load(&hollow_bytes, HAK_RELAXED) + (after - before) > HOLLOW_MOST)
+        return false;
+    if (hak__os_purge((uintptr_t)start, bytes) != 0)
+        return false;
+    if (counts)
+        set_hollow(super, (uint32_t)after);
+    return true;
+}
 
 int hak__arena_guard(void *start, bool guard)
 {

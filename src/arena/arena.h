@@ -33,6 +33,7 @@ struct hak_super {
     uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
     uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
+    _Atomic uint32_t hollow;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
 
 /* 64 SuperSlabs' worth of bits. What every claim looks at has a line of its own: it changes by the clock only. */
@@ -80,22 +81,28 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
 /* Gives back a run. Its mapped prefixes count as dirty. */
 void hak__supers_give(size_t first, size_t count);
 
-/* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. */
+/* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. False, and
+ * nothing has changed: the system refuses, as it does (EFAULT) where the block lies in several mappings. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one. Gives the bytes
- * returned. */
+/* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one, also
+ * those that are newer. Gives the bytes returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
 /* Maps SuperSlabs ahead of need until HAKMEM_RESERVE of them are free and mapped, but no more than a quarter of those
  * in use, and nothing that a limit would count. Gives how many. For upkeep. */
 size_t hak__reserve_refill(void);
 
+/* Whether what is mapped counts though nobody has touched it: because of HAKMEM_UNMAP, or since new memory has been found
+ * to be there at once (mlockall). Nothing is mapped ahead of need then. */
+bool hak__ahead_counts(void);
+
 /* How many bytes of unused slabs may hold old data beside the emptied SuperSlabs, when one is opened
  * (HAKMEM_DIRTY_LIMIT). */
 size_t hak__arena_dirty_room(void);
 
-/* Returns the pages of a range that the caller has to himself; it reads as zeros then. False: the system refused. */
+/* Returns the pages of a range of one SuperSlab that the caller has to himself; it reads as zeros then. False: the system
+ * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
 /* Makes the page at `start`, in a run that the caller has, fault when it is touched, or be as new again. 0 or an errno code:

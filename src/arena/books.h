@@ -69,4 +69,7 @@ hak_cold bool hak__lru_is_valid(void);
 /* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
 size_t hak__reserve_find(void);
 
+/* Says that a run was mapped ahead. If its pages are there at once, it is unmapped and hak__ahead_counts from now on. */
+void hak__ahead_mapped(size_t first, size_t count);
+
 #endif

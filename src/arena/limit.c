@@ -38,7 +38,7 @@ bool hak__limit_allows(size_t mapped, size_t more)
 
 bool hak__limit_exists(void)
 {
-    return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0;
+    return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0 || hak__option(HAK_OPTION_unmap) != 0;
 }
 
 static void notify(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
@@ -65,6 +65,8 @@ static void follow_system(void)
 {
     struct hak_os_seen seen;
     hak__os->seen(&seen);
+    if (seen.strict)
+        hak__option_suggest(HAK_OPTION_unmap, 1);
     uint64_t least = hak_min(hak_min(seen.memory_max, seen.memory_high), seen.address_space);
     if (least == HAK_OS_UNLIMITED)
         return;

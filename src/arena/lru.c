@@ -162,7 +162,7 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_lru_age);
     hak__arena_lock();
-    size_t freed = now_ms >= age ? hak__lru_purge(now_ms - age, 0) : 0;
+    size_t freed = now_ms >= age ? hak__lru_purge(all ? UINT64_MAX : now_ms - age, 0) : 0;
     hak__books.returned_by_age += freed;
     hak__arena_unlock();
     return freed;

@@ -4,13 +4,29 @@
 #include "arena/books.h"
 #include "arena/limit.h"
 #include "diag/options.h"
+#include "os/os.h"
 
 /* A process uses this many SuperSlabs for one that it has in reserve: small ones have none. */
 enum { USED_PER_RESERVED = 4, READY_LOOKS = 256 };
 
+static _Atomic bool there_at_once;   /* what was mapped ahead had all its pages */
 static size_t refused_at;   /* bytes that were mapped when the system last refused; it is not asked again until that changes */
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
+
+bool hak__ahead_counts(void) { return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&there_at_once, HAK_RELAXED); }
+
+/* One page tells: nobody has touched it, so it is there only if all are. */
+void hak__ahead_mapped(size_t first, size_t count)
+{
+    unsigned char page = 0;
+    size_t bytes = hak__page_size();
+    if (hak__os_resident((uintptr_t)hak__super_start(first + count) - bytes, bytes, &page) != 0 || page == 0)
+        return;
+    hak_store(&there_at_once, true, HAK_RELAXED);
+    for (size_t i = first; i < first + count; i++)
+        hak__super_unmap(i);
+}
 
 /* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
 size_t hak__reserve_find(void)
@@ -64,7 +80,7 @@ static bool map_one(size_t super)
 size_t hak__reserve_refill(void)
 {
     size_t want = hak__option(HAK_OPTION_reserve), gap, done = 0;
-    if (want == 0)
+    if (want == 0 || hak__ahead_counts())
         return 0;
     hak__arena_lock();
     want = hak_min(want, hak__books.taken / USED_PER_RESERVED);

@@ -168,13 +168,13 @@ static void *move(size_t first, size_t before, size_t after, size_t run)
 /* The guard has ended; it begins again behind what the block has become, also where it could not grow. */
 static void *grow_run(size_t first, size_t before, size_t n, size_t run)
 {
-    size_t room = room_for_guard(), roomy = n + n / 8;
+    size_t room = room_for_guard(), roomy = hak__ahead_counts() ? n : n + n / 8;
     /* A block that grows tends to go on growing: an eighth more address space is mapped, no page of it is touched. */
     if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy + room)) {
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n + room)) {
         void *q = move(first, before, n, run);
-        /* The attempt has unmapped what was behind the block. */
+        /* Where a guard could not be made ordinary again, it was unmapped. */
         if (q == NULL && hak__supers_extend(first, run, run, before + hak__supers[first].guard))
             begin_guard(first, before, hak__supers[first].guard);
         return q;

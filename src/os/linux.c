@@ -10,6 +10,9 @@
 
 #include "os/os.h"
 
+#if !defined(MADV_DONTNEED_LOCKED)
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #if !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25
 #endif
@@ -49,10 +52,13 @@ static int linux_unmap(uintptr_t address, size_t size)
     return code;
 }
 
+/* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
     int saved = errno;
     int code = madvise((void *)address, size, MADV_DONTNEED) == 0 ? 0 : errno;
+    if (code == EINVAL)
+        code = madvise((void *)address, size, MADV_DONTNEED_LOCKED) == 0 ? 0 : errno;
     errno = saved;
     return code;
 }

@@ -7,7 +7,8 @@
  *   map(address, size)        fresh zeroed read-write memory exactly there; EEXIST if anything is mapped in the
  *                             range (nothing is replaced), ENOMEM if the system refuses
  *   unmap(address, size)      the range is no longer mapped
- *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros
+ *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
+ *                             the kernel has no call for them (before 5.18)
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
@@ -36,6 +37,7 @@ struct hak_os_seen {
     uint64_t memory_max, memory_high;   /* of its control group and those above it */
     uint64_t address_space;             /* RLIMIT_AS */
     uint32_t cpus;                      /* processors that it may run on; 0: unknown */
+    bool strict;                        /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 
 struct hak_os {

@@ -3,9 +3,11 @@
  * name costs every process a little at start, and few processes ever come here. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -14,16 +16,15 @@ enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
 
 static const char group_root[] = "/sys/fs/cgroup";
 
-/* A file's first bytes as a text; empty when it cannot be read. */
+/* A file's first bytes as a text; empty when it cannot be read. The kernel's small files come by one read. */
 static void read_text(const char *path, char *text, size_t size)
 {
-    size_t length = 0;
     long got = 0, file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-    while (file >= 0 && length < size - 1 && (got = syscall(SYS_read, file, text + length, size - 1 - length)) > 0)
-        length += (size_t)got;
-    if (file >= 0)
+    if (file >= 0) {
+        got = syscall(SYS_read, file, text, size - 1);
         syscall(SYS_close, file);
-    text[length] = 0;
+    }
+    text[got < 0 ? 0 : got] = 0;
 }
 
 enum hak_os_huge_setting hak__os_linux_huge_setting(void)
@@ -78,19 +79,30 @@ static char *own_group(char *text)
     return NULL;
 }
 
+/* Whether groups are all in the unified hierarchy. Elsewhere it has no memory limits, and looking for them in vain would
+ * cost every start several times as much as this. */
+static bool groups_are_unified(void)
+{
+    struct statfs about;
+    return syscall(SYS_statfs, group_root, &about) == 0 && about.f_type == CGROUP2_SUPER_MAGIC;
+}
+
 /* A group is bound by its own limits and by those of all groups above it. */
 static void see_groups(struct hak_os_seen *out)
 {
     char text[TEXT_SIZE], path[PATH_SIZE + 16];
+    if (!groups_are_unified())
+        return;
     read_text("/proc/self/cgroup", text, sizeof text);
     const char *group = own_group(text);
-    size_t root = sizeof group_root - 1, length = group == NULL ? 0 : root + strlen(group);
-    if (group == NULL || length >= PATH_SIZE)
+    size_t root = sizeof group_root - 1, whole = group == NULL ? 0 : root + strlen(group);
+    if (group == NULL || whole >= PATH_SIZE)
         return;
+    whole -= group[1] == 0;   /* the root's own path ends in a slash */
     memcpy(path, group_root, root);
-    memcpy(path + root, group, length - root);
-    for (;; length--) {
-        if (length != root && path[length] != '/' && length != root + strlen(group))
+    memcpy(path + root, group, whole - root);
+    for (size_t length = whole;; length--) {
+        if (length != root && path[length] != '/' && length != whole)
             continue;
         lower_to(path, length, "/memory.max", &out->memory_max);
         lower_to(path, length, "/memory.high", &out->memory_high);
@@ -113,9 +125,12 @@ void hak__os_linux_seen(struct hak_os_seen *out)
 {
     int saved = errno;
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
-    *out = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, processors() };
+    char promises[8];
+    *out = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, processors(), false };
     see_groups(out);
     if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;
+    read_text("/proc/sys/vm/overcommit_memory", promises, sizeof promises);
+    out->strict = promises[0] == '2';
     errno = saved;
 }

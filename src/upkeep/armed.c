@@ -57,14 +57,23 @@ static bool only_frees(struct hak_heap *heap)
     return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
+/* Whether what there was has gone back by now. A program may have been freeing all that time, and left emptied SuperSlabs that
+ * are younger; they are waited for, but not as long as HAKMEM_LRU_AGE may be. */
+static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
+{
+    uint64_t since = now_ms - heap->much_ms;
+    bool kept = hak_counted(&hak__arena_books.dirty) != 0;
+    return since > (kept ? 4 * delay : delay + delay / 2) && !hak__idle_unfinished();
+}
+
 void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
 {
     uint64_t delay = hak__option(HAK_OPTION_purge_delay);
     bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
     if (much && heap->much_ms == 0)
         heap->much_ms = now_ms;
-    if (much && now_ms - heap->much_ms > delay + delay / 2 && !hak__idle_unfinished()) {
-        hak_store(&heap->idle_bytes, 0, HAK_RELAXED);   /* what there was has gone back by now */
+    if (much && has_gone_back(heap, now_ms, delay)) {
+        hak_store(&heap->idle_bytes, 0, HAK_RELAXED);
         much = false;
     }
     if (!much)

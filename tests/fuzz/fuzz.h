@@ -60,7 +60,8 @@ static inline CHECK_UNUSED void fuzz_weather(struct fuzz_input *in)
 /* Nothing is refused any more. */
 static inline CHECK_UNUSED void fuzz_fair(void)
 {
-    fake.refuse_purge = fake.refuse_unmap = fake.refuse_move = false;
+    fake.refuse_purge = fake.refuse_unmap = false;
+    fake.refuse_move = 0;
     fake.refuse_advise = 0;
     fake.limit = SIZE_MAX;
 }

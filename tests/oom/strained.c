@@ -1,11 +1,14 @@
 /* What test_strained.py runs, with the library preloaded: programs that come near the limits of the system, and measure
  * what the library takes. An ordinary program: it only knows malloc and free. Each prints a line of figures per state.
- *   strained commit      memory that the kernel has promised (as overcommit_memory=2 counts it) and resident memory
+ *   strained commit MB   memory that the kernel has promised (as overcommit_memory=2 counts it) and resident memory, while
+ *                        8 times MB MiB of all sizes are allocated, three quarters of the blocks freed, then all
  *   strained locked      resident memory under mlockall(MCL_CURRENT | MCL_FUTURE), and what is live
  *   strained maps        uses up the mappings that a process may have; goes on after relief
  *   strained churn N     mappings after N random operations, and executable ones that belong to no file
  *   strained threads N   resident memory and mappings before and after N threads, one after the other
  *   strained residue MS  resident memory after 365 MB of small blocks were freed: at once, after MS of light use, trimmed
+ *   strained slope N     resident memory at 20 moments of the second half of N operations, sizes and lives long-tailed
+ *   strained robson      the largest resident memory that Robson's adversary can force, what it has live, and the bound
  *   strained address     where the first block lies */
 #include <errno.h>
 #include <malloc.h>
@@ -147,12 +150,12 @@ static void light_use(unsigned ms)
     }
 }
 
-static void states(size_t (*figure)(void), unsigned ms)
+static void states(size_t (*figure)(void), unsigned ms, size_t step)
 {
     struct node *list = NULL;
     size_t live = 0;
     for (unsigned i = 0; i < 8; i++) {
-        live += fill(&list, 32 * MIB);
+        live += fill(&list, step);
         printf("full %zu %zu %zu\n", live, figure(), resident());
     }
     live = thin(&list, 4);
@@ -169,7 +172,7 @@ static int run_locked(void)
         perror("mlockall");
         return SKIPPED;
     }
-    states(resident, 3000);
+    states(resident, 3000, 32 * MIB);
     return 0;
 }
 
@@ -288,6 +291,70 @@ static int run_residue(unsigned ms)
     return 0;
 }
 
+/* Half of the blocks are of 16 bytes, a quarter of 32, and so on up to 64 KiB; a few live very long. */
+static int run_slope(size_t operations)
+{
+    static char *slots[5 * SLOTS];
+    for (size_t i = 1; i <= operations; i++) {
+        size_t slot = below(below(5 * SLOTS) + 1), size = (size_t)16 << __builtin_ctzll(below(4096) | 4096);
+        free(slots[slot]);
+        slots[slot] = malloc(size);
+        if (slots[slot] == NULL)
+            fail("malloc");
+        memset(slots[slot], 1, size);
+        if (i > operations / 2 && i % (operations / 40) == 0)
+            printf("%zu ", resident());
+    }
+    return printf("\n") < 0;
+}
+
+enum { UNIT = 16, DOUBLINGS = 12, UNITS_LIVE = 1 << 20 };
+struct kept { size_t at, units; };   /* its address, in units */
+
+/* Whether a block covers an address that leaves `rest` when divided by `step`, a power of two. */
+static bool covers(struct kept block, size_t rest, size_t step)
+{
+    return ((rest - block.at) & (step - 1)) < block.units;
+}
+
+/* Each round frees all blocks that cover no address of a grid, whose step doubles, so that no hole is of use to the blocks of
+ * the next round, which are as long as the step. */
+static int run_robson(void)
+{
+    size_t bytes = UNITS_LIVE * sizeof(struct kept), rest = 0, count = 0, live = 0, most = 0, start = resident();
+    struct kept *kept = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (kept == MAP_FAILED)
+        fail("mmap");
+    start = resident();
+    for (unsigned round = 0; round <= DOUBLINGS; round++) {
+        size_t step = (size_t)1 << round, covered[2] = { 0, 0 }, left = 0;
+        for (size_t i = 0; i < count; i++)
+            for (unsigned k = 0; k < 2; k++)
+                covered[k] += covers(kept[i], rest + k * step / 2, step) ? kept[i].units : 0;
+        rest += covered[1] > covered[0] ? step / 2 : 0;
+        live = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (round == 0 || !covers(kept[i], rest, step)) {
+                free((void *)(kept[i].at * UNIT));
+                continue;
+            }
+            live += kept[i].units;
+            kept[left++] = kept[i];
+        }
+        for (count = left; live + step <= UNITS_LIVE; live += step) {
+            char *p = malloc(step * UNIT);
+            if (p == NULL)
+                fail("malloc");
+            memset(p, 1, step * UNIT);
+            kept[count++] = (struct kept){ (size_t)p / UNIT, step };
+        }
+        size_t now = resident() - start;
+        most = now > most ? now : most;
+    }
+    printf("%zu %d %d\n", most, UNITS_LIVE * UNIT, UNITS_LIVE * UNIT / 2 * (DOUBLINGS + 2));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -295,7 +362,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "address") == 0)
         return printf("%p\n", malloc(16)) < 0;
     if (strcmp(mode, "commit") == 0)
-        return states(promised, 3000), 0;
+        return states(promised, 3000, number * MIB), 0;
     if (strcmp(mode, "locked") == 0)
         return run_locked();
     if (strcmp(mode, "maps") == 0)
@@ -304,6 +371,10 @@ int main(int argc, char **argv)
         return run_churn(number);
     if (strcmp(mode, "threads") == 0)
         return run_threads(number);
+    if (strcmp(mode, "slope") == 0)
+        return run_slope(number);
+    if (strcmp(mode, "robson") == 0)
+        return run_robson();
     if (strcmp(mode, "residue") == 0)
         return run_residue((unsigned)number);
     return 2;

@@ -20,7 +20,8 @@ static struct {
     uint64_t now;                    /* ms */
     size_t limit;                    /* bytes that may be mapped in all */
     size_t largest_probe;            /* longer ones are refused */
-    bool refuse_purge, refuse_unmap, refuse_move;
+    bool refuse_purge, refuse_unmap;
+    int refuse_move;                 /* what moving fails with; 0: it does not */
     int refuse_advise;               /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
     struct fake_range foreign[FAKE_FOREIGN];
@@ -94,7 +95,7 @@ static int fake_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
     expect(is_mapped((void *)from) && is_mapped((void *)(from + size - 1)));
     expect(is_mapped((void *)to) && is_mapped((void *)(to + new_size - 1)));
     if (fake.refuse_move)
-        return ENOMEM;
+        return fake.refuse_move;
     int code = hak__os_linux.move(from, size, to, new_size);
     fake.mapped -= code == 0 ? size : 0;
     return code;
@@ -152,7 +153,7 @@ static inline void fake_install(void)
 {
     fake.limit = fake.largest_probe = SIZE_MAX;
     fake.now = 1000000;
-    fake.seen = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, 2 };
+    fake.seen = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, 2, false };
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;
 }

@@ -1,4 +1,4 @@
-/* See fault_os.h. Only the five memory calls count; time, random numbers and the page size never fail. */
+/* See fault_os.h. Only the six memory calls count; time, random numbers and the page size never fail. */
 #include "support/fault_os.h"
 
 #include <stddef.h>
@@ -64,6 +64,12 @@ static int fault_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return call == 0 ? plan.code : end(call, hak__os_linux.move(from, size, to, new_size));
 }
 
+static int fault_advise(uintptr_t address, size_t size, enum hak_os_advice what)
+{
+    uint64_t call = begin();
+    return call == 0 ? plan.code : end(call, hak__os_linux.advise(address, size, what));
+}
+
 static uintptr_t fault_probe(size_t size)
 {
     uint64_t call = begin();
@@ -81,6 +87,7 @@ void fault_install(struct fault_plan new_plan)
     table.unmap = fault_unmap;
     table.purge = fault_purge;
     table.move = fault_move;
+    table.advise = fault_advise;
     table.probe = fault_probe;
     plan = new_plan;
     atomic_store(&calls, 0);

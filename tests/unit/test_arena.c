@@ -582,10 +582,134 @@ FRESH_TEST(move_refused)
     expect_eq(take(2), 0);
     expect_eq(take(4), 2);
     soil(0, 2);
-    fake.refuse_move = true;
+    fake.refuse_move = ENOMEM;
     expect(!hak__supers_move(0, 2 * HAK_SUPER_SIZE, 2, 4 * HAK_SUPER_SIZE));
     expect(memory_holds(hak__super_start(0), 2 * HAK_SUPER_SIZE, 2 * HAK_SUPER_SIZE, 0));
     expect_valid();
+}
+
+/* The clock goes on while a step works. */
+FRESH_TEST(purge_of_all_takes_what_is_newer_than_it)
+{
+    (void)argument;
+    start();
+    take(2);
+    give(0, 2);
+    expect_eq(hak__arena_purge(fake.now - 5, false), 0);
+    expect_eq(hak__arena_purge(fake.now - 5, true), 2 * HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+/* What is mapped counts under HAKMEM_UNMAP: no growth ahead of need, and what is returned is unmapped. */
+FRESH_TEST(unmap_maps_nothing_ahead_and_keeps_nothing)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("unmap", "1"), 0);
+    expect_eq(hak__option_set("reserve", "8"), 0);
+    bool fresh;
+    for (size_t i = 0; i < 40; i++)
+        expect_eq(hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, &fresh), i);
+    expect_eq(hak__reserve_refill(), 0);
+    expect_eq(figure_mapped(), 40 * HAK_SUPER_SIZE);
+    give(0, 40);
+    hak__arena_purge(fake.now, true);
+    expect_eq(figure_mapped(), 0);
+    expect_eq(fake.purges, 0);
+    expect_valid();
+}
+
+/* What is purged inside SuperSlabs in use stays mapped, so there is a limit to that; it begins anew with what was emptied. */
+FRESH_TEST(unmap_leaves_little_hollow)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("unmap", "1"), 0);
+    size_t purged = 0, first = take(20);
+    for (unsigned round = 0; round < 2; round++) {
+        for (size_t i = first; i < first + 20; i++)
+            for (unsigned k = 0; k < 4; k++)   /* the same pages again are no more */
+                purged += hak__arena_purge_range(hak__super_start(i) + (k % 2 << 20), MIB) ? MIB : 0;
+        expect_eq(purged, (round + 1) * 32 * MIB);
+        give(first, 20);
+        first = take(20);
+    }
+    expect_eq(hak__option_set("unmap", "0"), 0);
+    expect(hak__arena_purge_range(hak__super_start(first + 19), MIB));
+}
+
+/* Locked memory: what is mapped ahead is found to be there at once, goes, and nothing else is mapped ahead. */
+FRESH_TEST(locked_memory_is_not_mapped_ahead)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    if (mlockall(MCL_FUTURE) != 0)
+        return;   /* not allowed here */
+    for (size_t i = 0; i < 40; i++)
+        hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, &fresh);
+    munlockall();
+    expect_eq(figure_mapped(), 40 * HAK_SUPER_SIZE);
+    expect(hak__ahead_counts());
+    expect_valid();
+    give(0, 40);
+    hak__arena_purge(fake.now, true);
+    expect_eq(figure_dirty(), 0);
+    for (size_t i = 0; i < 40; i++) {   /* kept by kernels from 5.18 on, else unmapped */
+        unsigned char page = 0;
+        expect(hak__os_resident((uintptr_t)hak__super_start(i), hak__page_size(), &page) != 0 || page == 0);
+    }
+    expect_valid();
+}
+
+/* A run that lies in several mappings, as any may after a fork: the kernel will not move it, and nothing has changed, not
+ * even what is mapped beyond the block. */
+FRESH_TEST(move_of_several_mappings)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    size_t bytes = HAK_SUPER_SIZE + PAGE_GAP;
+    expect_eq(take(2), 0);
+    give(0, 2);
+    expect_eq(hak__supers_take(2, 1, bytes, HAK_SUPER_HUGE, &fresh), 0);
+    expect_eq(take(4), 2);
+    soil(0, 1);
+    size_t mapped = figure_mapped();
+    unsigned unmaps = fake.unmaps;
+    expect_eq(madvise(hak__super_start(1), hak__page_size(), MADV_DONTFORK), 0);   /* a mapping of its own */
+    expect(!hak__supers_move(0, bytes, 2, 3 * HAK_SUPER_SIZE));
+    expect_eq(fake.moves, 1);
+    expect_eq(fake.unmaps, unmaps);
+    expect_eq(figure_mapped(), mapped);
+    expect(memory_holds(hak__super_start(0), HAK_SUPER_SIZE, HAK_SUPER_SIZE, 0));
+    memset(hak__super_start(1), 1, HAK_SUPER_SIZE);
+    expect_valid();
+}
+
+/* What is mapped behind the pages that have moved goes; where it will not, a prefix of the SuperSlab comes back, and where
+ * that is refused too, the SuperSlab is a hole from its next use on. */
+FRESH_TEST(move_leaves_a_rest_that_will_not_go)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(1), 0);
+    give(0, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        expect_eq(hak__supers_take(1, 1, PAGE_GAP, HAK_SUPER_HUGE, &fresh), 0);
+        size_t to = take(1);
+        fake.refuse_unmap = true;
+        fake.limit = i == 0 ? SIZE_MAX : fake.mapped - PAGE_GAP;
+        expect(hak__supers_move(0, PAGE_GAP, to, HAK_SUPER_SIZE));
+        fake.refuse_unmap = false;
+        fake.limit = SIZE_MAX;
+        if (i == 0)
+            expect_valid();
+        give(0, 1);
+    }
+    expect_op(take(1), !=, 0);
+    expect(hak__arena_is_valid());
 }
 
 /* --- metadata ------------------------------------------------------------------------------------------------------- */
@@ -741,7 +865,7 @@ static void fuzz_weather(void)
     fake.now += rng_below(&model.rng, 400);
     fake.refuse_purge = rng_below(&model.rng, 8) == 0;
     fake.refuse_unmap = rng_below(&model.rng, 16) == 0;
-    fake.refuse_move = rng_below(&model.rng, 8) == 0;
+    fake.refuse_move = rng_below(&model.rng, 8) == 0 ? ENOMEM : 0;
     fake.limit = rng_below(&model.rng, 6) == 0 ? fake.mapped + MIB : SIZE_MAX;
     if (rng_below(&model.rng, 64) == 0 && fake.foreign_count < FAKE_FOREIGN)
         fake_add_foreign(hak__super_start(hak__arena_top() + rng_below(&model.rng, 3)) + PAGE_GAP, PAGE_GAP);
@@ -813,6 +937,12 @@ int main(void)
         cmocka_unit_test(move_keeps_content),
         cmocka_unit_test(move_out_of_a_run_that_is_mapped_further),
         cmocka_unit_test(move_refused),
+        cmocka_unit_test(purge_of_all_takes_what_is_newer_than_it),
+        cmocka_unit_test(unmap_maps_nothing_ahead_and_keeps_nothing),
+        cmocka_unit_test(unmap_leaves_little_hollow),
+        cmocka_unit_test(locked_memory_is_not_mapped_ahead),
+        cmocka_unit_test(move_of_several_mappings),
+        cmocka_unit_test(move_leaves_a_rest_that_will_not_go),
         cmocka_unit_test(metadata_pool),
         cmocka_unit_test(heap_memory),
         cmocka_unit_test(random_operations),

@@ -206,7 +206,7 @@ FRESH_TEST(refusals_change_nothing)
     expect(hak__huge_alloc(3 * mib, HAK_SUPER_SIZE, &zero) == NULL);
     expect(hak__huge_resize(p, 50 * mib) == NULL);
     fake.limit = SIZE_MAX;
-    fake.refuse_move = true;
+    fake.refuse_move = ENOMEM;
     expect(hak__huge_resize(p, 50 * mib) == NULL);
     expect(hak__huge_resize(p, (size_t)1 << 50) == NULL);
     expect(hak__huge_resize(p + HAK_SUPER_SIZE, 1) == NULL);
@@ -285,7 +285,7 @@ static void fuzz_step(struct rng *rng, unsigned i)
 {
     fake.now += rng_below(rng, 300);
     fake.limit = rng_below(rng, 6) == 0 ? fake.mapped + mib : SIZE_MAX;
-    fake.refuse_move = rng_below(rng, 8) == 0;
+    fake.refuse_move = rng_below(rng, 8) == 0 ? ENOMEM : 0;
     fake.refuse_unmap = rng_below(rng, 16) == 0;
     fake.refuse_purge = rng_below(rng, 16) == 0;
     if (slots[i].block == NULL) {

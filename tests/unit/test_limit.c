@@ -108,6 +108,21 @@ FRESH_TEST(system_defaults)
     expect_eq(hak__option(HAK_OPTION_process_budget), 8 * MIB);
 }
 
+/* vm.overcommit_memory=2: what is mapped counts, unless the user says otherwise. */
+FRESH_TEST(strict_system)
+{
+    (void)argument;
+    start();
+    fake.seen.strict = true;
+    hak__limit_ask_system();
+    expect_eq(hak__option(HAK_OPTION_unmap), 1);
+    expect_eq(hak__option_origin(HAK_OPTION_unmap), HAK_FROM_SYSTEM);
+    expect(hak__ahead_counts());
+    set("unmap", "0");
+    hak__limit_ask_system();
+    expect_eq(hak__option(HAK_OPTION_unmap), 0);
+}
+
 FRESH_TEST(system_without_limits)
 {
     (void)argument;
@@ -135,6 +150,7 @@ int main(void)
         cmocka_unit_test(hard),
         cmocka_unit_test(soft),
         cmocka_unit_test(system_defaults),
+        cmocka_unit_test(strict_system),
         cmocka_unit_test(system_without_limits),
         cmocka_unit_test(linux_seen),
     };
