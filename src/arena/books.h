@@ -12,6 +12,7 @@ struct hak_books {
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
+    uint64_t lock_takes;      /* times that the lock was taken */
     uint64_t waited;          /* requests that had memory mapped */
     uint64_t reserved;        /* SuperSlabs mapped ahead of need, so far */
     uint64_t returned_by_age, returned_by_bytes;   /* bytes of emptied SuperSlabs, so far */
