@@ -19,15 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import listing
 import model
 import publish
 import session
 import suite
+import typer
 from hakmem_lab import console, errors, experiment
-from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
+from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Outcome
 from listing import Case, Places
@@ -39,70 +38,64 @@ THREADS_MOST = 256  # of the programs
 ROUNDS, QUICK_ROUNDS = 5, 1
 IDLE_ROUNDS = 3  # memory varies little, and each of these runs sleeps for seconds
 GROUP, IDLE, COUNTS = model.GROUP, model.IDLE, model.COUNTS
-DEFAULT = f"{HAKMEM},{SYSTEM},mimalloc2,jemalloc5,gtcmalloc,snmalloc,{FLOOR}"
+DEFAULT = f"{HAKMEM},{SYSTEM},mimalloc2,gtcmalloc,{FLOOR}"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A program whose total work and total memory are divided among threads.
+    """A program whose total work is divided among threads, and its memory too where it has slots.
 
-    In `arguments` T stands for the number of threads, P of pairs, N for each thread's operations, S for its slots, R for
-    the slots of its ring (a power of two)."""
+    In `words` T stands for the number of threads, P of pairs, N for each thread's operations, S for its slots."""
 
     name: str
     about: str
     program: str
     total: int  # operations
-    slots: int  # of all threads or rings together
     words: str
+    slots: int = 0  # of all threads together
     floor: str = ""
     least: int = 1  # threads
     sending: int = 1  # one of so many threads allocates
 
     def arguments(self, threads: int, quick: bool) -> tuple[str, ...]:
         parts = max(1, threads // self.sending)
-        each = max(1, self.slots // parts)
         values = {
             "T": threads,
             "P": threads // 2,
             "N": max(1, (self.total // 200 if quick else self.total) // parts),
-            "S": each,
-            "R": max(2, 1 << (each.bit_length() - 1)),
+            "S": max(1, self.slots // threads),
         }
         return tuple(str(values.get(word, word)) for word in self.words.split())
 
 
-# The rings hold at least a batch of the program even with 256 threads.
 PATTERNS = (
     Pattern(
         "random_mixed",
         "16..1040 B in 6400 random slots",
         "bench_mid_large_mt",
         80_000_000,
-        6400,
         "T N S 1 16 1040",
+        6400,
         "mid_large_mt",
     ),
-    Pattern("mid", "8..32 KiB in 1024 random slots", "bench_mid_large_mt", 40_000_000, 1024, "T N S", "mid_large_mt"),
-    Pattern("large", "64 KiB..1 MiB in 256 random slots", "bench_large_mt", 2_000_000, 256, "T N S", "large_mt"),
+    Pattern("mid", "8..32 KiB in 1024 random slots", "bench_mid_large_mt", 40_000_000, "T N S", 1024, "mid_large_mt"),
+    Pattern("large", "64 KiB..1 MiB in 256 random slots", "bench_large_mt", 2_000_000, "T N S", 256, "large_mt"),
     Pattern(
         "remote",
-        "16..1040 B, half of the threads allocate, the other half free, at most 16384 under way",
+        "16..1040 B, half of the threads allocate, the other half free; 1024 blocks per ring",
         "bench_remote",
         12_000_000,
-        16384,
-        "oneway P N 16 1040 R",
+        "oneway P N 16 1040",
         least=2,
         sending=2,
     ),
     Pattern(
         "exchange",
-        "16..1040 B, each thread frees what the one before it has allocated, at most 16384 under way",
+        "16..1040 B, each thread frees what the one before it has allocated; 1024 blocks per ring",
         "bench_remote",
         16_000_000,
-        16384,
-        "exchange P N 16 1040 R",
-        "remote",
+        "exchange P N 16 1040",
+        floor="remote",
         least=2,
     ),
 )

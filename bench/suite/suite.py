@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table as Grid
 
 import listing
@@ -104,7 +105,7 @@ def show_table(table: tables.Table) -> None:
         grid.add_row(*row)
     # A table that is wider than the screen is of more use than one that is cut.
     widths = [max(len(cells[place]) for cells in [table.header, *table.rows]) + 3 for place in range(len(table.header))]
-    console.out.print(grid, width=max(console.out.width, 4 + sum(widths)), soft_wrap=True)
+    Console(width=max(console.out.width, 4 + sum(widths))).print(grid)
 
 
 def show(kept: Results) -> None:

@@ -61,7 +61,8 @@ struct hak_arena_figures {
 /* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
  * upkeep/live.c says where they lie. */
 struct hak_arena_books {
-    hak_counter mapped, taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,
+    hak_line_aligned hak_counter mapped;   /* each release writes here; the fast path reads words that are global too */
+    hak_counter taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,
         lock_takes;
 };
 extern struct hak_arena_books hak__arena_books;

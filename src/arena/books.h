@@ -7,7 +7,8 @@
 #include "base/bits.h"
 
 struct hak_books {
-    size_t mapped, peak;      /* user bytes mapped, now and at most */
+    hak_line_aligned size_t mapped;   /* user bytes mapped, now; then at most */
+    size_t peak;
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
