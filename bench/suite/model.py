@@ -191,8 +191,8 @@ def verdicts(runs: Runs) -> Table | None:
         rows.append(verdict_row(f"{pattern} / floor", by_floor))
     note = (
         f"HAKMEM's throughput by that of {BASE} threads in the same round: median and 95 % interval; from four rounds "
-        f"on by bootstrap, else all. It must not fall below {LEAST_RATIO:.2f}. / floor: divided by the same figure of the "
-        "ideal allocator, which shows what the program, the scheduler and the caches lose by themselves."
+        f"on by bootstrap, else all. It must not fall below {LEAST_RATIO:.2f}. / floor: divided by the same figure of "
+        "the ideal allocator, which shows what the program, the scheduler and the caches lose by themselves."
     )
     header = ["pattern", *(f"{count} threads" for count in threads), "holds"]
     found = [row for row in rows if row is not None]
@@ -308,9 +308,9 @@ def estimates(runs: Runs) -> Table | None:
                 cells.append(f"{per_million(touches)}: {percent(estimate(touches, rate / BASE, word))}")
         rows.append([word.name, "all cores" if word.everywhere else "few", f"{word.cost_ns:g}", *cells])
     note = (
-        "Touches per million operations, the most over all numbers of threads, and what follows. Shared by all cores: the "
-        f"part of its time that the word would be busy if {CORES} cores ran the pattern as fast as each does here; from 100 % "
-        "on (1 x) it is what bounds the throughput. Shared by few: the part of a core's time that goes into waiting."
+        "Touches per million operations, the most over all numbers of threads, and what follows. Shared by all cores: "
+        f"the part of its time that the word would be busy if {CORES} cores ran the pattern as fast as each does here; "
+        "from 100 % on (1 x) it is what bounds the throughput. Shared by few: the part of a core's time that goes into waiting."
     )
     return Table("Shared words", note, ["word", "shared by", "ns a touch", *patterns], rows) if patterns else None
 

@@ -1,8 +1,8 @@
 """Scaling: throughput over the number of threads, memory of sleeping threads, and how often shared words are touched.
 
-Patterns run with 1, 2, 4, ... 256 threads, the total work being the same. Rounds are interleaved: each runs every pattern
-with every number of threads under every allocator once, all in random order. Beside that, threads that have used a
-little memory sleep, and HAKMEM's own counters are read in runs of their own. Every run is kept in a file of JSON lines;
+Patterns run with 1, 2, 4, ... 256 threads, the total work being the same. Rounds are interleaved: each runs every
+pattern with every number of threads under every allocator once, all in random order. Beside that, threads that have
+used a little memory sleep, and HAKMEM's own counters are read in runs of their own. Every run is kept in a file of JSON lines;
 an interrupted run goes on with --resume. Exit status as of ./dev bench --suite.
 
 --publish writes a file's tables into docs/scaling.md, where the model that they belong to is explained.
@@ -36,7 +36,7 @@ THREADS = (1, 2, 4, 8, 16, 64, 256)
 QUICK_THREADS = (1, 2, 4)
 THREADS_MOST = 256  # of the programs
 ROUNDS, QUICK_ROUNDS = 5, 1
-IDLE_ROUNDS = 3  # memory varies little, and each of these runs sleeps for seconds
+IDLE_ROUNDS = 1  # memory hardly varies, and each of these runs sleeps for seconds
 GROUP, IDLE, COUNTS = model.GROUP, model.IDLE, model.COUNTS
 DEFAULT = f"{HAKMEM},{SYSTEM},mimalloc2,gtcmalloc,{FLOOR}"
 
