@@ -310,7 +310,7 @@ def estimates(runs: Runs) -> Table | None:
     note = (
         "Touches per million operations, the most over all numbers of threads, and what follows. Shared by all cores: "
         f"the part of its time that the word would be busy if {CORES} cores ran the pattern as fast as each does here; "
-        "from 100 % on (1 x) it is what bounds the throughput. Shared by few: the part of a core's time that goes into waiting."
+        "from 100 % on (1 x) it is what bounds the throughput. Shared by few: the part of a core's time that it waits."
     )
     return Table("Shared words", note, ["word", "shared by", "ns a touch", *patterns], rows) if patterns else None
 

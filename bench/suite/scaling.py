@@ -2,8 +2,8 @@
 
 Patterns run with 1, 2, 4, ... 256 threads, the total work being the same. Rounds are interleaved: each runs every
 pattern with every number of threads under every allocator once, all in random order. Beside that, threads that have
-used a little memory sleep, and HAKMEM's own counters are read in runs of their own. Every run is kept in a file of JSON lines;
-an interrupted run goes on with --resume. Exit status as of ./dev bench --suite.
+used a little memory sleep, and HAKMEM's own counters are read in runs of their own. Every run is kept in a file of JSON
+lines; an interrupted run goes on with --resume. Exit status as of ./dev bench --suite.
 
 --publish writes a file's tables into docs/scaling.md, where the model that they belong to is explained.
 """
