@@ -67,6 +67,10 @@ def spans_begun(c: Counts) -> float:
     return c["stages.own_hint"] + c["stages.claimed"] + c["stages.locked"]
 
 
+def searched(c: Counts) -> float:
+    return c["stages.claimed"] + c["stages.locked"]
+
+
 SHARED = (
     Shared("arena's lock", lambda c: c["superslabs.lock_takes"], LOCKED_NS, True),
     Shared(
@@ -75,15 +79,17 @@ SHARED = (
         SYSTEM_NS,
         True,
     ),
-    # A claim and a release each; the worst case is that all of them meet in one SuperSlab.
-    Shared("word of a SuperSlab, all in one", lambda c: 2 * spans_begun(c), TRANSFER_NS, True),
-    # Written only when a bit changes: at most once per claim and once per release.
-    Shared("hints of 64 SuperSlabs, at most", lambda c: 2 * spans_begun(c), TRANSFER_NS, True),
+    # A claim and a release each, of runs that a search found; the worst case is that all meet in one SuperSlab.
+    Shared("word of a SuperSlab found by search", lambda c: 2 * searched(c), TRANSFER_NS, True),
+    # Written only when a bit changes: at most once per such claim and once per release.
+    Shared("hints of 64 SuperSlabs", lambda c: 2 * searched(c), TRANSFER_NS, True),
     Shared(
         "counts of pool and tiers", lambda c: 2 * (c["superslabs.opened"] + c["superslabs.closed"]), TRANSFER_NS, True
     ),
     # A thread's begin and end; an adoption takes off and puts back at most four heaps.
     Shared("stack of parked heaps", lambda c: 2 * c["remote.heaps"] + 8 * c["stages.adopted"], TRANSFER_NS, True),
+    # Another thread writes to it when it frees a block there, or claims slabs before a further one is opened.
+    Shared("word of the heap's own SuperSlab", lambda c: 2 * c["stages.own_hint"], TRANSFER_NS, False),
     # Remote bits, the span's mark, the pending stack; the owner's line comes back once.
     Shared("span and stack of a block's owner", lambda c: 4 * c["remote.published"], TRANSFER_NS, False),
     # Written when a span begins and ends; read by the frees of whoever has a slab on the same line.
