@@ -167,7 +167,9 @@ struct hak_stats {
     uint64_t reserve_mapped;          /* SuperSlabs so far */
     uint64_t reserve_missed;          /* requests that had memory mapped all the same */
 
-    uint64_t reserved[34];
+    uint64_t superslabs_lock_takes;   /* times that the lock over all SuperSlabs was taken so far */
+
+    uint64_t reserved[33];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

@@ -119,6 +119,8 @@ def short(figures: Figures) -> str:
 
 def publish(kept: Results, root: Path) -> None:
     """Replaces the tables and charts."""
+    if any(case.group == "scaling" for case in kept.head.cases):
+        raise LabError("the file is a result of ./dev bench --scaling", "Publish it with ./dev bench --scaling --publish.")
     figures = Figures(kept)
     if not figures.cases:
         raise LabError("the file holds no measured round", "Let the suite run longer.")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -91,6 +91,7 @@ class Sample(Model):
     minor_faults: int
     major_faults: int
     check: str = ""
+    extra: dict[str, float] = Field(default_factory=dict, description="what a runner reads beside these")
 
 
 class Failure(Model):
@@ -197,9 +198,10 @@ def check_of(case: Case, output: str) -> str:
     return found.group(1) if found else ""
 
 
-def environment_of(case: Case, allocator: Allocator) -> dict[str, str]:
+def environment_of(case: Case, allocator: Allocator, places: Places, fresh: Path | None = None) -> dict[str, str]:
     """A carrier runs on the system's malloc and hands the library on to the program that is measured."""
-    environment = {**allocator.environment(), **case.env}
+    own = {name: places.fill(value, fresh) for name, value in case.env.items()}
+    environment = {**allocator.environment(), **own}
     if case.carrier:
         environment["SUITE_PRELOAD"] = environment.pop("LD_PRELOAD", "")
     return environment
@@ -212,7 +214,7 @@ class Runner:
         self.places = places
         self.quick = quick
 
-    def run(self, case: Case, allocator: Allocator, quick: bool) -> dict[str, float | int | str] | None:
+    def run(self, case: Case, allocator: Allocator, quick: bool) -> dict[str, Any] | None:
         """The fields of a Sample that come from the run; None when the floor has no such loop.
 
         A LabError when it fails."""
@@ -225,10 +227,15 @@ class Runner:
             if command is None:
                 return None
             timeout = QUICK_TIMEOUT_S if quick else TIMEOUT_S
-            outcome = measure.require_success(measure.run(command, environment_of(case, allocator), timeout))
+            environment = environment_of(case, allocator, self.places, fresh)
+            outcome = measure.require_success(measure.run(command, environment, timeout))
+            return {**self.figures(case, outcome), "extra": self.extra(case, outcome, fresh)}
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        return self.figures(case, outcome)
+
+    def extra(self, case: Case, outcome: measure.Outcome, fresh: Path) -> dict[str, float]:
+        """What else is read from the run's output or the files that it has left; the suite needs nothing else."""
+        return {}
 
     @staticmethod
     def figures(case: Case, outcome: measure.Outcome) -> dict[str, float | int | str]:
@@ -266,6 +273,8 @@ def not_loadable(case: Case, places: Places, allocators: Sequence[Allocator]) ->
 
 class Session:
     """The suite being run.  Close it, so that the file is."""
+
+    typed: ClassVar[str] = "./dev bench --suite"  # how to go on with it
 
     def __init__(
         self,
@@ -366,7 +375,7 @@ class Session:
         except KeyboardInterrupt:
             raise LabError(
                 f"interrupted; what was measured is kept in {self.path}",
-                f"Go on with: ./dev bench --suite --resume {self.path}",
+                f"Go on with: {self.typed} --resume {self.path}",
                 INTERRUPTED,
             ) from None
 

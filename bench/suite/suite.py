@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table as Grid
 
 import listing
@@ -94,17 +95,23 @@ def prepared(cases: list[Case], places: Places, allocators: list[Allocator]) -> 
     return ready, missing
 
 
+def show_table(table: tables.Table) -> None:
+    """One table on standard output."""
+    grid = Grid(title=table.title, caption=table.note, title_justify="left", caption_justify="left")
+    for place, name in enumerate(table.header):
+        left = place == 0 or table.title in ("Left out", "What has to hold")
+        grid.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    # A table that is wider than the screen is of more use than one that is cut.
+    widths = [max(len(cells[place]) for cells in [table.header, *table.rows]) + 3 for place in range(len(table.header))]
+    Console(width=max(console.out.width, 4 + sum(widths))).print(grid)
+
+
 def show(kept: Results) -> None:
     """All tables on standard output."""
     for table in tables.all_tables(Figures(kept)):
-        grid = Grid(title=table.title, caption=table.note, title_justify="left", caption_justify="left")
-        for place, name in enumerate(table.header):
-            left = place == 0 or table.title in ("Left out", "What has to hold")
-            grid.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-        for row in table.rows:
-            grid.add_row(*row)
-        # A table that is wider than the screen is of more use than one that is cut.
-        console.out.print(grid, width=max(console.out.width, 30 + 13 * len(table.header)), soft_wrap=True)
+        show_table(table)
 
 
 def print_list(cases: list[Case]) -> None:

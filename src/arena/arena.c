@@ -44,6 +44,7 @@ void hak__arena_unlock(void)
     hak_store(&hak__arena_books.waited, hak__books.waited, HAK_RELAXED);
     hak_store(&hak__arena_books.reserved, hak__books.reserved, HAK_RELAXED);
     hak_store(&hak__arena_books.returned_by_age, hak__books.returned_by_age, HAK_RELAXED);
+    hak_store(&hak__arena_books.lock_takes, ++hak__books.lock_takes, HAK_RELAXED);
     hak_store(&hak__arena_books.returned_by_bytes, hak__books.returned_by_bytes, HAK_RELAXED);
     hak__lock_release(&lock);
 }
@@ -466,7 +467,8 @@ void hak__arena_figures(struct hak_arena_figures *out)
         .peak = hak_counted(&hak__arena_books.peak), .kept = hak_counted(&hak__arena_books.kept),
         .waited = hak_counted(&hak__arena_books.waited), .reserved = hak_counted(&hak__arena_books.reserved),
         .returned_by_age = hak_counted(&hak__arena_books.returned_by_age),
-        .returned_by_bytes = hak_counted(&hak__arena_books.returned_by_bytes), .top = hak__arena_top(),
+        .returned_by_bytes = hak_counted(&hak__arena_books.returned_by_bytes),
+        .lock_takes = hak_counted(&hak__arena_books.lock_takes), .top = hak__arena_top(),
     };
     for (int w = 0; w < HAK_META_WINDOWS; w++)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);

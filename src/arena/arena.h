@@ -55,13 +55,16 @@ struct hak_arena_figures {
     size_t kept;          /* SuperSlabs emptied and kept with their old pages */
     uint64_t waited;      /* requests that had memory mapped, so far */
     uint64_t reserved;    /* SuperSlabs mapped ahead of need, so far */
+    uint64_t lock_takes;  /* times that the arena's lock was taken, so far */
     uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
 };
 
 /* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
  * upkeep/live.c says where they lie. */
 struct hak_arena_books {
-    hak_counter mapped, taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes;
+    hak_line_aligned hak_counter mapped;   /* each release writes here; the fast path reads words that are global too */
+    hak_counter taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,
+        lock_takes;
 };
 extern struct hak_arena_books hak__arena_books;
 extern _Atomic size_t hak__arena_frontier;

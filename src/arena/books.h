@@ -7,11 +7,13 @@
 #include "base/bits.h"
 
 struct hak_books {
-    size_t mapped, peak;      /* user bytes mapped, now and at most */
+    hak_line_aligned size_t mapped;   /* user bytes mapped, now; then at most */
+    size_t peak;
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
+    uint64_t lock_takes;      /* times that the lock was taken */
     uint64_t waited;          /* requests that had memory mapped */
     uint64_t reserved;        /* SuperSlabs mapped ahead of need, so far */
     uint64_t returned_by_age, returned_by_bytes;   /* bytes of emptied SuperSlabs, so far */

@@ -27,7 +27,8 @@ hak_cold bool hak__thp_collapse(size_t super);
 hak_cold bool hak__thp_may_collapse(void);
 
 extern struct hak_thp_counts {
-    _Atomic uint64_t collapsed, refused, split;
+    hak_line_aligned _Atomic uint64_t collapsed;
+    _Atomic uint64_t refused, split;
 } hak__thp_counts;
 
 #endif

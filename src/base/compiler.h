@@ -13,7 +13,7 @@
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
 #define hak_malloc_like __attribute__((malloc))
-#define hak_line_aligned __attribute__((aligned(64)))
+#define hak_line_aligned __attribute__((aligned(64)))   /* of a struct's first member: nothing else lies on its lines */
 /* Begins at a cache line, so that its speed does not depend on what is linked before it. */
 #define hak_fast_path __attribute__((aligned(64)))
 #define hak_noreturn __attribute__((noreturn))

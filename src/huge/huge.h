@@ -11,7 +11,8 @@ struct hak_huge_figures {
 
 /* The counters behind them; upkeep/live.c says where they lie. */
 struct hak_huge_counts {
-    _Atomic uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
+    hak_line_aligned _Atomic uint64_t live;
+    _Atomic uint64_t live_bytes, allocated, freed, grown_in_place, moved;
 };
 extern struct hak_huge_counts hak__huge_counts;
 

@@ -15,7 +15,8 @@ struct hak_pool_figures {
 
 /* The counters behind them; upkeep/live.c says where they lie. */
 struct hak_pool_counts {
-    _Atomic uint64_t opened, closed;
+    hak_line_aligned _Atomic uint64_t opened;
+    _Atomic uint64_t closed;
 };
 extern struct hak_pool_counts hak__pool_counts;
 

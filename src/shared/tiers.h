@@ -20,7 +20,8 @@ _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
 /* The counters of tiers; upkeep/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
-    _Atomic uint64_t hot, draining;         /* now */
+    hak_line_aligned _Atomic uint64_t hot;  /* now, as the next */
+    _Atomic uint64_t draining;
     _Atomic uint64_t to_draining, to_hot;   /* changes so far */
     _Atomic uint64_t emptied;               /* DRAINING ones that have become EMPTY */
     _Atomic uint64_t drawn;                 /* claims that DRAINING ones served, because nothing else could */

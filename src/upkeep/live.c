@@ -140,6 +140,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define LIVE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
 #define LIVE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
+#define LIVE_superslabs_lock_takes WORD(arena, AT(hak_arena_books, lock_takes))
 #define LIVE_huge_live WORD(huge, AT(hak_huge_counts, live))
 #define LIVE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
 #define LIVE_huge_freed WORD(huge, AT(hak_huge_counts, freed))

@@ -148,6 +148,7 @@ static void fill_from_arena(struct hak_stats *out)
     out->superslabs_opened = pool.opened;
     out->superslabs_closed = pool.closed;
     out->total_peak_bytes = arena.peak;
+    out->superslabs_lock_takes = arena.lock_takes;
     out->lru_kept = arena.kept;
     out->lru_returned_by_age = arena.returned_by_age;
     out->lru_returned_by_bytes = arena.returned_by_bytes;

@@ -224,7 +224,7 @@ def test_a_run_is_resumed_only_with_what_it_measured() -> None:
 
 def test_a_carrier_runs_on_the_systems_malloc(tmp_path: Path) -> None:
     case = Case("a", listing.REAL, "", "p", (), (), env={"X": "1"}, carrier=True)
-    found = session.environment_of(case, Allocator("x", "peer", tmp_path / "x.so"))
+    found = session.environment_of(case, Allocator("x", "peer", tmp_path / "x.so"), Places(tmp_path, tmp_path))
     assert (found["SUITE_PRELOAD"], "LD_PRELOAD" in found, found["X"]) == (str(tmp_path / "x.so"), False, "1")
 
 
