@@ -28,13 +28,15 @@ struct hak_super {
     uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
-    _Atomic uint32_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
+    _Atomic uint16_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
+    uint16_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
-    uint32_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
     _Atomic uint32_t hollow;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
+
+_Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
 
 /* 64 SuperSlabs' worth of bits. What every claim looks at has a line of its own: it changes by the clock only. */
 struct hak_super_word {
