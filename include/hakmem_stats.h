@@ -98,6 +98,7 @@ struct hak_stats {
     uint64_t superslabs_collapsed;    /* made one huge page so far */
     uint64_t superslabs_collapse_refused;
     uint64_t superslabs_split;        /* huge pages of which parts went back, at most half of it in use */
+    uint64_t superslabs_lock_takes;   /* times that the lock over all SuperSlabs was taken so far */
 
     /* blocks above 1 MiB */
     uint64_t huge_live;
@@ -166,8 +167,6 @@ struct hak_stats {
     /* memory mapped ahead of need */
     uint64_t reserve_mapped;          /* SuperSlabs so far */
     uint64_t reserve_missed;          /* requests that had memory mapped all the same */
-
-    uint64_t superslabs_lock_takes;   /* times that the lock over all SuperSlabs was taken so far */
 
     uint64_t reserved[33];
 
