@@ -70,6 +70,22 @@ FRESH_TEST(at_once)
     expect_op(hak__upkeep_step(fake.now, HAK_UPKEEP_ALL), >=, (size_t)MANY * 1024 / 2);
 }
 
+/* The clock goes on while a step runs: what the step itself gives back is younger than the time it was asked at. */
+FRESH_TEST(at_once_what_is_younger_too)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, MANY / 4);
+    expect_op(hak__upkeep_step(fake.now - 1, HAK_UPKEEP_ALL), >=, (size_t)MANY * 1024 / 2);
+    for (uint32_t i = 0; i < MANY; i += MANY / 4)
+        heap_free(heap, CLASS_1024, blocks[i]);
+    hak__cache_flush(heap);
+    hak__upkeep_step(fake.now - 1, HAK_UPKEEP_ALL);
+    expect_eq(hak__upkeep_step(fake.now + DELAY, HAK_UPKEEP_ALL), 0);
+    expect(hak__arena_is_valid());
+}
+
 /* What is used again before the delay has passed starts its time anew. */
 FRESH_TEST(busy_superslabs_are_left_alone)
 {
@@ -444,6 +460,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_the_delay),  cmocka_unit_test(at_once),
+        cmocka_unit_test(at_once_what_is_younger_too),
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
