@@ -291,12 +291,15 @@ static int run_residue(unsigned ms)
     return 0;
 }
 
-/* Half of the blocks are of 16 bytes, a quarter of 32, and so on up to 64 KiB; a few live very long. */
+/* Half of the blocks are of 16 bytes, a quarter of 32, and so on up to 64 KiB; a few live very long. All places are taken at
+ * first, so that what is live does not grow. */
 static int run_slope(size_t operations)
 {
     static char *slots[5 * SLOTS];
-    for (size_t i = 1; i <= operations; i++) {
-        size_t slot = below(below(5 * SLOTS) + 1), size = (size_t)16 << __builtin_ctzll(below(4096) | 4096);
+    size_t places = sizeof slots / sizeof *slots;
+    for (size_t i = 1; i <= places + operations; i++) {
+        size_t slot = i <= places ? i - 1 : below(below(places) + 1);
+        size_t size = (size_t)16 << __builtin_ctzll(below(4096) | 4096);
         free(slots[slot]);
         slots[slot] = malloc(size);
         if (slots[slot] == NULL)

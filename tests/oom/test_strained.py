@@ -74,7 +74,8 @@ def residue(strained):
 
 
 def tail(strained):
-    """The line that fits the second half's resident memory best rises by 2 % of it at most from end to end."""
+    """The line that fits the second half's resident memory best rises by 2 % of it at most from end to end; by 4 % in the short
+    form, which ends while the longest-lived blocks still find their places."""
     for words in strained.run("slope", 100_000_000 if LONG else 10_000_000):
         figures = [int(word) for word in words]
         mean, middle = sum(figures) / len(figures), (len(figures) - 1) / 2
@@ -82,7 +83,7 @@ def tail(strained):
         slope /= sum((i - middle) ** 2 for i in range(len(figures)))
         rise = slope * (len(figures) - 1) / mean
         print(f"resident memory rises by {100 * rise:.2f} % in the second half")
-        strained.expect(rise <= 0.02, "resident memory grows with the number of operations")
+        strained.expect(rise <= (0.02 if LONG else 0.04), "resident memory grows with the number of operations")
 
 
 def robson(strained):
