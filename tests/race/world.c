@@ -29,6 +29,8 @@ void world_reset(void)
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
         heaps[i].home = 0;
+        memset(heaps[i].held_spare, 0, sizeof heaps[i].held_spare);
+        heaps[i].held_count = heaps[i].held_moves = heaps[i].held_seen = 0;
         atomic_store(&heaps[i].busy, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
