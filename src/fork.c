@@ -3,6 +3,8 @@
  * (base/forked.h), resets the locks that threads which do not exist there may have held (their sections keep the data
  * valid at every step) and takes over those threads' heaps. */
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "arena/arena.h"
 #include "base/forked.h"
@@ -12,15 +14,19 @@
 
 static _Atomic bool several;   /* more than one thread has had a heap, or been about to get one */
 
-/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. */
+/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. Who has a heap
+ * here is the thread that has forked; who has none may be a further one, made before that thread has come to a slow path.
+ * It cannot tell whose heaps are left: they stay as they are, and what is free in those of threads that do not exist is
+ * not used again. That thread is in no slow path meanwhile, where it would wait for this to end: the locks are nobody's. */
 static void repair(void)
 {
-    if (!hak_load(&several, HAK_RELAXED) && (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
+    bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    if (!hak_load(&several, HAK_RELAXED) && forker)
         return;
     hak__init_fork_child();
     hak__arena_fork_child();
     hak__upkeep_fork_child();
-    hak__thread_fork_child();
+    hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
 }
 
 void hak__fork_init(void) { hak__fork_begin(repair, hak__meta_wiped_word()); }

@@ -167,10 +167,14 @@ struct hak_heap *hak__late_heap_locked(void)
 
 void hak__late_heap_unlock(void) { hak__lock_release(&late_lock); }
 
-void hak__thread_fork_child(void)
+void hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&late_lock);
+    if (!forker) {
+        hak__background_fork_child(true);
+        return;
+    }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
     if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)

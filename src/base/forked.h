@@ -5,7 +5,8 @@
  *   mark == NULL   the kernel has refused the page so far: a child finds out by the process's number, and only before a
  *                  thread without a heap gets one, or waits; fork.c sees that this is enough
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
- * By the time that a second thread of the child can get a heap, its first slow path has come: it waits for the repair. */
+ * A second thread of the child may come to a slow path before the one that has forked (fork.c); whoever is second waits for
+ * the repair. */
 #ifndef HAK_BASE_FORKED_H
 #define HAK_BASE_FORKED_H
 

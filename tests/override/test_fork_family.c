@@ -295,11 +295,66 @@ static void forks_beside_fflush_and_getline(void)
     unlink(text_file);
 }
 
+/* --- a thread that is first ---------------------------------------------------------------------------------------------- */
+
+enum { TAKEN = 8, TAKEN_SIZE = 48, TURNS = 20000 };
+
+/* Each block says whose it is for as long as it is in use. */
+static void *take_turns(void *argument)
+{
+    void **blocks[TAKEN];
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < TAKEN; i++) {
+            blocks[i] = malloc(TAKEN_SIZE);
+            expect(blocks[i] != NULL);
+            *blocks[i] = &blocks[i];
+        }
+        for (int i = 0; i < TAKEN; i++) {
+            expect(*blocks[i] == &blocks[i]);
+            free(blocks[i]);
+        }
+    }
+    return argument;
+}
+
+static void thread_first(bool had_threads)
+{
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    for (int i = 0; had_threads && i < THREADS; i++)   /* and leave the C library stacks for the child's */
+        expect(pthread_create(&threads[i], NULL, take_turns, NULL) == 0);
+    for (int i = 0; had_threads && i < THREADS; i++)
+        expect(pthread_join(threads[i], NULL) == 0);
+    take_turns(NULL);   /* what is cached is enough for a while: the child's first thread needs no slow path */
+    pid_t child = fork();
+    expect(child >= 0);
+    if (child == 0) {
+        limit_child();
+        for (int i = 0; i < THREADS; i++)
+            expect(pthread_create(&threads[i], NULL, take_turns, NULL) == 0);
+        take_turns(NULL);
+        for (int i = 0; i < THREADS; i++)
+            expect(pthread_join(threads[i], NULL) == 0);
+        churn_as_child(true);
+        _exit(42);
+    }
+    expect(end_of_child(child) == 42);
+}
+
+static void a_new_thread_allocates_first(void)
+{
+    for (int i = 0; i < 5; i++)
+        thread_first(false);
+    for (int i = 0; i < 10; i++)
+        thread_first(true);
+}
+
 static const struct test_case cases[] = {
     CASE(a_thousand_forks_under_load),
     CASE(raw_forks_under_load),
     CASE(forks_by_several_threads),
     CASE(eight_generations),
+    CASE(a_new_thread_allocates_first),
     CASE(allocates_and_ends),
     CASE(vfork_under_load),
     CASE(posix_spawn_under_load),
