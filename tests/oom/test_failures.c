@@ -269,6 +269,7 @@ static unsigned every_start(enum fault_mode mode)
     for (; n <= STARTS; n += STRESS_SANITIZED ? 5 : 3, count++) {
         snprintf(text, sizeof text, "%d%u", (int)mode, n);
         setenv("HAK_OOM_START", text, 1);
+        setenv("HAKMEM_BACKGROUND", "0", 1);   /* as in one_case */
         pid_t child = fork();
         if (child == 0) {
             execl("/proc/self/exe", "started", (char *)NULL);
