@@ -38,12 +38,12 @@ struct hak_super {
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
 
-/* 64 SuperSlabs' worth of bits. What every claim looks at has a line of its own: it changes by the clock only. */
+/* 64 SuperSlabs' worth of bits; one cache line. */
 struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
-    hak_line_aligned _Atomic uint64_t draining;  /* in slabs, and left to empty (shared/tiers.c) */
+    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
 };
 
 struct hak_arena_figures {
