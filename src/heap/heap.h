@@ -106,7 +106,7 @@ struct hak_heap {
     size_t process_bytes;                           /* capacity * size, summed */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
-    void **slots_free[12];                          /* given back slot areas, by power of two */
+    void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
