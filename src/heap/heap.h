@@ -40,6 +40,7 @@ struct hak_heap_class {
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
+    uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
     uint8_t warm_count;         /* spans in the warm pool */
