@@ -62,6 +62,9 @@ void hak__kept_drain(struct hak_heap *heap, uint32_t class, uint32_t count, cons
 hak_cold void hak__kept_age(struct hak_heap *heap);
 hak_cold void hak__kept_flush(struct hak_heap *heap);
 
+/* Gives up the block that lies right behind a large one, which is in use; false: that is none that is kept. */
+bool hak__kept_clear_behind(struct hak_heap *heap, const void *block);
+
 hak_inline bool hak__is_kept(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
 
 /* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */

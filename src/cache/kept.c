@@ -79,20 +79,45 @@ void *hak__kept_pop_near(struct hak_heap *heap, uint32_t class)
     return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
 }
 
-void hak__kept_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
+/* Gives `count` of the blocks back, from a place in the stack on. */
+static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    uint32_t held = (uint32_t)(class->hidden.top - class->bottom), *freed = times_of(class);
-    count = (uint32_t)hak_min(count, held);
-    if (count == 0)
-        return;
-    hak__cache_give(heap, index, class->bottom, count, function);
+    uint32_t held = (uint32_t)(class->hidden.top - class->bottom), rest = held - at - count;
+    uint32_t *freed = times_of(class) + at;
+    void **first = class->bottom + at;
+    hak__cache_give(heap, index, first, count, function);
     heap->foreign[index] &= count != held;
-    memmove(class->bottom, class->bottom + count, (held - count) * sizeof *class->bottom);
-    memmove(freed, freed + count, (held - count) * sizeof *freed);
-    hak_owner_store(&class->hidden.top, class->bottom + (held - count));
+    memmove(first, first + count, rest * sizeof *first);
+    memmove(freed, freed + count, rest * sizeof *freed);
+    hak_owner_store(&class->hidden.top, first + rest);
     stack_lost(heap, index, count, count != held);
-    heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = *freed;
+    heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+}
+
+void hak__kept_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
+{
+    count = (uint32_t)hak_min(count, heap->classes[index].hidden.top - heap->classes[index].bottom);
+    if (count != 0)
+        give_from(heap, index, 0, count, function);
+}
+
+bool hak__kept_clear_behind(struct hak_heap *heap, const void *block)
+{
+    const struct hak_span *span = hak__span_at(hak__slab_of(block));
+    size_t behind = hak__span_slab(span) + span->slabs;
+    if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
+        return false;
+    uint32_t word = hak__owner_at(behind), index = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_kept(index))
+        return false;
+    const struct hak_heap_class *class = &heap->classes[index];
+    for (void **slot = class->hidden.top; slot-- > class->bottom;)
+        if (*slot == hak__slab_start(behind) && hak__span_at(behind)->blocks == 1) {
+            give_from(heap, index, (uint32_t)(slot - class->bottom), 1, "realloc");
+            return true;
+        }
+    return false;
 }
 
 /* The class of which the oldest block was freed first; there is one. */
@@ -122,7 +147,7 @@ static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTI
  * of it, and half of the budget. */
 static size_t room_for_large(const struct hak_heap *heap)
 {
-    return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget);
+    return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
 }
 
 /* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
