@@ -27,6 +27,16 @@ static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
     return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
 }
 
+/* The first blocks of a class in a process of many threads. */
+static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t count = hak__common_take(heap, class_index, class->bottom);
+    if (class->common_left == 0)
+        hak__cache_absorb_begin(heap, class_index);   /* anew: as much as any class, from now on */
+    return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+}
+
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -56,7 +66,9 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         return block;
     }
     hak__cache_grow(heap, class_index);
-    uint32_t count = hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+    uint32_t count = hak_unlikely(class->common_left != 0)
+                         ? take_common(heap, class_index)
+                         : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;
     if (heap->absorb[class_index] == NULL)
