@@ -265,7 +265,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
     const uint64_t reciprocal = hak__classes[span->class].reciprocal, frontier = span->frontier;
     void *const *at = blocks, *const *end = blocks + count;
     uint64_t w = 0, bits = span->free[0];
-    do {
+    for (; at < end; at++) {
         struct hak_place place = hak__place_of(reciprocal, (size_t)((const char *)*at - start));
         if (hak_unlikely(!hak__place_is_block(place, reciprocal, frontier)))
             break;
@@ -279,7 +279,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
         if (hak_unlikely((bits & bit) != 0))
             break;
         bits |= bit;
-    } while (++at < end);
+    }
     span->free[w] = bits;
     span->summary |= (uint64_t)(bits != 0) << w;
     *given = (uint32_t)(at - blocks);
