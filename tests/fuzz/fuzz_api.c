@@ -32,7 +32,7 @@ static size_t some_size(struct fuzz_input *in)
     case 2: return hak__classes[n % HAK_CLASSES].size + (kind / 16) % 3 - 1;
     case 3: return HAK_MID_MAX + n % 8192 - 4096;
     case 4: return HAK_LARGE_MAX + n % 64 - 32;
-    case 5: return (n % 64 << 12) + (kind / 16) % 3 - 1;
+    case 5: return ((n % 64 + 1) << 12) + (kind / 16) % 3 - 1;
     case 6:
     case 7: return n;
     default: return n % 1040;
