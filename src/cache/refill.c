@@ -10,10 +10,16 @@ enum { OUTBOX_MISSES = 32 };
  * at once. In mixed traffic larger batches would only spread over more lines than are used. */
 enum { DRY = 4, BURST = 4 };
 
+/* A thread that has just begun takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few of each, and what is
+ * taken has to be given back when they end (docs/decisions/0036). */
+enum { RAMP_BATCH = 4, RAMP_END = 6 };
+
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
-static uint32_t batch_of(uint32_t class_index, const struct hak_heap_class *class)
+static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
 {
     size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), class->capacity);
+    if (hak_unlikely(class->ramp < RAMP_END))
+        batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
     size_t by_bytes = hak__classes[class_index].batch;
     /* The table's batch is 32 where bytes do not limit it; only then may the option or a burst ask for more. */
     if (by_bytes < 32)

@@ -41,6 +41,7 @@ struct hak_heap_class {
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t common_left;        /* blocks that the common heaps may still give (common.c) */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
+    uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
     uint8_t warm_count;         /* spans in the warm pool */
@@ -107,7 +108,7 @@ struct hak_heap {
     size_t process_bytes;                           /* capacity * size, summed */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
-    void **slots_free[12];                          /* given back slot areas, by power of two */
+    void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
