@@ -41,7 +41,6 @@ struct hak_heap_class {
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t common_left;        /* blocks that the common heaps may still give (common.c) */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
-    uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
     uint8_t warm_count;         /* spans in the warm pool */
@@ -49,6 +48,7 @@ struct hak_heap_class {
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
     uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
     uint8_t marks;              /* NULLs among the blocks in the record (cache/mark.c) */
+    uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
