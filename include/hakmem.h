@@ -59,7 +59,8 @@ void *hak_pvalloc(size_t n);
 /* The bytes that may be used at p, at least what was asked for; 0 for NULL. */
 size_t hak_usable_size(const void *p);
 
-/* The usable size that a request of n bytes gets; n > PTRDIFF_MAX gives 0. */
+/* The usable size that a request of n bytes gets, where it is more than 56 KiB and at most 1 MiB the least that it gets;
+ * n > PTRDIFF_MAX gives 0. */
 size_t hak_good_size(size_t n);
 
 /* --- memory held ------------------------------------------------------------------------------------------------- */

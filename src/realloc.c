@@ -25,6 +25,8 @@ static void *resize_in_place(void *p, size_t have, size_t n)
         return NULL;
     hak__enter(heap);
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
+    while (!done && hak__kept_clear_behind(heap, p))   /* what is behind was only kept */
+        done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__leave(heap);
     return done ? p : NULL;
 }

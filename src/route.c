@@ -87,6 +87,18 @@ void *hak__alloc_class(uint32_t class)
     return block;
 }
 
+/* A large block that the thread keeps. In other modes than these two there is more to do. */
+hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
+{
+    hak__fork_check();
+    if (hak_unlikely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) != 0 || heap != hak__heap_current()))
+        return NULL;
+    hak__enter(heap);
+    void *block = hak__kept_pop_near(heap, class);
+    hak__leave(heap);
+    return block;
+}
+
 static hak_noinline void *alloc_huge(size_t n)
 {
     bool zero;
@@ -96,13 +108,13 @@ static hak_noinline void *alloc_huge(size_t n)
     return block;
 }
 
-void *hak__malloc_slow(size_t n)
+static hak_noinline void *malloc_rest(size_t n)
 {
     void *block = NULL;
     struct hak_heap *heap = hak__heap_current();
     if (hak_unlikely(hak__sample_on()) && (block = hak__sample_malloc(heap, n)) != NULL)
         return block;
-    if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_LARGE_MAX)
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_MID_MAX)
         block = hak__armed_pop(heap, hak__class_of(n));
     if (block != NULL) {
         hak__mark_live(block);
@@ -115,6 +127,17 @@ void *hak__malloc_slow(size_t n)
         block = alloc_huge(n);
     hak__latency_end(HAK_LATENCY_MALLOC, started);
     return hak_likely(block != NULL) ? block : hak__no_memory();
+}
+
+void *hak__malloc_slow(size_t n)
+{
+    void *block = NULL;
+    if (n > HAK_MID_MAX && n <= HAK_LARGE_MAX)
+        block = alloc_kept(hak__heap_current(), hak__class_above_tiny(n));
+    if (block == NULL)
+        return malloc_rest(n);
+    hak__mark_live(block);
+    return block;
 }
 
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
@@ -203,7 +226,7 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
     hak__enter(heap);
     if (hak__owner_id(word) != heap->id)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
+    else if (hak__is_kept(class) || !hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
 }
@@ -243,9 +266,24 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
         hak__free_full(p, code, heap);
 }
 
-void hak__free_full(void *p, size_t code, struct hak_heap *heap)
+/* A large block that the thread keeps, where nothing else is to be done. */
+hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
-    if ((heap->mode & HAK_MODE_ARMED) != 0 && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
+    if (hak_unlikely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) != 0))
+        return false;
+    hak__fork_check();
+    if (hak_unlikely(heap != hak__heap_current()))
+        return false;
+    hak__enter(heap);
+    bool kept = hak__kept_push_quickly(heap, class, p);
+    hak__leave(heap);
+    return kept;
+}
+
+static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
+{
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && !hak__is_kept((uint32_t)code / HAK_RECORD_SIZE)
+        && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
         return;
     int saved = errno;
     uint64_t started = hak__latency_begin();
@@ -257,6 +295,13 @@ void hak__free_full(void *p, size_t code, struct hak_heap *heap)
     hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
+}
+
+void hak__free_full(void *p, size_t code, struct hak_heap *heap)
+{
+    uint32_t class = (uint32_t)code / HAK_RECORD_SIZE;
+    if (!hak__is_kept(class) || !free_kept(heap, class, p))
+        free_full_slow(p, code, heap);
 }
 
 static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)

@@ -47,6 +47,7 @@
 #include "huge/huge.c"
 #include "cache/doubt.c"
 #include "cache/drain.c"
+#include "cache/kept.c"
 #include "cache/outbox.c"
 #include "cache/refill.c"
 #include "cache/tune.c"

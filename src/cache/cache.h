@@ -44,6 +44,38 @@ hak_inline struct hak_record *hak__cache_real(struct hak_heap *heap, uint32_t cl
     return heap->classes[class].closed ? &heap->classes[class].hidden : &heap->records[class];
 }
 
+/* --- large blocks (kept.c): closed records, of which the stacks are worked with the heap entered ---------------------- */
+
+/* A block of the class that is kept, or NULL; or one of the next classes, for a request that has no alignment. */
+void *hak__kept_pop(struct hak_heap *heap, uint32_t class);
+void *hak__kept_pop_near(struct hak_heap *heap, uint32_t class);
+
+/* A block of the class, kept or not; NULL when the system refuses. */
+void *hak__kept_refill(struct hak_heap *heap, uint32_t class);
+
+/* Keeps the block, unless it is worth more than may be kept; quickly: false where there is more to do than that. */
+bool hak__kept_push_quickly(struct hak_heap *heap, uint32_t class, void *block);
+void hak__kept_push(struct hak_heap *heap, uint32_t class, void *block, const char *function);
+
+/* Gives back the oldest `count` blocks of the class; all that were there at the last such call; all. */
+void hak__kept_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
+hak_cold void hak__kept_age(struct hak_heap *heap);
+hak_cold void hak__kept_flush(struct hak_heap *heap);
+
+/* Gives up the block that lies right behind a large one, which is in use; false: that is none that is kept. */
+bool hak__kept_clear_behind(struct hak_heap *heap, const void *block);
+
+hak_inline bool hak__is_kept(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
+
+/* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */
+bool hak__cache_charge_kept(struct hak_heap *heap);
+hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);
+
+hak_cold bool hak__kept_is_valid(const struct hak_heap *heap);
+
+/* Gives the blocks of a stack back, among which those of other heaps may be (drain.c). */
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
+
 /* What a closed record points to: empty to a pop, full to a push. */
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])

@@ -24,20 +24,26 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
     }
 }
 
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+{
+    if (hak_unlikely(heap->foreign[class]))
+        give_mixed(heap, blocks, count, function);
+    else
+        hak__heap_give(heap, blocks, count, function);
+}
+
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     struct hak_record *record = hak__cache_real(heap, class_index);
+    hak_assert(!hak__is_kept(class_index), "large blocks are drained by kept.c");
     if (hak_unlikely(class->marks != 0))
         hak__cache_drop_marks(heap, class_index);
     uint32_t held = (uint32_t)(record->top - class->bottom);
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
-    if (heap->foreign[class_index])
-        give_mixed(heap, class->bottom, count, function);
-    else
-        hak__heap_give(heap, class->bottom, count, function);
+    hak__cache_give(heap, class_index, class->bottom, count, function);
     heap->foreign[class_index] &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
     hak_owner_store(&record->top, class->bottom + (held - count));
@@ -46,6 +52,10 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak__is_kept(class_index)) {
+        hak__kept_push(heap, class_index, block, function);
+        return;
+    }
     heap->overflows++;
     class->moves++;
     class->returned_lately = true;
@@ -64,10 +74,11 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
 
 void hak__cache_flush(struct hak_heap *heap)
 {
-    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
         hak__cache_drain(heap, class, (uint32_t)-1, "free");
         heap->classes[class].ramp = 0;
     }
+    hak__kept_flush(heap);
     hak__outbox_flush(heap, "free");
 }
 

@@ -2,8 +2,11 @@
  * are carved from the memory behind the heap's struct only as records grow, so a thread touches no more of it than it
  * uses. Called when a heap is opened, parked and unparked, and by refill and drain.
  *
- * Invariants: cache_bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless that was lowered;
- * process_bytes = sum of capacity * size; the process's sum is that of the heaps with in_process_bytes. */
+ * The large classes have all their slots from the start; their blocks are counted by kept.c.
+ *
+ * Invariants, of the other classes: cache_bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
+ * that was lowered; process_bytes = sum of capacity * size, and kept_charged; the process's sum is that of the heaps with
+ * in_process_bytes. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -14,10 +17,8 @@
 
 enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
-/* The large classes may grow to this part of the thread's budget, and to what it has beyond LARGE_BEYOND. A cached large
- * block saves a tenth of a microsecond and keeps for one class what the heap would give to any other
- * (docs/decisions/0013). */
-enum { LARGE_SHARE = 32, LARGE_BEYOND = 8 << 20 };
+/* The process is charged for large blocks that are kept in such steps. */
+enum { KEPT_STEP = 2 << 20 };
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
@@ -41,16 +42,18 @@ static bool wants_local(uint32_t class)
 /* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 {
+    if (hak__is_kept(class))
+        return ceiling;
     size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
     return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
 }
 
-/* A record that caches nothing, or of which every call is to be counted, is closed: the visible one looks empty to a pop
+/* A record that caches nothing or large blocks, or of which every call is to be counted, is closed: the visible one looks empty to a pop
  * and full to a push, the real one is hidden. */
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    bool closed = class->capacity == 0 || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_ARMED)) != 0;
+    bool closed = class->capacity == 0 || hak__is_kept(index) || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_ARMED)) != 0;
     if (closed == (bool)class->closed)
         return;
     if (closed) {
@@ -136,6 +139,22 @@ static void discharge(struct hak_heap *heap, size_t bytes)
     heap->process_bytes -= bytes;
 }
 
+bool hak__cache_charge_kept(struct hak_heap *heap)
+{
+    if (!charge(heap, KEPT_STEP))
+        return false;
+    heap->kept_charged += KEPT_STEP;
+    return true;
+}
+
+void hak__cache_discharge_kept(struct hak_heap *heap)
+{
+    size_t need = hak_align_up(heap->kept_bytes, KEPT_STEP);
+    discharge(heap, heap->kept_charged - need);
+    heap->kept_charged = need;
+    heap->kept_sure = 0;
+}
+
 /* --- first capacities ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t ceiling_of(uint32_t class)
@@ -169,7 +188,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     if (class->local)
         place_locally(heap, index);
     else
-        class->bottom = slots_take(heap, class->capacity);
+        class->bottom = slots_take(heap, class->capacity << hak__is_kept(index));   /* times behind the slots (kept.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     class->closed = false;
     heap->records[index] = (struct hak_record){ class->bottom, class->bottom + class->capacity };
@@ -180,7 +199,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
 static void count_first_capacities(struct hak_heap *heap)
 {
     size_t bytes = 0;
-    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+    for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++)
         bytes += (size_t)heap->classes[index].capacity * hak__classes[index].size;
     hak_fetch_add(&all_bytes, bytes - (heap->in_process_bytes ? heap->process_bytes : 0), HAK_RELAXED);
     heap->process_bytes = bytes;
@@ -231,8 +250,6 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
         hak__cache_absorb_begin(heap, index);
     heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
     heap->cache_bytes -= (size_t)old * hak__classes[index].size;
-    if (index >= HAK_CLASS_FIRST_LARGE)
-        heap->cache_large_bytes += ((size_t)capacity - old) * hak__classes[index].size;
     return true;
 }
 
@@ -262,14 +279,14 @@ static bool refuse_for_a_while(struct hak_heap *heap)
     return false;
 }
 
-/* What the thread may cache: the option's bytes, and a share of what its spans hold. A thread that works with much moves
+/* What the thread may cache but large blocks: the option's bytes, and a share of what its spans of those classes hold. A thread that works with much moves
  * much, and a cache that is too small for it spreads its blocks over more pages, not fewer (docs/decisions/0026). */
 static size_t budget_of_thread(const struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget), slabs = 0;
     if (budget == 0)
         return 0;
-    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++)
         slabs += (size_t)hak_counted(&heap->classes[class].span_count) * hak__classes[class].slabs;
     return budget + slabs * HAK_SLAB_SIZE / 100 * hak__option(HAK_OPTION_thread_budget_share);
 }
@@ -293,13 +310,6 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
     return charge(heap, extra);
 }
 
-static bool large_may_grow(const struct hak_heap *heap, size_t extra)
-{
-    size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t beyond = budget > LARGE_BEYOND ? budget - LARGE_BEYOND : 0;
-    return heap->cache_large_bytes + extra <= budget / LARGE_SHARE + beyond;
-}
-
 /* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
  * nothing by growing, and keep for good what it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
@@ -309,8 +319,6 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     if (capacity == class->capacity || !class->returned_lately || !class->missed_lately)
         return false;
     size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
-    if (index >= HAK_CLASS_FIRST_LARGE && !large_may_grow(heap, extra))
-        return false;
     if (heap->grow_pause != 0) {
         heap->grow_pause--;
         return false;
@@ -344,7 +352,8 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     if (!hak__option(HAK_OPTION_ring_adapt))
         return;
-    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+    hak__kept_age(heap);
+    for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
         if (moved == heap->moved_seen[index] && class->capacity != 0)
@@ -386,7 +395,7 @@ static bool enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 static hak_cold void fix_capacities(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
-    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+    for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
         size_t room = budget > heap->cache_bytes ? (budget - heap->cache_bytes) / hak__classes[index].size : 0;
         uint32_t capacity = (uint32_t)hak_min(class->ceiling, class->capacity + room);
@@ -466,5 +475,5 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         for (void **slot = class->bottom; slot < top; slot++)
             valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
     }
-    return valid;
+    return valid && hak__kept_is_valid(heap);
 }

@@ -31,6 +31,8 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
         hak__heap_unlist(former, span);
         hak__span_change_owner(span, heap->id);
         hak__heap_list(heap, span);
+        hak__heap_large_moved(former, class, 0 - (size_t)hak__span_outside(span));
+        hak__heap_large_moved(heap, class, hak__span_outside(span));
         hak_count(&former->classes[class].span_count, (uint64_t)-1);
         hak_count(&heap->classes[class].span_count, 1);
         hak_count(&former->slab_count, 0 - (uint64_t)span->slabs);

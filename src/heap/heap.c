@@ -166,6 +166,7 @@ static uint32_t take_lone(struct hak_heap *heap, uint32_t class_index, void **ou
     if (*out == NULL)
         return 0;
     hak_count(&heap->classes[class_index].refilled, 1);
+    hak__heap_large_moved(heap, class_index, 1);
     hak__heap_idle_less(heap, hak__classes[class_index].size);
     return 1;
 }
@@ -179,6 +180,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
     hak_count(&class->warm_hits, span != NULL);
     hak_count(&class->refilled, got);
+    hak__heap_large_moved(heap, class_index, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
     hak__heap_idle_less(heap, got * (size_t)hak__classes[class_index].size);
@@ -198,7 +200,25 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     if (block != NULL)
         hak__warm_lost(heap, span);
     hak_count(&class->refilled, block != NULL);
+    hak__heap_large_moved(heap, class_index, block != NULL);
     return block;
+}
+
+void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
+{
+    void *block = NULL;
+    hak__heap_collect(heap);
+    struct hak_span *span = heap->classes[class_index].spans;
+    if (span == NULL && (span = hak__heap_held_span(heap, class_index)) == NULL)
+        return NULL;
+    if (span->listed) {
+        hak__heap_take(heap, class_index, &block, 1);
+        return block;
+    }
+    hak_count(&heap->classes[class_index].refilled, 1);
+    hak__heap_large_moved(heap, class_index, 1);
+    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    return hak__span_take_lone(span);
 }
 
 /* --- giving --------------------------------------------------------------------------------------------------------- */
@@ -217,6 +237,7 @@ static uint32_t give_lone(struct hak_heap *heap, struct hak_span *span, const vo
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, block, function);
     hak_count(&heap->classes[span->class].drained, 1);
+    hak__heap_large_moved(heap, span->class, (size_t)-1);
     hak__heap_idle_more(heap, hak__classes[span->class].size);
     hak__heap_end_span(heap, span);
     return 1;
@@ -231,6 +252,7 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
         report(fault, span, blocks[given], function);
     hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
     hak_count(&heap->classes[span->class].drained, given);
+    hak__heap_large_moved(heap, span->class, 0 - (size_t)given);
     hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
     after_give(heap, span);
     return given;
@@ -259,6 +281,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_RELAXED, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
+    struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
+    hak_fetch_add(&owner->large_lost, hak__classes[class].size, HAK_RELAXED);
     span->free_count = span->frontier;   /* nothing is outside any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
@@ -283,6 +307,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     if (count == 0)
         return;
     hak_count(&heap->classes[span->class].collected, count);
+    hak__heap_large_moved(heap, span->class, 0 - (size_t)count);
     hak__heap_idle_more(heap, count * (size_t)hak__classes[span->class].size);
     heap->classes[span->class].returned_lately = true;
     heap->classes[span->class].dry = 0;

@@ -79,7 +79,7 @@ enum hak_stage {
 };
 
 enum { HAK_WARM_MAX = 16 };
-enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 2 };
+enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 1 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
@@ -104,8 +104,7 @@ struct hak_heap {
     _Atomic uint32_t outbox_used;                   /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
-    size_t cache_large_bytes;                       /* ... of the classes of the large pool */
-    size_t process_bytes;                           /* capacity * size, summed */
+    size_t process_bytes;                           /* capacity * size, summed, and kept_charged */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     void **slots_free[10];                          /* given back slot areas, by power of two */
@@ -124,6 +123,13 @@ struct hak_heap {
     uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
     uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */
     uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
+    uint64_t kept_classes;                          /* bit c: large blocks of class c are kept (cache/kept.c) */
+    size_t kept_bytes, kept_charged;                /* what is kept, and what the process has been charged for it */
+    size_t kept_sure;                               /* so much may be kept for the time being */
+    size_t large_out;                               /* bytes of large blocks outside of their spans, and large_lost */
+    size_t large_peak;                              /* the most in the program's hands lately */
+    uint32_t kept_clock, kept_seen, kept_stepped;   /* blocks kept so far, modulo 2^32; at the last looks for old ones */
+    uint32_t kept_oldest[HAK_LARGE_CLASSES];        /* kept_clock when the lowest block of the stack came */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
@@ -138,6 +144,7 @@ struct hak_heap {
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
+    _Atomic size_t large_lost;                      /* bytes of large blocks that others have freed, spans and all */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
     /* the warm pools, by slab; of each as much is touched as is used */
     uint32_t warm[HAK_CLASSES][HAK_WARM_MAX];
@@ -193,6 +200,17 @@ uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
  * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 
+/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab that it holds. NULL: there is
+ * none. */
+void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class);
+
+/* Blocks of the large pool have left their spans, or come back: then `count` is negative. */
+hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, size_t count)
+{
+    if (class >= HAK_CLASS_FIRST_LARGE)
+        heap->large_out += count * hak__classes[class].size;
+}
+
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
@@ -223,6 +241,9 @@ void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class);
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 
 /* --- held SuperSlabs (held.c) ------------------------------------------------------------------------------------------ */
+
+/* A span of large blocks in a run of a SuperSlab that the heap holds: listed unless it is for one block; or NULL. */
+struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class);
 
 /* A run of slabs of a SuperSlab that the heap holds, or HAK_NO_RUN. */
 size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh);

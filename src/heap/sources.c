@@ -194,6 +194,26 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     return span;
 }
 
+struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    bool fresh = false;
+    size_t slab = hak__held_take(heap, count, &fresh);
+    if (slab == HAK_NO_RUN && lone != count) {
+        count = lone;
+        slab = hak__held_take(heap, count, &fresh);
+    }
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    hak_count(&heap->runs_claimed, 1);
+    hak_count(&heap->stages[HAK_STAGE_OWN_HINT], 1);
+    struct hak_span *span = hak__span_create(slab, count, class_index, heap->id, NULL, fresh);
+    count_begun(heap, span);
+    if (span->blocks != 1)
+        hak__heap_list(heap, span);
+    return span;
+}
+
 void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;

@@ -35,6 +35,8 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     describe(span, heap->id, class, want);
     if (want < have)
         hak__pool_give(slab + want, have - want);
+    hak__heap_large_moved(heap, former, (size_t)-1);
+    hak__heap_large_moved(heap, class, 1);
     hak_count(&heap->classes[former].drained, 1);
     hak_count(&heap->classes[former].span_count, (uint64_t)-1);
     hak_count(&heap->classes[class].refilled, 1);

@@ -38,6 +38,7 @@ enum {
     HAK_CLASS_TINY_LAST = 19,   /* 1024 B */
     HAK_CLASS_MID_LAST = 42,    /* 56 KiB */
     HAK_CLASS_FIRST_LARGE = HAK_CLASS_MID_LAST + 1,
+    HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE,
     HAK_CLASS_LOCAL_FIRST = 1,  /* bands C2 .. C6, whose slots may lie in the heap's own struct */
     HAK_CLASS_LOCAL_LAST = 15,
 };

@@ -26,11 +26,20 @@ static bool has_work(struct hak_heap *heap)
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0
-        || hak_peek(&heap->held_count) != 0;
+        || hak_peek(&heap->held_count) != 0 || hak_peek(&heap->kept_bytes) != 0;
 }
 
-static void serve(struct hak_heap *heap)
+/* The large blocks of a thread that has freed none since the step before are not kept any longer. */
+static void age_kept(struct hak_heap *heap, bool all)
 {
+    if (all || heap->kept_stepped == heap->kept_clock)
+        hak__kept_flush(heap);
+    heap->kept_stepped = heap->kept_clock;
+}
+
+static void serve(struct hak_heap *heap, bool all)
+{
+    age_kept(heap, all);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
@@ -41,12 +50,12 @@ static void serve(struct hak_heap *heap)
 
 /* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in
  * the next. */
-static void serve_heaps(void)
+static void serve_heaps(bool all)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         if (has_work(heap) && hak__heap_try_enter(heap, HAK_SWEEPER)) {
-            serve(heap);
+            serve(heap, all);
             hak__leave(heap);
         }
     }
@@ -73,9 +82,9 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
         return 0;
     hak_store(&last_step_ms, now_ms, HAK_RELAXED);
     hak_count(&hak__upkeep_counts.steps, 1);
-    serve_heaps();
+    serve_heaps(effort == HAK_UPKEEP_ALL);
     if (effort == HAK_UPKEEP_ALL)
-        serve_heaps();
+        serve_heaps(true);
     size_t bytes = purge(now_ms, effort);
     if (effort == HAK_UPKEEP_DUE)
         hak__collapse_walk(now_ms);

@@ -322,7 +322,7 @@ FRESH_TEST(dirty_limit_holds)
     expect_eq(take(64), 0);
     for (size_t i = 0; i < 64; i++) {
         give(i, 1);
-        expect_op(figure_dirty(), <=, 8 * MIB + (figure_mapped() - figure_dirty()) / 8);
+        expect_op(figure_dirty(), <=, 8 * MIB + (figure_mapped() - figure_dirty()) / 4);
     }
     expect_op(figure_dirty(), >, 0);
     expect_valid();

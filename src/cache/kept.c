@@ -1,0 +1,289 @@
+/* The large blocks that a thread keeps. Their records are always closed, so that every call comes here: the stack behind
+ * the closed record is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
+ * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
+ * sleeping thread keeps can be taken from it. Called by route.c, refill.c, drain.c and upkeep/.
+ *
+ * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
+ * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/held.c),
+ * and others are given up for it there, the oldest first, before the heap grows.
+ *
+ * Invariants, with the heap entered: bit c of kept_classes <=> the stack of class c holds a block;  kept_bytes is the sum of
+ * their sizes;  kept_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "cache/cache.h"
+#include "diag/broken.h"
+#include "diag/options.h"
+
+/* How many classes further up a block may be of. */
+enum { REACH = 3 };
+
+/* After so many blocks what may be kept is computed anew. */
+enum { LOOK_EVERY = 32 };
+
+/* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
+ * blocks can change size where they stand (large/large.h). */
+#define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
+static const uint64_t lone_classes = 0
+#include "size/classes.def"
+    ;
+#undef X
+
+_Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
+
+/* The times at which a stack's blocks were freed lie behind its slots. */
+static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
+
+/* --- out of the stacks ------------------------------------------------------------------------------------------------ */
+
+/* The stack of a class has lost blocks. */
+hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
+{
+    heap->kept_classes &= ~((uint64_t)!any_left << class);
+    hak_owner_store(&heap->kept_bytes, heap->kept_bytes - count * (size_t)hak__classes[class].size);
+}
+
+/* The bit of the smallest class with a block for one, or 0. */
+hak_inline uint64_t kept_fit(const struct hak_heap *heap, uint32_t class)
+{
+    uint64_t fit = heap->kept_classes >> class;
+    if ((fit & 1) != 0)
+        return 1ull << class;
+    fit &= hak_ones64(REACH + 1);
+    fit &= lone_classes >> class | ((lone_classes >> class & 1) - 1);
+    return (fit & -fit) << class;
+}
+
+/* Of a class with a block. */
+hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
+{
+    struct hak_record *stack = &heap->classes[class].hidden;
+    void **top = stack->top - 1, *block = *top;
+    hak_owner_store(&stack->top, top);
+    stack_lost(heap, class, 1, top != heap->classes[class].bottom);
+    return block;
+}
+
+void *hak__kept_pop(struct hak_heap *heap, uint32_t class)
+{
+    if ((heap->kept_classes >> class & 1) == 0)
+        return NULL;
+    return pop_from(heap, class);
+}
+
+void *hak__kept_pop_near(struct hak_heap *heap, uint32_t class)
+{
+    uint64_t fit = kept_fit(heap, class);
+    return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
+}
+
+/* Gives `count` of the blocks back, from a place in the stack on. */
+static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    uint32_t held = (uint32_t)(class->hidden.top - class->bottom), rest = held - at - count;
+    uint32_t *freed = times_of(class) + at;
+    void **first = class->bottom + at;
+    hak__cache_give(heap, index, first, count, function);
+    heap->foreign[index] &= count != held;
+    memmove(first, first + count, rest * sizeof *first);
+    memmove(freed, freed + count, rest * sizeof *freed);
+    hak_owner_store(&class->hidden.top, first + rest);
+    stack_lost(heap, index, count, count != held);
+    heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+}
+
+void hak__kept_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
+{
+    count = (uint32_t)hak_min(count, heap->classes[index].hidden.top - heap->classes[index].bottom);
+    if (count != 0)
+        give_from(heap, index, 0, count, function);
+}
+
+bool hak__kept_clear_behind(struct hak_heap *heap, const void *block)
+{
+    const struct hak_span *span = hak__span_at(hak__slab_of(block));
+    size_t behind = hak__span_slab(span) + span->slabs;
+    if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
+        return false;
+    uint32_t word = hak__owner_at(behind), index = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_kept(index))
+        return false;
+    const struct hak_heap_class *class = &heap->classes[index];
+    for (void **slot = class->hidden.top; slot-- > class->bottom;)
+        if (*slot == hak__slab_start(behind) && hak__span_at(behind)->blocks == 1) {
+            give_from(heap, index, (uint32_t)(slot - class->bottom), 1, "realloc");
+            return true;
+        }
+    return false;
+}
+
+/* The class of which the oldest block was freed first; there is one. */
+static uint32_t oldest_class(const struct hak_heap *heap)
+{
+    uint32_t found = 0, age = 0;
+    for (uint64_t left = heap->kept_classes; left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left), its = heap->kept_clock - heap->kept_oldest[class - HAK_CLASS_FIRST_LARGE];
+        if (its >= age) {
+            age = its;
+            found = class;
+        }
+    }
+    return found;
+}
+
+static void give_up_oldest(struct hak_heap *heap)
+{
+    hak__kept_drain(heap, oldest_class(heap), 1, "free");
+}
+
+/* --- into the stacks -------------------------------------------------------------------------------------------------- */
+
+static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
+
+/* What the thread may have for large blocks in use and kept ones together: the most that has been in use lately, the share
+ * of it, and half of the budget. */
+static size_t room_for_large(const struct hak_heap *heap)
+{
+    return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
+}
+
+/* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
+ * (docs/decisions/0026); and no more than there is room for. */
+static size_t kept_limit(struct hak_heap *heap)
+{
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
+    size_t all = heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED), used = all - heap->kept_bytes;
+    if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
+        return 0;
+    heap->large_peak = hak_max(heap->large_peak, used);
+    size_t by_share = budget + share_of(all) - hak_min(budget, heap->cache_bytes);
+    return hak_min(by_share, room_for_large(heap) - used);
+}
+
+/* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
+static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    size_t size = hak__classes[index].size, limit = kept_limit(heap);
+    if (class->capacity == 0 || size > limit)
+        return false;
+    if (class->hidden.top == class->hidden.end)
+        hak__kept_drain(heap, index, 1, function);
+    while (heap->kept_bytes + size > limit)
+        give_up_oldest(heap);
+    while (heap->kept_bytes + size > heap->kept_charged && !hak__cache_charge_kept(heap)) {
+        if (heap->kept_bytes == 0)
+            return false;
+        give_up_oldest(heap);
+    }
+    heap->kept_sure = hak_min(limit, heap->kept_charged);
+    heap->upkeep_calls += LOOK_EVERY;   /* the frees that have not been counted */
+    return true;
+}
+
+/* On top of a stack that has room. */
+hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    void **top = class->hidden.top;
+    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->kept_clock;
+    times_of(class)[held] = now;
+    if (held == 0)
+        heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = now;
+    hak_slot_store(top, block);
+    hak_owner_store(&class->hidden.top, top + 1);
+    heap->kept_classes |= 1ull << index;
+    hak_owner_store(&heap->kept_bytes, sum);
+}
+
+bool hak__kept_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
+{
+    struct hak_record *stack = &heap->classes[index].hidden;
+    size_t sum = heap->kept_bytes + hak__classes[index].size;
+    if (hak_unlikely(sum > heap->kept_sure || stack->top == stack->end || heap->kept_clock % LOOK_EVERY == 0))
+        return false;
+    push_to(heap, index, block, sum);
+    return true;
+}
+
+void hak__kept_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
+{
+    if (find_place(heap, index, function))
+        push_to(heap, index, block, heap->kept_bytes + hak__classes[index].size);
+    else
+        hak__heap_give(heap, &block, 1, function);
+}
+
+/* --- a block that is not kept ------------------------------------------------------------------------------------------ */
+
+/* A block in whose place one of the class fits, if there is one. */
+static void give_up_for(struct hak_heap *heap, uint32_t index)
+{
+    uint64_t larger = heap->kept_classes & lone_classes & ~0ull << index;
+    hak__kept_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
+}
+
+/* Whether a further SuperSlab fits what the heap may have for large blocks. */
+static bool may_open(const struct hak_heap *heap)
+{
+    return (heap->held_count + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+}
+
+void *hak__kept_refill(struct hak_heap *heap, uint32_t index)
+{
+    void *block = hak__kept_pop(heap, index);
+    if (block != NULL)
+        return block;
+    hak_count(&heap->classes[index].misses, 1);
+    heap->refills++;
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->kept_classes != 0 && !may_open(heap))
+        give_up_for(heap, index);
+    if (block == NULL)
+        hak__heap_take(heap, index, &block, 1);
+    return block;
+}
+
+/* --- what lies there for long ------------------------------------------------------------------------------------------ */
+
+/* Gives up what was freed before the time. */
+static void give_up_before(struct hak_heap *heap, uint32_t time)
+{
+    while (heap->kept_classes != 0) {
+        uint32_t oldest = oldest_class(heap);
+        if ((int32_t)(heap->kept_oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
+            return;
+        hak__kept_drain(heap, oldest, 1, "free");
+    }
+}
+
+void hak__kept_age(struct hak_heap *heap)
+{
+    give_up_before(heap, heap->kept_seen);
+    heap->kept_seen = heap->kept_clock;
+    heap->large_peak -= heap->large_peak / 4;
+    hak__cache_discharge_kept(heap);
+}
+
+void hak__kept_flush(struct hak_heap *heap)
+{
+    give_up_before(heap, heap->kept_clock);
+    hak__cache_discharge_kept(heap);
+}
+
+bool hak__kept_is_valid(const struct hak_heap *heap)
+{
+    size_t bytes = 0;
+    bool valid = true;
+    for (uint32_t index = HAK_CLASS_FIRST_LARGE; index < HAK_CLASSES; index++) {
+        const struct hak_heap_class *class = &heap->classes[index];
+        size_t held = (size_t)(class->hidden.top - class->bottom);
+        bytes += held * hak__classes[index].size;
+        valid &= (held != 0) == (heap->kept_classes >> index & 1);
+        valid &= held == 0 || heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
+    }
+    return hak__holds(valid && bytes == heap->kept_bytes && bytes <= heap->kept_charged,
+                      "large blocks that are kept are counted", &heap->kept_bytes);
+}

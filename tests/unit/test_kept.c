@@ -1,0 +1,291 @@
+/* cache/kept.c: a large block that was freed serves the next request of its class or of a smaller one of which it fills
+ * no more than twice the size; bytes are bounded over all classes together, by the budget, the share, and the most that
+ * was in use; the oldest go first; a block of another class makes room before the heap grows; what is not touched between
+ * two looks goes back; a block freed by another thread does not count as in use for good. */
+#include "cache/cache.h"
+
+#include "base/bits.h"
+#include "diag/options.h"
+#include "support/heaps.h"
+
+enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 47, CLASS_512K = 55, CLASS_640K = 56, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
+
+static void *blocks[MANY];
+
+static struct hak_heap *start(void)
+{
+    heaps_start();
+    return heap_open(0);
+}
+
+static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
+
+static uint32_t kept(struct hak_heap *heap, uint32_t class) { return hak__cache_count(heap, class); }
+
+static void malloc_many(struct hak_heap *heap, uint32_t class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        blocks[i] = heap_malloc(heap, class);
+}
+
+static void free_many(struct hak_heap *heap, uint32_t class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        heap_free(heap, class, blocks[i]);
+    expect_heap_valid(heap);
+}
+
+/* The one that was freed last comes first, and no span ends or begins meanwhile. */
+FRESH_TEST(last_freed_first)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
+        malloc_many(heap, c, 2);
+        void *first = blocks[0], *second = blocks[1];
+        free_many(heap, c, 2);
+        uint64_t misses = hak_counted(&heap->classes[c].misses), drained = hak_counted(&heap->classes[c].drained);
+        expect_ptr(heap_malloc(heap, c), second);
+        expect_ptr(heap_malloc(heap, c), first);
+        expect_eq(hak_counted(&heap->classes[c].misses), misses);
+        expect_eq(hak_counted(&heap->classes[c].drained), drained);
+        free_many(heap, c, 2);
+        hak__cache_flush(heap);
+        expect_eq(heap->kept_bytes, 0);
+        expect_eq(heap_live(heap, c), 0);
+        expect_heap_valid(heap);
+    }
+    expect_eq(heap->large_out, 0);
+}
+
+/* Whatever is kept serves just those requests that fill more than half of it; lone ones by lone ones. */
+FRESH_TEST(near_classes_serve)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
+        for (uint32_t wanted = CLASS_64K; wanted < HAK_CLASSES; wanted++) {
+            void *block = heap_malloc(heap, c);
+            heap_free(heap, c, block);
+            bool lone = hak__classes[c].blocks == 1, alike = lone || hak__classes[wanted].blocks != 1;
+            bool serves = wanted == c || (wanted < c && wanted + 3 >= c && alike);
+            void *got = hak__kept_pop_near(heap, wanted);
+            expect_ptr(got, serves ? block : NULL);
+            /* the smallest request of the class is what realloc and sized frees would leave in such a block */
+            expect(!serves || hak__classes[wanted - 1].size + 1 > hak__classes[c].size / 2);
+            expect_heap_valid(heap);
+            if (serves)
+                heap_free(heap, c, block);
+            hak__cache_flush(heap);
+        }
+    }
+}
+
+FRESH_TEST(nearest_class_serves)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    void *larger = heap_malloc(heap, CLASS_640K), *same = heap_malloc(heap, CLASS_512K);
+    heap_free(heap, CLASS_640K, larger);
+    heap_free(heap, CLASS_512K, same);
+    expect_ptr(hak__kept_pop_near(heap, CLASS_512K), same);
+    expect_ptr(hak__kept_pop_near(heap, CLASS_512K), larger);
+    expect(hak__kept_pop_near(heap, CLASS_512K) == NULL);
+    heap_free(heap, CLASS_512K, same);
+    heap_free(heap, CLASS_640K, larger);
+}
+
+/* With nothing in use any more no more than the budget is kept, the blocks that were freed last. */
+FRESH_TEST(bytes_are_bounded)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "2M");
+    set("thread_budget_share", "0");
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
+        malloc_many(heap, c, 20);
+        free_many(heap, c, 20);
+        expect_op(heap->kept_bytes, <=, 2 << 20);
+        expect_op(heap->kept_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
+        expect_ptr(heap_malloc(heap, c), blocks[19]);
+        heap_free(heap, c, blocks[19]);
+    }
+    set("thread_budget", "0");
+    heap->kept_sure = 0;
+    malloc_many(heap, CLASS_128K, 3);
+    free_many(heap, CLASS_128K, 3);
+    hak__cache_flush(heap);
+    malloc_many(heap, CLASS_128K, 3);
+    free_many(heap, CLASS_128K, 3);
+    expect_eq(heap->kept_bytes, 0);
+}
+
+/* A thread with much in use may keep more, but no more than it has had in use lately and the share of that. */
+FRESH_TEST(share_follows_what_is_in_use)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "1M");
+    set("thread_budget_share", "50");
+    struct hak_heap *heap = heap_open(0);
+    malloc_many(heap, CLASS_1M, MANY);
+    for (uint32_t i = 0; i < 12; i++)
+        heap_free(heap, CLASS_1M, blocks[i]);
+    expect_eq(kept(heap, CLASS_1M), 12);
+    for (uint32_t i = 12; i < MANY; i++) {
+        heap_free(heap, CLASS_1M, blocks[i]);
+        size_t used = heap->large_out - heap->kept_bytes;
+        expect_op(heap->kept_bytes, <=, (1 << 20) + (used + heap->kept_bytes) / 2 + (1 << 20));
+        expect_op(heap->kept_bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
+    }
+    expect_op(kept(heap, CLASS_1M), <=, 3);
+    expect_heap_valid(heap);
+}
+
+/* Of several classes the block that was freed first goes first. */
+FRESH_TEST(oldest_go_first)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "2M");
+    set("thread_budget_share", "0");
+    struct hak_heap *heap = heap_open(0);
+    void *a = heap_malloc(heap, CLASS_512K), *b = heap_malloc(heap, CLASS_1M), *c = heap_malloc(heap, CLASS_512K);
+    void *d = heap_malloc(heap, CLASS_512K);
+    heap_free(heap, CLASS_512K, a);
+    heap_free(heap, CLASS_1M, b);
+    heap_free(heap, CLASS_512K, c);
+    expect_eq(heap->kept_bytes, 2 << 20);
+    heap_free(heap, CLASS_512K, d);   /* instead of a */
+    expect_eq(kept(heap, CLASS_512K), 2);
+    expect_eq(kept(heap, CLASS_1M), 1);
+    expect_ptr(heap_malloc(heap, CLASS_512K), d);
+    expect_ptr(heap_malloc(heap, CLASS_512K), c);
+    heap_free(heap, CLASS_512K, c);
+    heap_free(heap, CLASS_512K, d);
+    expect_heap_valid(heap);
+}
+
+/* Blocks are given up before the heap grows by another SuperSlab. */
+FRESH_TEST(kept_blocks_make_room)
+{
+    struct hak_arena_figures before, after;
+    (void)argument;
+    struct hak_heap *heap = start();
+    malloc_many(heap, CLASS_512K, 4);   /* one SuperSlab */
+    hak__arena_figures(&before);
+    free_many(heap, CLASS_512K, 3);
+    expect_eq(kept(heap, CLASS_512K), 3);
+    void *other = heap_malloc(heap, CLASS_1M);
+    hak__arena_figures(&after);
+    expect_eq(after.taken, before.taken);
+    expect_op(kept(heap, CLASS_512K), <=, 1);
+    heap_free(heap, CLASS_1M, other);
+    heap_free(heap, CLASS_512K, blocks[3]);
+    expect_heap_valid(heap);
+}
+
+/* The first look notes what is there, the second gives back what has not moved since. */
+FRESH_TEST(what_is_not_touched_goes_back)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    malloc_many(heap, CLASS_128K, 4);
+    void *late = blocks[3];
+    free_many(heap, CLASS_128K, 3);
+    hak__kept_age(heap);
+    expect_eq(kept(heap, CLASS_128K), 3);
+    heap_free(heap, CLASS_128K, late);
+    hak__kept_age(heap);
+    expect_eq(kept(heap, CLASS_128K), 1);
+    expect_ptr(heap_malloc(heap, CLASS_128K), late);
+    heap_free(heap, CLASS_128K, late);
+    hak__kept_age(heap);
+    hak__kept_age(heap);
+    expect_eq(heap->kept_bytes, 0);
+    expect_eq(heap->kept_charged, 0);
+    expect_heap_valid(heap);
+}
+
+/* Blocks that others free are in use no longer, so nothing is kept on their account. */
+FRESH_TEST(freed_by_others)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0), *other = heap_open(0);
+    for (unsigned round = 0; round < 50; round++) {
+        malloc_many(heap, CLASS_64K + 1, 4);   /* several in a span: collected */
+        for (uint32_t i = 0; i < 4; i++)
+            heap_free_remote(other, blocks[i]);
+        malloc_many(heap, CLASS_1M, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            heap_free_remote(other, blocks[i]);
+        hak__heap_collect(heap);
+        expect_eq(heap->large_out - heap->large_lost, 0);
+    }
+    expect_eq(other->large_out, 0);
+    expect_heap_valid(heap);
+}
+
+/* The process's budget is charged for what is kept. */
+FRESH_TEST(process_is_charged)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    size_t first = hak__cache_process_bytes();
+    malloc_many(heap, CLASS_1M, 4);
+    free_many(heap, CLASS_1M, 3);
+    expect_op(hak__cache_process_bytes(), >=, first + heap->kept_bytes);
+    expect_eq(hak__cache_process_bytes(), heap->process_bytes);
+    hak__cache_flush(heap);
+    expect_eq(hak__cache_process_bytes(), first);
+    set("process_budget", "1");
+    heap_free(heap, CLASS_1M, blocks[3]);
+    expect_eq(heap->kept_bytes, 0);
+    expect_eq(hak__cache_process_bytes(), first);
+}
+
+/* No more blocks of a class than the option says. */
+FRESH_TEST(ring_cap_holds)
+{
+    (void)argument;
+    heaps_start();
+    set("l25_ring_cap", "3");
+    struct hak_heap *heap = heap_open(0);
+    malloc_many(heap, CLASS_64K, 8);
+    free_many(heap, CLASS_64K, 8);
+    expect_eq(kept(heap, CLASS_64K), 3);
+    for (uint32_t i = 8; i-- > 5;)
+        expect_ptr(heap_malloc(heap, CLASS_64K), blocks[i]);
+    set("l25_ring_cap", "256");
+    heap = heap_open(0);
+    malloc_many(heap, CLASS_64K, 40);
+    free_many(heap, CLASS_64K, 40);
+    expect_eq(kept(heap, CLASS_64K), 40);
+    expect_heap_valid(heap);
+    set("l25_ring_cap", "0");
+    heap = heap_open(0);
+    malloc_many(heap, CLASS_64K, 3);
+    free_many(heap, CLASS_64K, 3);
+    expect_eq(heap->kept_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_freed_first),
+        cmocka_unit_test(near_classes_serve),
+        cmocka_unit_test(nearest_class_serves),
+        cmocka_unit_test(bytes_are_bounded),
+        cmocka_unit_test(share_follows_what_is_in_use),
+        cmocka_unit_test(oldest_go_first),
+        cmocka_unit_test(kept_blocks_make_room),
+        cmocka_unit_test(what_is_not_touched_goes_back),
+        cmocka_unit_test(freed_by_others),
+        cmocka_unit_test(process_is_charged),
+        cmocka_unit_test(ring_cap_holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
