@@ -145,10 +145,13 @@ static void thread_ends(void *value)
     hak__background_thread_ends();
 }
 
+/* A process that has not allocated yet may never do so, and gets a heap when it does; unless its very first block may have
+ * to be a sampled one. */
 void hak__thread_init(void)
 {
-    struct hak_heap *heap = hak__thread_attach();
-    if (make_key() && heap != NULL)
+    bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
+    struct hak_heap *heap = now ? hak__thread_attach() : hak__heap_current();
+    if (make_key() && heap != NULL && (heap->mode & HAK_MODE_SENTINEL) == 0)
         pthread_setspecific(key, heap);
 }
 

@@ -24,11 +24,11 @@ uintptr_t hak__guarded_start(void) { return guarded_start; }
 /* The addresses in front of the window. */
 static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE; }
 
-/* Maps the start of what every heap needs at once. On failure the pieces mapped so far are given back. */
+/* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the pieces mapped so far are given back. */
 static int map_first(void)
 {
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        int code = hak__meta_ensure((enum hak_meta_window)w, 1);
+        int code = hak__meta_ensure((enum hak_meta_window)w, w == HAK_META_HEAPS ? 2 * HAK_HEAP_STRIDE : 1);
         if (code == 0)
             continue;
         while (w-- > 0)
