@@ -24,8 +24,6 @@ static uint32_t batch_of(uint32_t class_index, const struct hak_heap_class *clas
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak__is_kept(class_index))
-        return hak__kept_refill(heap, class_index);
     if (hak_unlikely(class->marks != 0)) {
         hak__cache_drop_marks(heap, class_index);
         void *block = hak__cache_pop(hak__cache_real(heap, class_index));
