@@ -63,6 +63,7 @@ struct hak_stats {
     uint64_t remote_published;        /* atomic operations that published them */
     uint64_t remote_forwarded;        /* spans met on the wrong pending stack and sent on */
     uint64_t remote_adopted_spans;    /* spans taken over from heaps whose thread has ended */
+    uint64_t remote_common_taken;     /* first blocks of threads that came from the common heaps */
     uint64_t remote_heaps;            /* heaps that exist */
     uint64_t remote_parked;           /* heaps without a thread */
     uint64_t remote_lock_waits;       /* how often a lock was found held */

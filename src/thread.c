@@ -42,17 +42,26 @@ static void set_current(const void *heap) { hak__thread_word = (const char *)hea
 
 bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
 
+static struct hak_heap *open_new(void)
+{
+    struct hak_heap *heap = hak__heap_new();
+    if (heap != NULL)
+        hak__cache_open(heap, hak__start_mode());
+    return heap;
+}
+
 static struct hak_heap *obtain(void)
 {
     struct hak_heap *heap = hak__heap_unpark();
-    if (heap == NULL) {
-        heap = hak__heap_new();
-        if (heap != NULL)
-            hak__cache_open(heap, hak__start_mode());
-    } else {
+    if (heap != NULL) {
         hak__cache_unpark(heap);
+        return heap;
     }
-    return heap;
+    heap = open_new();
+    if (heap == NULL || hak_likely(!hak__common_add(heap)))
+        return heap;
+    hak__cache_park(heap);   /* it caches nothing, and belongs to no sum of those that do */
+    return open_new();
 }
 
 void hak__thread_watch_forks(void)
@@ -185,5 +194,6 @@ void hak__thread_fork_child(bool forker)
         set_current(&hak__sentinel);
     }
     hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
+    hak__common_fork_child();
     hak__heaps_fork_child(mine, late_heap);
 }

@@ -36,6 +36,7 @@
 #include "shared/tiers.c"
 #include "shared/pool.c"
 #include "heap/adopt.c"
+#include "heap/common.c"
 #include "heap/heap.c"
 #include "heap/held.c"
 #include "heap/park.c"

@@ -75,8 +75,10 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
 
 void hak__cache_flush(struct hak_heap *heap)
 {
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++)
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
         hak__cache_drain(heap, class, (uint32_t)-1, "free");
+        heap->classes[class].ramp = 0;
+    }
     hak__kept_flush(heap);
     hak__outbox_flush(heap, "free");
 }

@@ -85,6 +85,14 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
     hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
 
+/* A block that is not to wait here. */
+static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    hak_count(&heap->remote_frees, 1);
+    hak_count(&heap->remote_published, 1);
+    hak__outbox_bypass(p, word, function);
+}
+
 /* A block of the large pool does not wait for its owner's next miss. One that is alone ends with its span; for others
  * their owner is collected at once, unless it is in a slow path just now and will look itself. */
 static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char *function)
@@ -93,9 +101,7 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
         hak__heap_end_foreign(heap, p, word, function);
         return;
     }
-    hak_count(&heap->remote_frees, 1);
-    hak_count(&heap->remote_published, 1);
-    hak__outbox_bypass(p, word, function);
+    free_at_once(heap, p, word, function);
     hak__heap_sweep(hak__heap_by_id(hak__owner_id(word)));
 }
 
@@ -103,6 +109,10 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
 {
     if (hak__owner_code(word) >= HAK_CLASS_FIRST_LARGE * HAK_RECORD_SIZE) {
         free_large(heap, p, word, function);
+        return;
+    }
+    if (heap->classes[hak__owner_code(word) / HAK_RECORD_SIZE].common_left != 0) {
+        free_at_once(heap, p, word, function);
         return;
     }
     size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;

@@ -15,7 +15,7 @@
 #include "diag/broken.h"
 #include "diag/options.h"
 
-enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256 };
+enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
 /* The process is charged for large blocks that are kept in such steps. */
 enum { KEPT_STEP = 2 << 20 };
@@ -183,6 +183,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     struct hak_heap_class *class = &heap->classes[index];
     class->ceiling = (uint16_t)ceiling_of(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
+    class->common_left = (uint8_t)hak__common_first(index);
     class->local = wants_local(index);
     if (class->local)
         place_locally(heap, index);
@@ -216,8 +217,11 @@ static bool may_absorb(uint32_t class)
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
+    uint32_t most = class->capacity / 2u;
+    if (class->common_left != 0)   /* what others may use is not kept */
+        most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
     if (!class->closed && may_absorb(index))
-        heap->absorb[index] = class->bottom + class->capacity / 2;
+        heap->absorb[index] = class->bottom + most;
 }
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */

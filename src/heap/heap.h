@@ -39,6 +39,7 @@ struct hak_heap_class {
     uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
+    uint8_t common_left;        /* blocks that the common heaps may still give (common.c) */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
     uint16_t warm_need;         /* blocks that make a span good for a refill; 0: there is no warm pool */
@@ -47,6 +48,7 @@ struct hak_heap_class {
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
     uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
     uint8_t marks;              /* NULLs among the blocks in the record (cache/mark.c) */
+    uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
@@ -105,7 +107,7 @@ struct hak_heap {
     size_t process_bytes;                           /* capacity * size, summed, and kept_charged */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
-    void **slots_free[12];                          /* given back slot areas, by power of two */
+    void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
     uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
@@ -133,6 +135,7 @@ struct hak_heap {
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
     hak_counter remote_frees, remote_published, forwarded, adopted;
+    hak_counter common_taken;                       /* blocks that the common heaps have given */
     hak_counter runs_claimed;                       /* runs of slabs found in SuperSlabs that were in slabs already */
     hak_counter stages[HAK_STAGES];                 /* spans obtained, by where they came from */
     uint64_t sample_left;                           /* requests until the next mark (cache/mark.c); 0: not drawn */
@@ -252,6 +255,20 @@ void hak__held_add(struct hak_heap *heap, size_t slab);
 void hak__held_emptied(struct hak_heap *heap, size_t slab);
 
 void hak__held_let_go(struct hak_heap *heap);
+
+/* --- the common heaps (common.c) --------------------------------------------------------------------------------------- */
+
+/* Makes a heap that has just been opened a common one, if the process has so many that there should be one more. */
+bool hak__common_add(struct hak_heap *heap);
+
+/* Blocks of the class that they may give to a heap that is opened now. */
+uint32_t hak__common_first(uint32_t class);
+
+/* A few blocks of a class with common_left, into out[0..], as hak__heap_take gives them; 0 when there are none just now. */
+uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out);
+
+/* In a forked child, before hak__heaps_fork_child: they are heaps of threads that do not exist, like others. */
+void hak__common_fork_child(void);
 
 /* --- remote frees (remote.c) ------------------------------------------------------------------------------------ */
 

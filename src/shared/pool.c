@@ -16,6 +16,8 @@ enum { CANDIDATES = 4 };
 enum { BUSY_MS = 20 };
 static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
 
+static _Atomic uint64_t waiting_ms = UINT64_MAX;
+
 struct hak_pool_counts hak__pool_counts;
 
 static bool is_held(size_t super) { return hak_load(&hak__supers[super].holder, HAK_SEQ_CST) != 0; }
@@ -275,23 +277,31 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
-size_t hak__pool_purge(uint64_t before_ms)
-{
-    hak__tiers_step();
-    size_t bytes = 0;
-    for (size_t super = 0; super < hak__arena_top(); super++) {
-        bool in_slabs = hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS;
-        if (in_slabs && hak_load(&hak__supers[super].freed_ms, HAK_RELAXED) <= before_ms)
-            bytes += purge_super(super);
-    }
-    return bytes;
-}
-
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
     return (size_t)hak_popcount32(hak__slabs_unused(word) & hak__slabs_dirty(word)) << HAK_SLAB_SHIFT;
 }
+
+size_t hak__pool_purge(uint64_t before_ms)
+{
+    hak__tiers_step();
+    uint64_t waiting = UINT64_MAX;
+    size_t bytes = 0;
+    for (size_t super = 0; super < hak__arena_top(); super++) {
+        if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
+            continue;
+        uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
+        if (freed_ms <= before_ms)
+            bytes += purge_super(super);
+        else if (freed_ms < waiting && idle_bytes(super) != 0)
+            waiting = freed_ms;
+    }
+    hak_store(&waiting_ms, waiting, HAK_RELAXED);
+    return bytes;
+}
+
+uint64_t hak__pool_waiting_ms(void) { return hak_load(&waiting_ms, HAK_RELAXED); }
 
 size_t hak__pool_trim(void)
 {

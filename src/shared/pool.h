@@ -58,6 +58,9 @@ void hak__pool_give_idle(size_t slab, unsigned count);
  * returned. Any thread, at any time: each run of slabs is claimed while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms);
 
+/* Since when the oldest of what the last hak__pool_purge has left alone has waited; UINT64_MAX: nothing does. */
+uint64_t hak__pool_waiting_ms(void);
+
 /* Returns pages of unused slabs, from the top of the heap down, until what is dirty without use is within the dirty
  * limit. For whoever is about to open a SuperSlab although there are unused slabs: none of them was long enough. */
 size_t hak__pool_trim(void);

@@ -275,9 +275,10 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
             w = place.index / 64;
             bits = span->free[w];
         }
-        if (hak_unlikely(bits >> place.index % 64 & 1))
+        uint64_t bit = 1ull << place.index % 64;
+        if (hak_unlikely((bits & bit) != 0))
             break;
-        bits |= 1ull << place.index % 64;
+        bits |= bit;
     }
     span->free[w] = bits;
     span->summary |= (uint64_t)(bits != 0) << w;

@@ -102,6 +102,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_remote_published HEAPS(remote_published)
 #define LIVE_remote_forwarded HEAPS(forwarded)
 #define LIVE_remote_adopted_spans HEAPS(adopted)
+#define LIVE_remote_common_taken HEAPS(common_taken)
 #define LIVE_remote_heaps RULE
 #define LIVE_remote_parked RULE
 #define LIVE_remote_lock_waits WORD(lock_waits, 0)

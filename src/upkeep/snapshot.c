@@ -48,6 +48,7 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
     out->remote_published += hak_counted(&heap->remote_published);
     out->forwarded += hak_counted(&heap->forwarded);
     out->adopted += hak_counted(&heap->adopted);
+    out->common_taken += hak_counted(&heap->common_taken);
     out->runs_claimed += hak_counted(&heap->runs_claimed);
     for (unsigned stage = 0; stage < HAK_STAGES; stage++)
         out->stages[stage] += hak_counted(&heap->stages[stage]);
@@ -114,6 +115,7 @@ static void fill_from_heaps(struct hak_stats *out)
     out->remote_published = t.remote_published;
     out->remote_forwarded = t.forwarded;
     out->remote_adopted_spans = t.adopted;
+    out->remote_common_taken = t.common_taken;
     out->superslabs_slab_runs_claimed = t.runs_claimed;
     out->remote_heaps = t.heaps;
     out->remote_parked = t.parked;

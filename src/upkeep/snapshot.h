@@ -17,7 +17,7 @@ struct hak_totals {
     struct hak_class_totals classes[HAK_CLASSES], all;
     uint64_t live_bytes;              /* of size classes; huge blocks are counted apart */
     uint64_t cached_bytes, span_bytes;
-    uint64_t remote_frees, remote_published, forwarded, adopted, runs_claimed;
+    uint64_t remote_frees, remote_published, forwarded, adopted, common_taken, runs_claimed;
     uint64_t stages[HAK_STAGES];
     uint64_t heaps, parked;
 };

@@ -11,7 +11,7 @@
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
-enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_UNFINISHED = 32 };
+enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE = 32 };
 enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
@@ -102,13 +102,21 @@ static void shrink_records(struct hak_heap *heap, uint64_t now)
     hak__leave(heap);
 }
 
-/* Where a background thread does not take the steps in time, a slow path does. A step that came to the end of its calls of
- * the system is followed by the next one soon: what is due already should not wait as long as what is not. */
-static uint64_t step_interval(uint64_t delay)
+/* Whether there is something that a step would return just now: the last one came to the end of its calls of the system, or
+ * left slabs alone that were too young and are old enough by now. */
+static bool is_due(uint64_t now, uint64_t delay)
+{
+    uint64_t waiting = hak__pool_waiting_ms();
+    return hak__idle_unfinished() || (waiting < now && now - waiting >= delay);
+}
+
+/* Where a background thread does not take the steps in time, a slow path does. What is due already should not wait as long
+ * as what is not. */
+static uint64_t step_interval(uint64_t now, uint64_t delay)
 {
     if (hak__background_runs())
         return 2 * delay;
-    return delay / (hak__idle_unfinished() ? STEPS_IF_UNFINISHED : STEPS_PER_DELAY);
+    return delay / (is_due(now, delay) ? STEPS_IF_DUE : STEPS_PER_DELAY);
 }
 
 void hak__upkeep_look(struct hak_heap *heap)
@@ -116,7 +124,7 @@ void hak__upkeep_look(struct hak_heap *heap)
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
     hak__background_consider(now);
-    if (since >= step_interval(delay))
+    if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->shrink_ms >= delay)
         shrink_records(heap, now);

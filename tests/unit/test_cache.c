@@ -135,7 +135,7 @@ FRESH_TEST(fixed_within_the_budget)
     set("ring_adapt", "0");
     set("thread_budget", "100K");
     struct hak_heap *heap = heap_open(0);
-    expect_eq(capacity_of(heap, CLASS_16), 1024);
+    expect_eq(capacity_of(heap, CLASS_16), 4096);
     expect_op(heap->cache_bytes, <=, 100 << 10);
     expect_heap_valid(heap);
 }

@@ -235,6 +235,24 @@ FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
     expect_op(idle_figures().purges, >, 10);
 }
 
+/* Slabs that were too young for one step are not left until the next quarter of the delay once they are old enough. */
+FRESH_TEST(due_slabs_are_not_left)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, MANY / 4);
+    uint64_t then = fake.now;
+    hak__upkeep_step(fake.now = then + DELAY - DELAY / 8, HAK_UPKEEP_BOUNDED);
+    unsigned before = fake.purges;
+    fake.now = then + DELAY - 1;
+    hak__upkeep_look(heap);
+    expect_eq(fake.purges, before);
+    fake.now++;
+    hak__upkeep_look(heap);
+    expect_op(fake.purges, >, before);
+}
+
 /* The last span of a class is kept while it is in use, not for ever. */
 FRESH_TEST(idle_spans_end)
 {
@@ -464,7 +482,8 @@ int main(void)
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
-        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(due_slabs_are_not_left),
+        cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
         cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),

@@ -1,0 +1,74 @@
+/* The common heaps: they belong to no thread, and serve the first blocks of small classes to the threads of a process that
+ * has many. A thread that uses little would else have a page of its own for each class; these share theirs. What such a
+ * thread frees beyond a block or two goes back at once, for any other's next request (cache/outbox.c). A class that has
+ * taken FIRST_BLOCKS is served by spans of its own thread from then on: for it nothing is different.
+ *
+ * Who takes enters one as a sweeper and never waits: it tries a few, then its own spans serve. There are several because a
+ * thread may be interrupted inside for long. Called by cache/refill.c, with the thread's heap entered; made by thread.c;
+ * left by a forked child as the heaps of threads that do not exist. */
+#include "base/bits.h"
+#include "heap/heap.h"
+
+/* Blocks of a class that a thread has from here; bytes of them that one request takes. */
+enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
+
+/* Smaller ones lie several to a cache line; of larger ones hardly two share a page. */
+enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
+
+/* One for every so many heaps, and of them so many are tried. */
+enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
+
+static _Atomic uint32_t commons[COMMON_MAX];   /* ids */
+static _Atomic uint32_t common_count;
+
+bool hak__common_add(struct hak_heap *heap)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    if (count == COMMON_MAX || heap->id / HEAPS_EACH <= count)
+        return false;
+    if (!hak_cas_strong(&common_count, &count, count + 1, HAK_RELAXED, HAK_RELAXED))
+        return false;
+    /* release: pairs with the acquire in enter_common; the heap is open. */
+    hak_store(&commons[count], heap->id, HAK_RELEASE);
+    return true;
+}
+
+void hak__common_fork_child(void)
+{
+    hak_store(&common_count, 0, HAK_RELAXED);
+    for (uint32_t i = 0; i < COMMON_MAX; i++)
+        hak_store(&commons[i], 0, HAK_RELAXED);
+}
+
+uint32_t hak__common_first(uint32_t class)
+{
+    bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
+    return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
+}
+
+/* One that nobody is inside, entered; or NULL. Threads begin at different ones. The last may have no id yet. */
+static struct hak_heap *enter_common(uint32_t first)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    for (uint32_t i = 0; i < count && i < COMMON_TRIES; i++) {
+        uint32_t id = hak_load(&commons[(first + i) % count], HAK_ACQUIRE);
+        if (id != 0 && hak__heap_try_enter(hak__heap_by_id(id), HAK_SWEEPER))
+            return hak__heap_by_id(id);
+    }
+    return NULL;
+}
+
+uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_heap *source = enter_common(heap->id);
+    if (source == NULL)
+        return 0;
+    uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
+    heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
+    uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
+    hak__leave(source);
+    class->common_left = (uint8_t)(class->common_left - got);
+    hak_count(&heap->common_taken, got);
+    return got;
+}

@@ -1,0 +1,189 @@
+/* heap/common.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
+ * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
+ * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
+#include "support/heaps.h"
+
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 27, FEW = 15, SHARE = 16 };
+
+static uint32_t owner_of(const void *block) { return hak__owner_id(hak__owner_of(block)); }
+
+/* Fifteen heaps as of a process of few threads, and the sixteenth, made a common one. */
+static struct hak_heap *make_common(void)
+{
+    heaps_start();
+    for (unsigned i = 0; i < FEW; i++)
+        expect(!hak__common_add(heap_open(0)));
+    struct hak_heap *common = heap_open(0);
+    expect(hak__common_add(common));
+    expect(!hak__common_add(common));   /* one is enough for so many */
+    return common;
+}
+
+/* As route.c frees a block of another heap. */
+static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
+{
+    if (!hak__cache_absorb(heap, class * HAK_RECORD_SIZE, block))
+        heap_free_remote(heap, block);
+}
+
+FRESH_TEST(not_for_few_heaps)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    expect_eq(heap->classes[CLASS_1024].common_left, 0);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
+    unsigned heaps = 1;
+    while (!hak__common_add(heap_open(0)))
+        heaps++;
+    expect_eq(heaps, FEW);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), heap->id);   /* it was there before */
+    expect_eq(hak_counted(&heap->common_taken), 0);
+}
+
+FRESH_TEST(first_blocks_only)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *heap = heap_open(0);
+    for (unsigned i = 0; i < SHARE; i++) {
+        char *block = heap_malloc(heap, CLASS_1024);
+        expect_eq(owner_of(block), common->id);
+        memset(block, 1, 1024);
+        expect_heap_valid(heap);
+    }
+    expect_eq(hak_counted(&heap->common_taken), SHARE);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id);   /* each class for itself */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_48)), heap->id);     /* lines would be shared */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_4096)), heap->id);   /* pages would not */
+    expect_heap_valid(common);
+}
+
+FRESH_TEST(frees_serve_others)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *first = heap_open(0), *second = heap_open(0);
+    void *blocks[4], *again[4];
+    for (int i = 0; i < 4; i++)
+        blocks[i] = heap_malloc(first, CLASS_1024);
+    for (int i = 0; i < 4; i++)
+        free_foreign(first, CLASS_1024, blocks[i]);
+    expect_eq(hak__cache_count(first, CLASS_1024), 1);
+    expect_eq(hak_load(&first->outbox_used, HAK_RELAXED), 0);
+    expect(atomic_load(&common->pending) != NULL);
+    for (int i = 0; i < 3; i++) {
+        again[i] = heap_malloc(second, CLASS_1024);
+        expect(again[i] == blocks[1] || again[i] == blocks[2] || again[i] == blocks[3]);
+    }
+    expect_ptr(heap_malloc(first, CLASS_1024), blocks[0]);   /* what it has kept is its next */
+    expect_eq(heap_live(common, CLASS_1024) + heap_live(first, CLASS_1024) + heap_live(second, CLASS_1024), 4);
+    expect_heap_valid(first);
+    expect_heap_valid(second);
+    expect_heap_valid(common);
+}
+
+/* What a grown class keeps of others' is what any class does. */
+FRESH_TEST(grown_classes_are_as_any)
+{
+    (void)argument;
+    make_common();
+    struct hak_heap *heap = heap_open(0);
+    struct hak_heap_class *class = &heap->classes[CLASS_1024];
+    void *blocks[SHARE];
+    blocks[0] = heap_malloc(heap, CLASS_1024);
+    expect_eq(heap->absorb[CLASS_1024] - class->bottom, 1);
+    for (unsigned i = 1; i < SHARE; i++)
+        blocks[i] = heap_malloc(heap, CLASS_1024);
+    expect_eq(heap->absorb[CLASS_1024] - class->bottom, class->capacity / 2);
+    for (unsigned i = 0; i < SHARE; i++)
+        free_foreign(heap, CLASS_1024, blocks[i]);
+    expect_eq(hak__cache_count(heap, CLASS_1024), class->capacity / 2u);
+    expect(hak_load(&heap->outbox_used, HAK_RELAXED) != 0);
+    expect_heap_valid(heap);
+    hak__cache_flush(heap);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(nobody_waits)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *heap = heap_open(0);
+    hak__enter(common);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
+    hak__leave(common);
+    expect_heap_valid(heap);
+}
+
+FRESH_TEST(a_child_has_none)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *heap = heap_open(0);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), common->id);
+    hak__common_fork_child();
+    hak__heaps_fork_child(heap, NULL);
+    expect_eq(atomic_load(&common->state), HAK_HEAP_PARKED);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);   /* the page is adopted, or another taken */
+    expect_eq(heap_open(0)->classes[CLASS_1024].common_left, 0);
+    expect_heap_valid(heap);
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 8, ROUNDS = 2000, HELD = 8 };
+
+static void *take_and_free(void *argument)
+{
+    struct hak_heap *heap = *(struct hak_heap **)argument;
+    char *held[HELD] = { NULL };
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        unsigned place = round * 7 % HELD;
+        uint32_t class = CLASS_64 + place % 3;
+        hak__enter(heap);
+        heap->classes[class].common_left = SHARE;   /* for ever young */
+        if (held[place] != NULL) {
+            expect_eq(*held[place], (char)heap->id);
+            if (owner_of(held[place]) == heap->id)
+                heap_free(heap, class, held[place]);
+            else
+                free_foreign(heap, class, held[place]);
+        }
+        held[place] = heap_malloc(heap, class);
+        hak__leave(heap);
+        memset(held[place], (char)heap->id, 64);
+    }
+    return NULL;
+}
+
+FRESH_TEST(threads_share)
+{
+    (void)argument;
+    struct hak_heap *heaps[THREADS], *common = make_common();
+    for (unsigned i = 0; i < THREADS; i++)
+        heaps[i] = heap_open(0);
+    run_threads(THREADS, take_and_free, heaps, sizeof *heaps);
+    uint64_t live = 0, taken = 0;
+    for (unsigned i = 0; i < THREADS; i++) {
+        hak__cache_flush(heaps[i]);
+        expect_heap_valid(heaps[i]);
+        taken += hak_counted(&heaps[i]->common_taken);
+    }
+    hak__heap_collect(common);
+    expect_heap_valid(common);
+    for (uint32_t class = CLASS_64; class < CLASS_64 + 3; class++) {
+        live += heap_live(common, class);
+        for (unsigned i = 0; i < THREADS; i++)
+            live += heap_live(heaps[i], class);
+    }
+    expect_eq(live, THREADS * HELD);
+    expect_op(taken, >, THREADS * HELD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(not_for_few_heaps), cmocka_unit_test(first_blocks_only), cmocka_unit_test(frees_serve_others),
+        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
+        cmocka_unit_test(threads_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
