@@ -226,7 +226,9 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
     hak__enter(heap);
     if (hak__owner_id(word) != heap->id)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_kept(class) || !hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
+    else if (hak__is_kept(class))
+        hak__kept_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
 }

@@ -24,12 +24,17 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
     }
 }
 
-void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+hak_inline void give_stack(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
 {
     if (hak_unlikely(heap->foreign[class]))
         give_mixed(heap, blocks, count, function);
     else
         hak__heap_give(heap, blocks, count, function);
+}
+
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+{
+    give_stack(heap, class, blocks, count, function);
 }
 
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
@@ -43,7 +48,7 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
-    hak__cache_give(heap, class_index, class->bottom, count, function);
+    give_stack(heap, class_index, class->bottom, count, function);
     heap->foreign[class_index] &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
     hak_owner_store(&record->top, class->bottom + (held - count));
@@ -52,10 +57,6 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak__is_kept(class_index)) {
-        hak__kept_push(heap, class_index, block, function);
-        return;
-    }
     heap->overflows++;
     class->moves++;
     class->returned_lately = true;

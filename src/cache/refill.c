@@ -40,8 +40,6 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak__is_kept(class_index))
-        return hak__kept_refill(heap, class_index);
     if (hak_unlikely(class->marks != 0)) {
         hak__cache_drop_marks(heap, class_index);
         void *block = hak__cache_pop(hak__cache_real(heap, class_index));

@@ -127,6 +127,14 @@ static void products_that_overflow(void **state)
 
 /* --- sizes asked for and given -------------------------------------------------------------------------------------- */
 
+/* Where the thread keeps large blocks a request may get a larger one, of which it fills more than half. */
+static void expect_usable(const void *p, size_t n)
+{
+    size_t usable = hak_usable_size(p), good_size = hak_good_size(n);
+    bool kept = n > HAK_MID_MAX && n <= HAK_LARGE_MAX;
+    expect(usable == good_size || (kept && usable > good_size && n > usable / 2));
+}
+
 static void good_size_is_what_one_gets(void **state)
 {
     (void)state;
@@ -138,10 +146,10 @@ static void good_size_is_what_one_gets(void **state)
     }
     for (size_t i = 0; i < good_count; i++) {
         void *p = hak_malloc(good[i]);
-        expect_eq(hak_usable_size(p), hak_good_size(good[i]));
+        expect_usable(p, good[i]);
         hak_free(p);
         p = hak_malloc(hak_good_size(good[i]));
-        expect_eq(hak_usable_size(p), hak_good_size(good[i]));
+        expect_usable(p, good[i]);
         hak_free(p);
     }
     for (size_t i = 0; i < 20; i++)

@@ -33,11 +33,6 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 /* No large blocks are kept here. */
 void hak__kept_flush(struct hak_heap *heap) { (void)heap; }
 
-void hak__kept_push(struct hak_heap *heap, uint32_t class, void *block, const char *function)
-{
-    hak__heap_give(heap, &block, 1, function);
-    (void)class;
-}
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */
 

@@ -25,13 +25,17 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
 static inline CHECK_UNUSED void *heap_malloc(struct hak_heap *heap, uint32_t class)
 {
     void *block = hak__cache_pop(&heap->records[class]);
-    return block != NULL ? block : hak__cache_refill(heap, class);
+    if (block != NULL)
+        return block;
+    return hak__is_kept(class) ? hak__kept_refill(heap, class) : hak__cache_refill(heap, class);
 }
 
 /* A free by the owner: a push, else an overflow. */
 static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (!hak__cache_push(&heap->records[class], block))
+    if (hak__is_kept(class))
+        hak__kept_push(heap, class, block, "free");
+    else if (!hak__cache_push(&heap->records[class], block))
         hak__cache_overflow(heap, class, block, "free");
 }
 
