@@ -383,6 +383,8 @@ int hak__arena_init(void)
     return code;
 }
 
+bool hak__arena_keeps_emptied(void) { return hak_counted(&hak__arena_books.kept) != 0; }
+
 size_t hak__arena_dirty_room(void)
 {
     size_t mapped = hak_counted(&hak__arena_books.mapped), dirty = hak_counted(&hak__arena_books.dirty);

@@ -106,6 +106,9 @@ bool hak__ahead_counts(void);
  * (HAKMEM_DIRTY_LIMIT). */
 size_t hak__arena_dirty_room(void);
 
+/* Whether a SuperSlab that was emptied is kept with its pages, so that the next one that is opened is likely to be that. */
+bool hak__arena_keeps_emptied(void);
+
 /* Returns the pages of a range of one SuperSlab that the caller has to himself; it reads as zeros then. False: the system
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
 bool hak__arena_purge_range(void *start, size_t bytes);
