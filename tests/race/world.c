@@ -82,6 +82,7 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 }
 
 size_t hak__arena_dirty_room(void) { return 0; }
+bool hak__arena_keeps_emptied(void) { return false; }
 
 bool hak__thp_must_stay(size_t super)
 {
