@@ -23,8 +23,10 @@ static void *aligned(size_t align, size_t n)
         return hak_malloc(n);
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return hak__no_memory();
-    uint32_t class = hak__aligned_class(align, n);
     bool zero;
+    if (hak_unlikely(hak__is_hardened()))
+        return hak__memalign_hardened(align, n, &zero);
+    uint32_t class = hak__aligned_class(align, n);
     if (class < HAK_CLASSES)
         return hak_malloc(hak__classes[class].size);
     void *block = hak__start() ? hak__huge_alloc(n, align, &zero) : NULL;

@@ -21,6 +21,8 @@ hak_export size_t hak_usable_size(const void *p) { return p == NULL ? 0 : hak__u
 
 hak_export size_t hak_good_size(size_t n)
 {
+    if (hak__is_hardened())
+        return n <= PTRDIFF_MAX ? n : 0;
     if (n <= HAK_LARGE_MAX)
         return hak__classes[hak__class_of(n)].size;
     return n <= PTRDIFF_MAX ? hak_align_up(n, hak__page_size()) : 0;

@@ -11,8 +11,14 @@ static hak_noinline void *calloc_above_tiny(size_t n)
 {
     bool zero = false;
     void *block = NULL;
-    if (hak_unlikely(hak__sample_on()) && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-        return block;
+    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
+        if (hak__is_hardened()) {
+            block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
+            return block == NULL || zero ? block : memset(block, 0, n);
+        }
+        if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+            return block;
+    }
     if (n <= HAK_LARGE_MAX)
         block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);
     else if (n <= PTRDIFF_MAX && hak__start())

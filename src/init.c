@@ -10,8 +10,10 @@
 #include "diag/options.h"
 #include "guard/check.h"
 #include "guard/crash.h"
+#include "guard/nothing.h"
 #include "guard/sample.h"
 #include "hakmem.h"
+#include "slab/hardened.h"
 #include "thread.h"
 #include "upkeep/background.h"
 #include "upkeep/live.h"
@@ -21,7 +23,19 @@ static struct hak_lock init_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
 static bool options_read;
 
-uint32_t hak__start_mode(void) { return hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0; }
+uint32_t hak__start_mode(void)
+{
+    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
+    return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
+}
+
+/* When the options are known, which may be before or after the first allocation. */
+static void begin_hardened(void)
+{
+    hak__hardened_begin();
+    if (hak__hardened.on && hak__hardened.zero_size)
+        hak__nothing_begin();
+}
 
 static bool start_slow(void)
 {
@@ -32,6 +46,8 @@ static bool start_slow(void)
         done = hak__arena_init() == 0;
         if (done) {
             hak__heap_init();
+            if (options_read)
+                begin_hardened();
             hak__meta_wiped_init();
             hak__fork_init();
             hak__live_open(hak_version());
@@ -60,6 +76,7 @@ __attribute__((constructor(101))) static void library_loaded(void)
         return;
     if (!options_read) {
         options_read = hak__options_read();
+        begin_hardened();
         hak__thread_reopen_early();
     }
     hak__limit_ask_system();

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/forked.h"
+#include "guard/harden.h"
 #include "guard/sample.h"
 #include "hakmem.h"
 #include "huge/huge.h"
@@ -73,11 +74,50 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
     return q != NULL ? q : move_elsewhere(p, have, n);
 }
 
+/* Hardened mode: the block has just n bytes, wherever it is. A huge one that is left unchanged by a failure gets its seal
+ * again. */
+static void *resize_hardened(void *p, size_t have, size_t n)
+{
+    uint32_t word = hak__owner_of(p);
+    if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
+        bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
+        return inside && hak__harden_resize(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n) ? p : NULL;
+    }
+    if ((n <= HAK_LARGE_MAX && n < have / 2) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
+        return NULL;
+    hak__harden_huge_unseal(p);
+    void *q = hak__huge_resize(p, hak__harden_huge_room(n));
+    hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
+    return q;
+}
+
+static void *realloc_hardened(void *p, size_t have, size_t n)
+{
+    if (n == have && n != 0)
+        return p;
+    void *q = n == 0 ? NULL : resize_hardened(p, have, n);
+    if (q != NULL || n == 0) {
+        if (n == 0)
+            hak_free(p);
+        return q;
+    }
+    size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
+    if ((q = hak_malloc(want)) == NULL)
+        return NULL;
+    memcpy(q, p, have < n ? have : n);
+    hak_free(p);
+    if (want != n)
+        resize_hardened(q, want, n);
+    return q;
+}
+
 static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
     size_t have = hak__usable(p, "realloc");
+    if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p))
+        return realloc_hardened(p, have, n);
     if (hak__sample_has(p))   /* its end is where the program wants it */
         return have == n ? p : change_size(p, have, n);
     return keeps(have, n) ? p : change_size(p, have, n);

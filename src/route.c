@@ -10,6 +10,8 @@
 #include "diag/report.h"
 #include "guard/check.h"
 #include "guard/exact.h"
+#include "guard/harden.h"
+#include "guard/nothing.h"
 #include "guard/sample.h"
 #include "huge/huge.h"
 #include "upkeep/armed.h"
@@ -23,7 +25,7 @@ void *hak__no_memory(void)
 }
 
 /* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
-static void tick_huge(size_t given, size_t taken)
+void hak__tick_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();
     hak__background_stir();
@@ -34,13 +36,17 @@ static void tick_huge(size_t given, size_t taken)
     hak__upkeep_look(heap);
 }
 
+void hak__start_background(void)
+{
+    hak__fork_watch();
+    hak__background_start();
+}
+
 /* At the end of a request for memory, outside of everything; never in a free (upkeep/background.h). */
 hak_inline void start_background(void)
 {
-    if (hak_likely(!hak_load(&hak__background_wanted, HAK_RELAXED)))
-        return;
-    hak__fork_watch();
-    hak__background_start();
+    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
+        hak__start_background();
 }
 
 /* --- allocation ------------------------------------------------------------------------------------------------- */
@@ -103,7 +109,7 @@ static hak_noinline void *alloc_huge(size_t n)
 {
     bool zero;
     void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
-    tick_huge(0, n);
+    hak__tick_huge(0, n);
     start_background();
     return block;
 }
@@ -111,9 +117,13 @@ static hak_noinline void *alloc_huge(size_t n)
 static hak_noinline void *malloc_rest(size_t n)
 {
     void *block = NULL;
+    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
+        if (hak__is_hardened())
+            return hak__malloc_hardened(n);
+        if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+            return block;
+    }
     struct hak_heap *heap = hak__heap_current();
-    if (hak_unlikely(hak__sample_on()) && (block = hak__sample_malloc(heap, n)) != NULL)
-        return block;
     if ((heap->mode & HAK_MODE_ARMED) != 0 && n <= HAK_MID_MAX)
         block = hak__armed_pop(heap, hak__class_of(n));
     if (block != NULL) {
@@ -262,6 +272,10 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 {
+    if (hak__hardened_at(hak__slab_of(p))) {
+        hak__free_hardened(p, heap->tag | (uint32_t)code);
+        return;
+    }
     check_block(p, heap->tag | (uint32_t)code, "free", NULL);
     hak__mark_freed(p);
     if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
@@ -316,9 +330,11 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
+    if (hak_unlikely(hak__hardened.on))
+        hak__harden_huge_size(p, "free");
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
-    tick_huge(bytes, 0);
+    hak__tick_huge(bytes, 0);
 }
 
 /* What neither this thread's record nor its outbox took. */
@@ -348,8 +364,13 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
     uint32_t word = (uint32_t)x ^ heap->tag, code = hak__owner_code(word);
     if (hak_likely(names_span(word))) {
         if (hak_unlikely(!hak__begins_block(&hak__window.map[hak__slab_of(p)], hak__class_of_code(code), p)
-                         || hak__looks_freed(p)))
+                         || hak__looks_freed(p))) {
+            if (hak__hardened_at(hak__slab_of(p))) {
+                hak__free_hardened(p, word);
+                return;
+            }
             check_block(p, word, "free", NULL);
+        }
         hak__mark_freed(p);
         if (hak__cache_absorb(heap, code, p))
             return;
@@ -363,6 +384,8 @@ void hak__free_outside(void *p)
 {
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
+    else if (hak__nothing_has(p))
+        hak__nothing_free(p, "free");
     else if (p != NULL)
         hak__misuse_invalid("free", p, why(p, 0));
 }
@@ -371,22 +394,35 @@ size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     if (names_span(word)) {
+        if (hak__hardened_at(hak__slab_of(p)))
+            return hak__harden_size(p, word, function, "this block is free");
         check_block(p, word, function, "this block is free");
         return hak__class_of_code(hak__owner_code(word))->size;
     }
     if (hak__sample_has(p))
         return hak__sample_usable(p, function);
+    if (hak__nothing_has(p)) {
+        hak__nothing_check(p, function);
+        return 0;
+    }
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));
-    return usable;
+    return hak__hardened.on ? hak__harden_huge_size(p, function) : usable;
 }
 
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     bool sampled = hak__sample_has(p);   /* held to what its class would be */
-    if (names_span(word) || sampled) {
+    if (names_span(word) && hak__hardened_at(hak__slab_of(p))) {
+        size_t have = hak__harden_asked(p, hak__owner_code(word) / HAK_RECORD_SIZE, n);
+        if (n != have)
+            hak__misuse_size(function, p, n, have);
+    } else if (hak__nothing_has(p)) {
+        if (n != 0)
+            hak__misuse_size(function, p, n, 0);
+    } else if (names_span(word) || sampled) {
         uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_code(word) / HAK_RECORD_SIZE;
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
@@ -394,7 +430,10 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
             hak__misuse_size(function, p, n, have);
     } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
         size_t have = hak__huge_usable(p);
-        if (have != 0 && n > have)
+        bool exact = have != 0 && hak__hardened.on && hak__hardened.canary;
+        if (exact)
+            have = hak__harden_huge_size(p, function);
+        if (have != 0 && (n > have || (exact && n != have)))
             hak__misuse_size(function, p, n, have);
     }
 }

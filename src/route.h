@@ -3,6 +3,7 @@
 #define HAK_ROUTE_H
 
 #include "init.h"
+#include "slab/hardened.h"
 #include "thread.h"
 
 /* A block for n bytes when the fast path found none; sets errno on failure. */
@@ -13,6 +14,26 @@ void *hak__alloc_class(uint32_t class);
 
 /* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
+
+/* At the end of requests: a huge block has come or gone; a background thread is wanted (upkeep/background.h). */
+void hak__tick_huge(size_t given, size_t taken);
+hak_cold void hak__start_background(void);
+
+/* --- hardened mode (hardened.c) ------------------------------------------------------------------------------------ */
+
+/* Whether the process is hardened, which is open until the options have been read. */
+hak_inline bool hak__is_hardened(void)
+{
+    return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
+}
+
+/* A block for n bytes; the same at multiples of `align`, where *zero says whether its bytes are known to be 0. They set errno
+ * on failure. */
+hak_noinline void *hak__malloc_hardened(size_t n);
+hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
+
+/* Of a block in a hardened span, whosever it is, whose slab's word is `word`. */
+hak_noinline void hak__free_hardened(void *p, uint32_t word);
 
 /* The three frees that are not one push: into a full or closed record of the thread's own heap; of a block that is not
  * the thread's, or of what is no block (x is its slab's owner word ^ the heap's tag); outside of the window, or NULL. */
@@ -62,7 +83,9 @@ hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const 
  * name, is the smallest. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
-    size_t code = hak__owner_code(hak__owner_of(p));
+    size_t slab = hak__slab_of(p), code = HAK_CODE_LIMIT;
+    if (hak_likely(slab < hak_read_mostly(&hak__window.sized_slabs)))
+        code = hak__owner_code(hak__owner_at(slab));
     if (hak_unlikely(code >= HAK_CLASSES * HAK_RECORD_SIZE || !hak__size_fits(hak__class_of_code(code)->size, n)))
         hak__check_size_slow(p, align, n, function);
 }

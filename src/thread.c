@@ -155,14 +155,29 @@ void hak__thread_init(void)
         pthread_setspecific(key, heap);
 }
 
+/* The blocks of the first heap are not hardened ones: they can be freed, and it serves no more. */
+static hak_cold void leave_early(void)
+{
+    hak_store(&early_heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+    early_heap = obtain();
+    if (early_heap != NULL)
+        set_current(early_heap);
+    else
+        set_current(&hak__sentinel);
+}
+
 void hak__thread_reopen_early(void)
 {
     if (early_heap == NULL || early_heap != hak__heap_current())
         return;
     hak__enter(early_heap);
     hak__cache_flush(early_heap);
-    hak__cache_open(early_heap, hak__start_mode());
+    bool hardened = (hak__start_mode() & HAK_MODE_HARDENED) != 0;
+    if (!hardened)
+        hak__cache_open(early_heap, hak__start_mode());
     hak__leave(early_heap);
+    if (hardened)
+        leave_early();
 }
 
 struct hak_heap *hak__late_heap_locked(void)

@@ -32,6 +32,7 @@
 #pragma GCC pop_options
 #endif
 #include "slab/span.c"
+#include "slab/hardened.c"
 #include "slab/superslab.c"
 #include "shared/tiers.c"
 #include "shared/pool.c"
@@ -49,14 +50,17 @@
 #include "cache/drain.c"
 #include "cache/kept.c"
 #include "cache/outbox.c"
+#include "cache/quarantine.c"
 #include "cache/refill.c"
 #include "cache/tune.c"
 #include "guard/exact.c"
+#include "guard/harden.c"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("Os")
 #endif
 #include "cache/mark.c"
+#include "guard/nothing.c"
 #include "guard/unwind.c"
 #include "guard/sample.c"
 #include "guard/sampled.c"
@@ -76,6 +80,7 @@
 #pragma GCC pop_options
 #endif
 #include "route.c"
+#include "hardened.c"
 #include "malloc.c"
 #include "free.c"
 #include "realloc.c"

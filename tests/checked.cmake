@@ -41,4 +41,21 @@ hakmem_add_checked_tests(unit)
 hakmem_add_checked_tests(api)
 hakmem_add_checked_tests(oom)
 hakmem_add_checked_tests(race PROCESSORS 2)
+# hakmem_also_hardened(<folder> <test> [ENVIRONMENT var=value...]): a test of the folder once more, in hardened mode.
+function(hakmem_also_hardened folder stem)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "" "ENVIRONMENT")
+  hakmem_register("hardened.${folder}.${stem}" ${folder} "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${stem}.c"
+    COMMAND ${HAKMEM_TEST_LAUNCHER} $<TARGET_FILE:${folder}_${stem}>)
+  set_property(TEST "hardened.${folder}.${stem}" PROPERTY ENVIRONMENT
+    ${HAKMEM_SANITIZER_ENVIRONMENT} HAKMEM_HARDEN=1 ${ARG_ENVIRONMENT})
+endfunction()
+
 hakmem_add_checked_tests(stress PROCESSORS 2 ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")
+
+foreach(stem IN ITEMS test_aligned test_calloc test_realloc test_rest test_sizes)
+  hakmem_also_hardened(api ${stem})
+endforeach()
+foreach(stem IN ITEMS test_random test_producer_consumer test_threads test_late test_fork_load)
+  hakmem_also_hardened(stress ${stem} ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")
+endforeach()
+hakmem_also_hardened(oom test_failures ENVIRONMENT HAK_OOM_STRIDE=150 HAKMEM_HARDEN_QUARANTINE=0)

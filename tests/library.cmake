@@ -79,6 +79,12 @@ foreach(part IN ITEMS double invalid sized)
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part})
 endforeach()
 
+foreach(part IN ITEMS double invalid sized written)
+  hakmem_register("misuse.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened)
+endforeach()
+
 # Scripts find what they look at in their environment.
 set(script_environment
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"

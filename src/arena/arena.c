@@ -126,6 +126,7 @@ int hak__top_raise(size_t new_top)
     /* release: whoever reads the new mark may read the metadata below it. */
     hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
+    hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
     return 0;
 }
 
@@ -413,6 +414,11 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 int hak__arena_guard(void *start, bool guard)
 {
     return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
+}
+
+int hak__arena_forbid(void *start, bool forbid)
+{
+    return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
 
 void *hak__meta_alloc(size_t bytes)

@@ -117,6 +117,9 @@ bool hak__arena_purge_range(void *start, size_t bytes);
  * EINVAL where the kernel cannot do that. */
 int hak__arena_guard(void *start, bool guard);
 
+/* The same for kernels that have no such guards, by protection. */
+int hak__arena_forbid(void *start, bool forbid);
+
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);
 

@@ -10,6 +10,9 @@
 /* Where the range begins; 0 before the window has been chosen. */
 uintptr_t hak__guarded_start(void);
 
+/* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
+uintptr_t hak__nothing_start(void);
+
 /* Fresh zeroed pages exactly there, or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
  * HAKMEM_LIMIT counts. */
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);

@@ -1,5 +1,5 @@
 /* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit,
- * metadata windows first, then the range for sampled blocks, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
+ * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
  * refused (a simulator or a small address space), the system is asked where there is room, for less and less. */
 #include "arena/window.h"
 
@@ -20,9 +20,10 @@ static uintptr_t guarded_start;
 
 size_t hak__window_supers(void) { return window_supers; }
 uintptr_t hak__guarded_start(void) { return guarded_start; }
+uintptr_t hak__nothing_start(void) { return guarded_start + HAK_GUARDED_SIZE; }
 
 /* The addresses in front of the window. */
-static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE; }
+static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE; }
 
 /* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the pieces mapped so far are given back. */
 static int map_first(void)
@@ -40,7 +41,7 @@ static int map_first(void)
 
 static int try_base(uintptr_t base, size_t supers)
 {
-    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE;
+    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE;
     int code = map_first();
     if (code != 0)
         return code;

@@ -44,6 +44,9 @@
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
+#define HAK_NOTHING_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (guard/nothing.h) */
+#define HAK_NOTHING_SIZE ((size_t)HAK_NOTHING_MOST * HAK_ALIGN)
+
 /* --- the owner map ---------------------------------------------------------------------------------------- */
 /* A word is heap id << HAK_CODE_BITS | class * 16. The class is stored as the byte offset of its record, so that a
  * free needs no shift; codes from HAK_CODE_LIMIT up never name a record. */

@@ -12,6 +12,7 @@
  * Not to find it is no proof: it may be on its way from one heap to another. */
 #include "base/lock.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 
 /* How often a heap that is busy is asked again. Who asks holds nothing, so all that is waited for goes on, except in a
  * signal handler or a child made by _Fork, which have interrupted it. */
@@ -66,7 +67,8 @@ static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void 
 {
     if (!enter_for_a_look(heap))
         return false;
-    bool found = in_stack(heap, class, p) || in_outbox(heap, p) || in_span(heap, class, p);
+    bool found = in_stack(heap, class, p) || in_outbox(heap, p) || in_span(heap, class, p)
+        || hak__quarantine_has(heap, p);
     hak__leave(heap);
     return found;
 }

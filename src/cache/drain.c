@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 
 /* Blocks that may be other heaps': those go out as the frees that they are. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
@@ -75,6 +76,8 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
 
 void hak__cache_flush(struct hak_heap *heap)
 {
+    if (heap->quarantine != NULL)
+        hak__quarantine_flush(heap, "free");
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
         hak__cache_drain(heap, class, (uint32_t)-1, "free");
         heap->classes[class].ramp = 0;

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "diag/broken.h"
 #include "diag/options.h"
 
@@ -53,7 +54,8 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    bool closed = class->capacity == 0 || hak__is_kept(index) || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_ARMED)) != 0;
+    uint32_t closing = HAK_MODE_EXACT | HAK_MODE_ARMED | HAK_MODE_HARDENED;
+    bool closed = class->capacity == 0 || hak__is_kept(index) || (heap->mode & closing) != 0;
     if (closed == (bool)class->closed)
         return;
     if (closed) {
@@ -416,6 +418,8 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     count_first_capacities(heap);
     if (!hak__option(HAK_OPTION_ring_adapt))
         fix_capacities(heap);
+    if ((mode & HAK_MODE_HARDENED) != 0)
+        hak__quarantine_open(heap);
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }

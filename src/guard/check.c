@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "diag/report.h"
+#include "guard/harden.h"
 #include "slab/superslab.h"
 
 enum { ATTEMPTS = 5, PATIENCE_OF_CHECK = 1000, YIELDS = 20 };
@@ -78,10 +79,23 @@ static bool check_span(size_t slab, uint32_t word)
     bool valid = hak__holds(hak__owner_code(word) == span->class * HAK_RECORD_SIZE, "the map has the span's class", span);
     valid = valid && hak__holds(span->slabs >= 1 && span->slabs <= HAK_SPAN_SLABS_MAX, "a span has 1 to 16 slabs", span);
     for (uint32_t i = 0; i < span->slabs && valid; i++)
-        valid = hak__holds(hak_load(&hak__spans[slab + i].back, HAK_RELAXED) == i
+        valid = hak__holds((span->blocks == 1 || hak_load(&hak__spans[slab + i].back, HAK_RELAXED) == i)
                            && hak__owner_id(hak__owner_at(slab + i)) == hak__owner_id(word),
                            "all slabs of a span are its own", hak__slab_start(slab + i));
     return valid && hak__span_is_valid(span);
+}
+
+/* Hardened mode: what is written behind blocks in use, and to freed ones. */
+static bool check_blocks(const struct hak_span *span)
+{
+    const char *block = hak__span_start(span);
+    bool valid = true;
+    for (uint32_t i = 0; i < span->frontier && valid; i++, block += hak__classes[span->class].size) {
+        uint64_t free = span->free[i / 64] | hak_load(&span->remote[i / 64], HAK_RELAXED);
+        if ((free >> i % 64 & 1) == 0)
+            valid = hak__harden_check(block, span->class);
+    }
+    return valid;
 }
 
 /* A span is looked at with its heap entered, under which it neither ends nor changes hands; one of a single block can end
@@ -96,8 +110,9 @@ static bool check_slab(size_t slab)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
     if (!enter_to_check(hak__heap_by_id(id)))
         return true;
-    bool same = hak__owner_at(slab) == word && hak__spans[slab].blocks != 1;
-    bool valid = !same || check_span(slab, word);
+    bool hardened = hak__hardened_at(slab);
+    bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);
+    bool valid = !same || (check_span(slab, word) && (!hardened || check_blocks(&hak__spans[slab])));
     hak__leave(hak__heap_by_id(id));
     return valid;
 }

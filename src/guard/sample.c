@@ -12,6 +12,7 @@
 #include "diag/report.h"
 #include "guard/unwind.h"
 #include "os/os.h"
+#include "slab/hardened.h"
 
 /* A freed place is chosen as the oldest of so many picked at random: old ones first, and none that can be foretold. */
 enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64, SLACK_BYTE = 0xa7, SLACK_MOST = 256 };
@@ -256,5 +257,6 @@ void hak__sample_begin(void)
         return;
     hak__sample.start = hak__guarded_start();
     hak__sample.bytes = count * HAK_GUARDED_STRIDE;
+    hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* requests are to look */
     hak__sample_handle_faults();
 }

@@ -10,6 +10,7 @@
 #include "os/os.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
+#include "slab/hardened.h"
 
 /* The last empty span of a class is kept for the next request only if its blocks are no larger. */
 enum { KEPT_MAX = 16 << 10 };
@@ -80,11 +81,14 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
     if (hak__span_outside(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        if (!last || hak__classes[span->class].size > KEPT_MAX) {
+        bool stays = span->doubted == HAK_SPAN_HARDENED && hak__hardened.regions;
+        if (!stays && (!last || hak__classes[span->class].size > KEPT_MAX)) {
+            hak__span_unguard(span);
             hak__heap_end_span(heap, span);
             return;
         }
-        heap->idle_classes |= 1ull << span->class;
+        if (!stays)
+            heap->idle_classes |= 1ull << span->class;
     }
     if (!span->listed)
         hak__heap_list(heap, span);
@@ -263,8 +267,7 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     while (count > 0) {
         struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
         hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
-        bool lone = span->blocks == 1;
-        uint32_t given = lone ? give_lone(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
+        uint32_t given = span->lone ? give_lone(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
         blocks += given;
         count -= given;
     }

@@ -69,7 +69,7 @@ _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers f
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
-enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8, HAK_MODE_HARDENED = 16 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
@@ -138,6 +138,7 @@ struct hak_heap {
     hak_counter common_taken;                       /* blocks that the common heaps have given */
     hak_counter runs_claimed;                       /* runs of slabs found in SuperSlabs that were in slabs already */
     hak_counter stages[HAK_STAGES];                 /* spans obtained, by where they came from */
+    struct hak_quarantine *quarantine;              /* hardened mode: freed blocks that are not used again yet */
     uint64_t sample_left;                           /* requests until the next mark (cache/mark.c); 0: not drawn */
     hak_counter sample_seen;                        /* requests that were counted for marks */
     uint64_t idle_classes;                          /* bit c: the only listed span of class c may be empty */

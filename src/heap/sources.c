@@ -13,6 +13,7 @@
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
+#include "slab/hardened.h"
 
 /* --- begin and end ---------------------------------------------------------------------------------------------------- */
 
@@ -48,6 +49,8 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
         return NULL;
     }
     struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
+    if (hak_unlikely(hak__hardened.on))
+        hak__span_harden(span, heap->id);
     hak__heap_list(heap, span);
     count_begun(heap, span);
     return span;
@@ -77,6 +80,7 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 {
     unsigned slabs = span->slabs;
+    hak__span_unguard(span);
     end_span(heap, span);
     hak__pool_give_idle(hak__span_slab(span), slabs);
 }
@@ -103,6 +107,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
             heap->idle_classes &= ~(idle & -idle);
         } else if (span->slabs == count) {
             heap->idle_classes &= ~(idle & -idle);
+            hak__span_unguard(span);
             end_span(heap, span);
             return hak__span_slab(span);
         }
@@ -121,7 +126,7 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__held_take(heap, full, fresh);
-    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full)
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full || hak__hardened.on)
         return slab;
     *count = lone;
     slab = hak__pool_take(lone, fresh);
@@ -147,6 +152,9 @@ static size_t locked(unsigned count, bool *fresh)
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
 }
 
+/* Spans that have just one block end with it, so there are none to adopt. */
+static bool may_adopt(uint32_t class_index) { return hak__classes[class_index].blocks > 1 || hak__hardened.on; }
+
 /* Slabs for a span of the class, as many as a full one has or fewer, and where they come from. */
 static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
@@ -158,7 +166,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
         *stage = HAK_STAGE_OWN_EMPTY;
         slab = own_empty(heap, *count);
     }
-    if (slab == HAK_NO_RUN && hak__classes[class_index].blocks > 1 && hak__heap_adopt(heap, class_index)) {
+    if (slab == HAK_NO_RUN && may_adopt(class_index) && hak__heap_adopt(heap, class_index)) {
         *stage = HAK_STAGE_ADOPTED;
         return HAK_NO_RUN;
     }

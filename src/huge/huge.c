@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
+#include "slab/hardened.h"
 
 struct hak_huge_counts hak__huge_counts;
 
@@ -106,6 +107,25 @@ size_t hak__huge_usable(const void *p)
     return first == HAK_NO_SUPER ? 0 : hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
 }
 
+/* Hardened mode: a freed block is unmapped at once, and its addresses wait until as many others have been freed. They are
+ * the first SuperSlab's number above RUN_BITS bits for how many there are; what comes out is that of an earlier one, or 0. */
+enum { WAITING_RUNS = 32, RUN_BITS = 22 };
+_Static_assert(HAK_WINDOW_SUPERS < 1ull << RUN_BITS, "a number of SuperSlabs fits");
+
+static void retire(size_t *first, size_t *run)
+{
+    static _Atomic uint64_t waiting[WAITING_RUNS], turn;
+    if (hak__hardened.zero)
+        hak__supers_trim(*first, *run, 0);
+    if (hak__hardened.quarantine == 0)
+        return;
+    uint64_t mine = (uint64_t)*first << RUN_BITS | *run;
+    /* acq_rel: what is taken out has been put in by another thread, which was done with it. */
+    uint64_t other = hak_exchange(&waiting[hak_fetch_add(&turn, 1, HAK_RELAXED) % WAITING_RUNS], mine, HAK_ACQ_REL);
+    *first = other >> RUN_BITS;
+    *run = other & ((1u << RUN_BITS) - 1);
+}
+
 void hak__huge_free(void *p, const char *function)
 {
     size_t first = block_at(p);
@@ -120,6 +140,8 @@ void hak__huge_free(void *p, const char *function)
     size_t run = run_of(first, bytes);
     run -= !end_guard(first, bytes);   /* a SuperSlab with a page that faults for ever is not used again */
     hak__supers[first].guard = 0;
+    if (hak_unlikely(hak__hardened.on))
+        retire(&first, &run);
     if (run != 0)
         hak__supers_give(first, run);
 }
@@ -136,6 +158,8 @@ static void shrink(size_t first, size_t before, size_t after, size_t run)
     size_t room = room_for_guard(), keep = supers_of(after + room);
     hak__supers[first].guard = 0;
     account_resize(first, before, after);
+    if (run > keep && hak__hardened.on && hak__hardened.zero)
+        hak__supers_trim(first + keep, run - keep, 0);
     if (run > keep)
         hak__supers_give(first + keep, run - keep);
     hak__supers_trim(first, keep, after + room);

@@ -78,8 +78,10 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
         [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
-    int saved = errno;
-    int code = madvise((void *)address, size, advices[what]) == 0 ? 0 : errno;
+    int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
+    bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
+    int done = protect ? mprotect((void *)address, size, protection) : madvise((void *)address, size, advices[what]);
+    int code = done == 0 ? 0 : errno;
     errno = saved;
     return code;
 }

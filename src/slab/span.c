@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "diag/broken.h"
+#include "slab/hardened.h"
 
 struct hak_span *hak__spans;
 uint64_t hak__freed_key;
@@ -18,11 +19,11 @@ static void set_words(struct hak_span *span, uint32_t owner)
         hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
 }
 
-/* Nobody queues a span of one block: it may end at any moment by another thread's hand, and its owner must not look
+/* Nobody queues a lone span: it may end at any moment by another thread's hand, and its owner must not look
  * into it then as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
-    hak_store(&span->owner, span->blocks == 1 ? 0 : owner, HAK_RELAXED);
+    hak_store(&span->owner, span->lone ? 0 : owner, HAK_RELAXED);
 }
 
 /* The slabs in which blocks may begin. The owner words of the others of a lone span say that none does. */
@@ -48,7 +49,9 @@ void hak__span_map_places(struct hak_span *span)
 
 void hak__span_doubt(struct hak_span *span)
 {
-    span->doubted = true;
+    if (span->doubted == HAK_SPAN_HARDENED)
+        return;
+    span->doubted = HAK_SPAN_DOUBTED;
     map_limit(span);
 }
 
@@ -68,6 +71,8 @@ struct hak_span *hak__span_around(size_t slab)
 
 bool hak__span_is_lone(size_t slab, uint32_t class_index)
 {
+    if (hak_unlikely(hak__hardened_at(slab)))
+        return false;
     if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
         return class_index >= HAK_CLASS_FIRST_LARGE;
     size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
@@ -90,11 +95,12 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->next = span->prev = NULL;
     span->class = (uint16_t)class_index;
     span->blocks = slabs == class->slabs ? class->blocks : 1;
+    span->lone = span->blocks == 1;
     span->frontier = span->free_count = 0;
     span->slabs = (uint8_t)slabs;
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
-    span->doubted = false;
+    span->doubted = HAK_SPAN_SURE;
     span->listed = false;
     span->warm = 0;
     span->changes++;
@@ -206,12 +212,14 @@ static hak_cold void settle_doubt(struct hak_span *span, void *const *blocks, ui
 {
     for (uint32_t i = 0; i < count; i++)
         hak__mark_freed(blocks[i]);
-    span->doubted = span->free_count != 0;
+    span->doubted = span->free_count != 0 ? HAK_SPAN_DOUBTED : HAK_SPAN_SURE;
     map_limit(span);
 }
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
+    if (hak_unlikely(span->doubted == HAK_SPAN_HARDENED))
+        return hak__span_take_hardened(span, out, want);
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken, taken == 0);

@@ -23,6 +23,12 @@
 #include "size/size.h"
 #include "slab/freed.h"
 
+enum hak_span_doubt {
+    HAK_SPAN_SURE,
+    HAK_SPAN_DOUBTED,    /* there are free blocks that may have lost their keys (freed.h) */
+    HAK_SPAN_HARDENED,   /* made in hardened mode (hardened.h): no free of it is served by the fast path */
+};
+
 struct hak_span {
     /* the owner's line */
     uint64_t *free;                 /* bitmap of blocks ready to be taken */
@@ -38,7 +44,8 @@ struct hak_span {
     uint8_t listed;                 /* in the heap's list */
     uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
     uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
-    uint8_t doubted;                /* there are free blocks that may have lost their keys (freed.h) */
+    uint8_t doubted;                /* enum hak_span_doubt */
+    uint8_t lone;                   /* its only block ends with it, by any thread's hand */
     uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
     uint16_t changes_seen;          /* ... when upkeep looked last */
     uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
@@ -50,6 +57,7 @@ struct hak_span {
     _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
     _Atomic uint64_t only_remote;
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
+    uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; arena/meta.c lays the window out for it");

@@ -78,7 +78,7 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
     }
     if (!much)
         heap->much_ms = 0;
-    if (!much || hak__background_runs() || (heap->mode & HAK_MODE_EXACT) != 0) {
+    if (!much || hak__background_runs() || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_HARDENED)) != 0) {
         disarm(heap);
     } else if (!is_armed(heap) && (only_frees(heap) || now_ms - heap->armed_ms >= delay / 4)) {
         begin_count(heap, now_ms);

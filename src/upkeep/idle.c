@@ -6,6 +6,7 @@
 #include "arena/thp.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "slab/hardened.h"
 #include "upkeep/counts.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
@@ -99,7 +100,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 {
     if (!span->listed || !has_idled(span, walk->work))
         return;
-    if (hak__span_outside(span) == 0) {
+    if (hak__span_outside(span) == 0 && !hak__hardened.regions) {
         hak__heap_end_idle(walk->entered, span);
         hak_count(&hak__upkeep_counts.spans_ended, 1);
     } else if (!span->purged) {
@@ -111,7 +112,8 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_code(word) / HAK_RECORD_SIZE;
-    bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && hak__classes[class].blocks > 1;
+    bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES
+        && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];

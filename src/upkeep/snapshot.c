@@ -5,6 +5,7 @@
 
 #include "arena/thp.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
 #include "huge/huge.h"
@@ -29,6 +30,8 @@ static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
 
 static void add_heap(struct hak_totals *out, struct hak_heap *heap)
 {
+    uint32_t waiting[HAK_CLASSES] = { 0 };
+    hak__quarantine_count(heap, waiting);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_heap_class *from = &heap->classes[c];
         struct hak_class_totals *to = &out->classes[c];
@@ -41,7 +44,7 @@ static void add_heap(struct hak_totals *out, struct hak_heap *heap)
         to->frees += hak_counted(&from->frees);
         to->warm_hits += hak_counted(&from->warm_hits);
         to->warm_prefilled += hak_counted(&from->warm_prefilled);
-        to->cached += hak__cache_count(heap, c);
+        to->cached += hak__cache_count(heap, c) + waiting[c];
     }
     add_outbox(out, heap);
     out->remote_frees += hak_counted(&heap->remote_frees);

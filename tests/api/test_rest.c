@@ -100,6 +100,7 @@ static void collect_returns_memory(void **state)
     enum { COUNT = 200, SIZE = 200000 };
     void *p[COUNT];
     (void)state;
+    skip_hardened();   /* whose freed blocks have given their pages back already */
     hak_collect();
     for (unsigned i = 0; i < COUNT; i++) {
         p[i] = hak_malloc(SIZE);

@@ -80,7 +80,7 @@ class Allocator:
 
     def environment(self, extra=None):
         environment = {key: value for key, value in os.environ.items()
-                       if key != "LD_PRELOAD" and not key.startswith("HAKMEM_")}
+                       if key != "LD_PRELOAD" and (not key.startswith("HAKMEM_") or key == "HAKMEM_HARDEN")}
         if self.library:
             environment["LD_PRELOAD"] = str(self.library)
         if self.statistics:

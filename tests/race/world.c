@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "arena/thp.h"
+#include "cache/quarantine.h"
 #include "base/assert.h"
 #include "diag/options.h"
 #include "diag/report.h"
@@ -116,6 +117,25 @@ void *hak__heap_address(uint32_t id)
 {
     EXPLORE_EXPECT(id >= 1 && id <= WORLD_HEAPS, "an id that no heap has");
     return &heaps[id];
+}
+
+/* --- hardened mode, which is off ------------------------------------------------------------------------------------------- */
+
+struct hak_hardened hak__hardened;
+static void not_hardened(void) { EXPLORE_EXPECT(false, "hardened mode is off"); }
+void hak__span_harden(struct hak_span *span, uint32_t owner) { (void)span, (void)owner, not_hardened(); }
+void hak__span_end_guard(struct hak_span *span) { (void)span, not_hardened(); }
+uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
+{
+    (void)span, (void)out, (void)want;
+    not_hardened();
+    return 0;
+}
+bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
+{
+    (void)heap, (void)function;
+    not_hardened();
+    return false;
 }
 
 /* --- reports ------------------------------------------------------------------------------------------------------------- */

@@ -52,6 +52,9 @@ static inline void check_failed(const char *file, int line, const char *what, un
 #define expect_eq(a, b) expect_op(a, ==, b)
 #define expect_ptr(a, b) expect_op((uintptr_t)(a), ==, (uintptr_t)(b))
 
+/* For cmocka cases about what hardened mode does otherwise. */
+#define skip_hardened() (getenv("HAKMEM_HARDEN") != NULL ? skip() : (void)0)
+
 /* --- random numbers: the same sequence in every run ------------------------------------------------------------- */
 
 struct rng {

@@ -66,7 +66,15 @@ static void call_delete_array(void *p)
     align ? operator delete[](p, given, std::align_val_t(align)) : operator delete[](p, given);
 }
 
+/* Not one of the C library's. */
+static void call_check(void *)
+{
+    if (!reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "hak_check_heap"))())
+        abort();
+}
+
 static const named_call calls[] = {
+    { "check", call_check },
     { "free", call_free },
     { "realloc", call_realloc },
     { "realloc-same", call_realloc_same },
@@ -387,6 +395,52 @@ static void never_far()
     make_call(p + size * (size < room / 2 ? room / size - 1 : 2));
 }
 
+/* --- hardened mode: what is written where nothing should be --------------------------------------------------------- */
+
+/* The bytes are not 0: the first one behind a block is, and an overflow by just that is not noticed. */
+static void over(size_t from, size_t count)
+{
+    kept = malloc(n);
+    char *p = block();
+    memset(p + n + from, 0x41, count);
+    make_call(p);
+}
+
+static void over_1() { over(0, 1); }
+static void over_8() { over(0, 8); }
+static void over_64() { over(0, n >= 1000 ? 64 : 8); }
+static void over_far() { over(7, 1); }
+
+/* Written while the block was longer. */
+static void over_kept()
+{
+    char *p = static_cast<char *>(realloc(malloc(n + n / 8), n));
+    p[n] = 1;
+    make_call(p);
+}
+
+/* The block is freed, written to, and others are taken until it would be used again. */
+static void after(size_t at)
+{
+    char *p = block();
+    free(p);
+    p[at] ^= 1;
+    say("calling with", p);
+    if (wanted == call_check)
+        call_check(p);
+    for (size_t i = 0; i < 100000; i++) {
+        for (size_t k = 0; k < 4; k++)
+            others[k] = malloc(n);
+        for (size_t k = 0; k < 4; k++)
+            free(others[k]);
+    }
+    say("still here", p);
+}
+
+static void after_first() { after(0); }
+static void after_middle() { after(n / 2); }
+static void after_last() { after(n - 1); }
+
 struct named {
     const char *name;
     void (*run)();
@@ -431,6 +485,14 @@ static const named cases[] = {
     { "other-huge-interior", other_huge_interior },
     { "never-next", never_next },
     { "never-far", never_far },
+    { "over-1", over_1 },
+    { "over-8", over_8 },
+    { "over-64", over_64 },
+    { "over-far", over_far },
+    { "over-kept", over_kept },
+    { "after-first", after_first },
+    { "after-middle", after_middle },
+    { "after-last", after_last },
 };
 
 /* --- sized frees -------------------------------------------------------------------------------------------------- */

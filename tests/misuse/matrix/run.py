@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The misuse matrix: every mistake, by every call, in every size, must end the program at once with its exact message.
 
-    run.py LIBRARY PROGRAM double|invalid|sized
+    run.py LIBRARY PROGRAM double|invalid|sized [hardened]
+    run.py LIBRARY PROGRAM written hardened
 
 Each case is one run of the program (matrix.cpp) under the preloaded library. It must end by SIGABRT inside of the call,
 with one line on stderr that names the function and the pointer. Valid sized frees must not.
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 
+HARDENED = sys.argv[4:] == ["hardened"]
 SIZES = (16, 48, 64, 640, 1024, 10 << 10, 100 << 10, 2 << 20)
 MID_MAX, LARGE_MAX = 56 << 10, 1 << 20
 FUNCTION = {"free": "free", "realloc": "realloc", "usable": "malloc_usable_size", "free_sized": "free", "delete": "free",
@@ -58,6 +60,8 @@ POINTERS = {  # {case: what is said of it}
 def said_of_pointer(case, size):
     """What is said where the size matters."""
     huge = size > LARGE_MAX
+    if HARDENED and case in ("plus-16", "plus-4096", "never-next", "never-far"):   # blocks have room for more, in any order
+        return f"{INTERIOR}|{NEVER}|FREED|{NOTHING}|{OUTSIDE}"
     if case == "plus-16" and size == 16:
         return "FREED"       # the next block, which waits in the cache
     if case == "plus-4096" and 4096 % size == 0 and size < 4096:
@@ -84,9 +88,11 @@ def expected(text, call):
 
 def double_cases():
     for case, call, size in itertools.product(HISTORIES, CALLS, SIZES):
-        yield case, call, str(size), {}, expected(said_of_history(case, size), call)
+        mode = {"HAKMEM_HARDEN_QUARANTINE": "0"} if HARDENED and case == "reused" else {}   # else it is used too late
+        yield case, call, str(size), mode, expected(said_of_history(case, size), call)
     for case, size, mode in itertools.product(HISTORIES, (48, 10 << 10), MODES[1:]):
-        yield case, "free", str(size), mode, expected(f"{said_of_history(case, size)}|{NOTHING}", "free")
+        if not HARDENED or case != "reused":
+            yield case, "free", str(size), mode, expected(f"{said_of_history(case, size)}|{NOTHING}", "free")
 
 
 def invalid_cases():
@@ -110,13 +116,42 @@ RIGHT = ("0:0", "1:1", "16:16", "16:0", "17:17", "48:48", "48:33", "48:24", "64:
          "131072@10:10", "4194304@100:100", "256@2097152:2097152")
 
 
+# In hardened mode the size has to be the one that was asked for.
+WRONG_HARDENED = ("0:1", "16:0", "48:33", "48:47", "640:513", "1000:1001", "5000:4999", "2097152:2000000")
+
+
+def is_right(sizes):
+    """Whether the size given is that of the block."""
+    return not HARDENED or sizes.partition("@")[2].partition(":")[0] == sizes.partition(":")[2] or \
+        sizes.partition(":")[0] == sizes.partition(":")[2]
+
+
 def sized_cases():
-    for call, sizes in itertools.product(SIZED_CALLS, WRONG):
+    for call, sizes in itertools.product(SIZED_CALLS, WRONG + (WRONG_HARDENED if HARDENED else ())):
         given, aligned = sizes.partition(":")[2], "@" in sizes
         function = "free_aligned_sized" if aligned and call == "free_sized" else SIZED_CALLS[call]
         yield "size-as", call, sizes, {}, rf"hakmem: {function}\(\): wrong size {given} for PTR \([0-9]+-byte block\)"
-    for call, sizes in itertools.product(SIZED_CALLS, RIGHT):
+    for call, sizes in itertools.product(SIZED_CALLS, filter(is_right, RIGHT)):
         yield "size-as", call, sizes, {}, None
+
+
+# --- hardened mode: writes behind blocks and after free --------------------------------------------------------------
+
+OVERFLOWS = ("over-1", "over-8", "over-64", "over-far", "over-kept")
+AFTER_FREE = ("after-first", "after-middle", "after-last")
+FINDERS = {"free": "free", "realloc": "realloc", "usable": "malloc_usable_size", "delete": "free"}
+WRITTEN_SIZES = (24, 1000, 5000, 100 << 10)
+
+
+def written_cases():
+    for case, call, size in itertools.product(OVERFLOWS, FINDERS, (*WRITTEN_SIZES, 2 << 20)):
+        said = r"overflow of PTR \([0-9]+-byte block\): something was written behind it"
+        yield case, call, str(size), {}, rf"hakmem: {FINDERS[call]}\(\): {said}"
+    for case, size in itertools.product(AFTER_FREE, WRITTEN_SIZES):
+        yield case, "free", str(size), {}, r"hakmem: malloc\(\): PTR \([0-9]+-byte block\) was written after free"
+    for case, size in itertools.product(OVERFLOWS + AFTER_FREE, WRITTEN_SIZES):
+        what = "nothing was written behind a block|a block in use has its canary, a free one is clear"
+        yield case, "check", str(size), {}, rf"hakmem: hak_check_heap\(\): broken at PTR: (?:{what})"
 
 
 def without_cores():
@@ -127,7 +162,7 @@ def run(library, program, case):
     """None, or what is wrong."""
     *arguments, mode, wanted = case
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    env.update(mode, LD_PRELOAD=library)
+    env.update(mode, LD_PRELOAD=library, **({"HAKMEM_HARDEN": "1"} if HARDENED else {}))
     done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
                           check=False, preexec_fn=without_cores)
     out, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
@@ -144,8 +179,8 @@ def run(library, program, case):
 
 
 def main():
-    library, program, part = sys.argv[1:]
-    cases = list({"double": double_cases, "invalid": invalid_cases, "sized": sized_cases}[part]())
+    library, program, part = sys.argv[1:4]
+    cases = list({"double": double_cases, "invalid": invalid_cases, "sized": sized_cases, "written": written_cases}[part]())
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         problems = [text for text in pool.map(lambda case: run(library, program, case), cases) if text]
     print(f"{len(cases)} cases, {len(problems)} not as expected", *problems, sep="\n  ")

@@ -1,0 +1,102 @@
+/* Freed blocks that wait before they may be used again, in hardened mode; one quarantine per heap, worked by its owner, whether
+ * or not the heap is entered. A child that another thread forks just then may lose a block, and never has one twice.
+ * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
+ * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
+ * whatever their size. What leaves goes where a free would have taken it: into the record behind the closed one, or to the
+ * heap whose it is. Called by guard/, drain.c, doubt.c. */
+#ifndef HAK_CACHE_QUARANTINE_H
+#define HAK_CACHE_QUARANTINE_H
+
+#include "cache/cache.h"
+#include "slab/hardened.h"
+
+enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
+
+struct hak_quarantine {
+    uint64_t random;
+    uint32_t calls;                                 /* of malloc and free since upkeep was looked at, modulo 2^32 */
+    size_t bytes;                                   /* of the blocks in it */
+    uint32_t first, next;                           /* of the queue, modulo 2^32 */
+    uint32_t mixed_most;                            /* longer blocks only queue */
+    void *mixed[HAK_QUARANTINE_MIXED];
+    void *queue[HAK_QUARANTINE_QUEUE];
+};
+
+/* For a heap of hardened mode; without memory there is none, and blocks are used again at once. */
+hak_cold void hak__quarantine_open(struct hak_heap *heap);
+
+/* The rest of hak__quarantine_leave: with the heap entered, by its owner. */
+void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
+
+hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine)
+{
+    return quarantine->next - quarantine->first;
+}
+
+/* What leaves is out of the quarantine before it is anywhere else. */
+hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
+{
+    void **slot = &quarantine->queue[quarantine->first % HAK_QUARANTINE_QUEUE], *p = *slot;
+    hak_slot_store(slot, NULL);
+    hak_owner_store(&quarantine->first, quarantine->first + 1);
+    return p;
+}
+
+hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__class_of_code(hak__owner_code(word))->size; }
+
+/* Takes a block in; gives one that has to leave, or NULL. */
+hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p, uint32_t bytes)
+{
+    quarantine->bytes += bytes;
+    if (hak_likely(bytes <= quarantine->mixed_most)) {
+        void **slot = &quarantine->mixed[hak__random_next(&quarantine->random) % HAK_QUARANTINE_MIXED], *other = *slot;
+        hak_slot_store(slot, p);
+        p = other;
+    }
+    if (hak_unlikely(p == NULL))
+        return NULL;
+    void *out = hak__quarantine_queued(quarantine) == HAK_QUARANTINE_QUEUE ? hak__quarantine_first(quarantine) : NULL;
+    hak_slot_store(&quarantine->queue[quarantine->next % HAK_QUARANTINE_QUEUE], p);
+    hak_owner_store(&quarantine->next, quarantine->next + 1);
+    return out;
+}
+
+hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
+{
+    return quarantine->bytes > hak__hardened.quarantine && hak__quarantine_queued(quarantine) > HAK_QUARANTINE_LEAST;
+}
+
+/* Where a free takes what leaves. */
+hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
+{
+    uint32_t word = hak__owner_of(p), class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    heap->quarantine->bytes -= hak__quarantine_bytes(word);
+    bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_kept(class);
+    if (hak_unlikely(!own || !hak__cache_push(&heap->classes[class].hidden, p)))
+        hak__quarantine_let_out(heap, p, word, function);
+}
+
+/* A freed block, which is cleared, whose slab's word is `word`. */
+hak_inline void hak__quarantine_add(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    struct hak_quarantine *quarantine = heap->quarantine;
+    if (hak_unlikely(quarantine == NULL || hak__hardened.quarantine == 0)) {
+        hak__quarantine_let_out(heap, p, word, function);
+        return;
+    }
+    p = hak__quarantine_swap(quarantine, p, hak__quarantine_bytes(word));
+    if (hak_likely(p != NULL))
+        hak__quarantine_leave(heap, p, function);
+    while (hak_unlikely(hak__quarantine_excess(quarantine)))
+        hak__quarantine_leave(heap, hak__quarantine_first(quarantine), function);
+}
+
+/* All blocks leave; whether there were any. */
+hak_cold bool hak__quarantine_flush(struct hak_heap *heap, const char *function);
+
+hak_cold bool hak__quarantine_has(const struct hak_heap *heap, const void *p);
+
+/* Adds to `sums` how many blocks of each class are in it, as far as another thread can tell. */
+hak_cold void hak__quarantine_count(struct hak_heap *heap, uint32_t *sums);
+
+#endif

@@ -1,0 +1,27 @@
+/* What malloc(0) gives in hardened mode: addresses in a range where nothing is ever mapped (arena/guarded.h), 16 bytes apart.
+ * A bit for each says whether it is in use, another whether it ever was; places are given in turn, so that one that was
+ * freed is used again late. Any thread, without a lock. Called by route.c. */
+#ifndef HAK_GUARD_NOTHING_H
+#define HAK_GUARD_NOTHING_H
+
+#include "base/atomic.h"
+#include "base/limits.h"
+
+extern uintptr_t hak__nothing_range;   /* where it begins; 0: there is none */
+
+/* Once, when harden_zero_size is on. */
+hak_cold void hak__nothing_begin(void);
+
+hak_inline bool hak__nothing_has(const void *p)
+{
+    return hak__nothing_range != 0 && (uintptr_t)p - hak__nothing_range < HAK_NOTHING_SIZE;
+}
+
+/* NULL when all places are in use, or there are none. */
+hak_cold void *hak__nothing_malloc(void);
+
+/* For addresses in the range. They end the program with a report unless one in use begins at p. */
+hak_cold void hak__nothing_free(void *p, const char *function);
+hak_cold void hak__nothing_check(const void *p, const char *function);
+
+#endif

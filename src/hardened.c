@@ -1,0 +1,165 @@
+/* malloc and free of a hardened process (guard/harden.h). As in any other, nearly all calls are a pop from a stack of the
+ * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed record, and what is
+ * pushed has waited in quarantine. All else goes the ways of route.c. Called by route.c, calloc.c and aligned.c. */
+#include <errno.h>
+
+#include "arena/limit.h"
+#include "base/bits.h"
+#include "base/forked.h"
+#include "cache/quarantine.h"
+#include "diag/latency.h"
+#include "guard/check.h"
+#include "guard/harden.h"
+#include "guard/nothing.h"
+#include "guard/sample.h"
+#include "huge/huge.h"
+#include "route.h"
+#include "upkeep/background.h"
+#include "upkeep/step.h"
+
+enum { CALLS_PER_UPKEEP = 256 };
+
+/* What makes a heap one that is worked without being entered. */
+hak_inline bool is_quick(const struct hak_heap *heap)
+{
+    return hak_likely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) == HAK_MODE_HARDENED && hak__hardened.quick
+                      && heap->quarantine != NULL);
+}
+
+/* A program that only hits comes to upkeep too. */
+hak_inline void count_call(struct hak_heap *heap)
+{
+    if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0))
+        hak__upkeep_look(heap);
+}
+
+static void start_background_if_wanted(void)
+{
+    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
+        hak__start_background();
+}
+
+/* --- malloc ------------------------------------------------------------------------------------------------------------- */
+
+static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero)
+{
+    void *block = NULL;
+    if (n <= PTRDIFF_MAX - HAK_SUPER_SIZE && align <= PTRDIFF_MAX && hak__start())
+        block = hak__huge_alloc(hak__harden_huge_room(n), align, zero);
+    if (block == NULL)
+        return hak__no_memory();
+    hak__harden_huge_seal(block, n);
+    hak__tick_huge(0, n);
+    start_background_if_wanted();
+    return block;
+}
+
+/* The way of route.c's hak__alloc_class. */
+static void *alloc_hardened(uint32_t class, size_t n)
+{
+    struct hak_heap *heap = hak__thread_attach();
+    bool late = heap == NULL && hak__thread_is_late();
+    void *block = NULL;
+    if (late)
+        heap = hak__late_heap_locked();
+    if (hak_likely(heap != NULL)) {
+        hak__enter(heap);
+        block = hak__harden_take(heap, class, n);
+        hak__leave(heap);
+        hak__upkeep_tick(heap);
+    }
+    if (late && heap != NULL)
+        hak__late_heap_unlock();
+    hak__limit_deliver();
+    start_background_if_wanted();
+    hak__check_tick();
+    return block;
+}
+
+hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
+{
+    void *block;
+    *zero = hak__hardened.zero;
+    if (n == 0 && align <= HAK_ALIGN && (block = hak__nothing_malloc()) != NULL)
+        return block;
+    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN
+        && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+        return block;
+    uint32_t class = hak__harden_class(align, n);
+    if (class >= HAK_CLASSES)
+        return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero);
+    uint64_t started = hak__latency_begin();
+    block = alloc_hardened(class, n);
+    hak__latency_end(HAK_LATENCY_MALLOC, started);
+    return hak_likely(block != NULL) ? block : hak__no_memory();
+}
+
+hak_noinline void *hak__malloc_hardened(size_t n)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    bool zero;
+    if (hak_unlikely(n - 1 >= HAK_MID_MAX - HAK_SEAL || !is_quick(heap)))
+        return hak__memalign_hardened(HAK_ALIGN, n, &zero);
+    uint32_t class = hak__class_of(n + (hak__hardened.canary ? HAK_SEAL : 0));
+    count_call(heap);
+    void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(&heap->classes[class].hidden);
+    if (hak_unlikely(block == NULL))
+        return hak__memalign_hardened(HAK_ALIGN, n, &zero);
+    hak__harden_begin_block(block, class, n);
+    return block;
+}
+
+/* --- free --------------------------------------------------------------------------------------------------------------- */
+
+/* Of a thread that has ended its heap; nobody comes back to the shared one. */
+static hak_cold void free_hardened_late(void *p, uint32_t word)
+{
+    struct hak_heap *heap = hak__thread_is_late() ? hak__late_heap_locked() : NULL;
+    if (heap == NULL) {
+        hak__harden_clear(p, hak__owner_code(word) / HAK_RECORD_SIZE);
+        hak__outbox_bypass(p, word, "free");
+        return;
+    }
+    hak__enter(heap);
+    hak__harden_free(heap, p, word, "free");
+    hak__quarantine_flush(heap, "free");
+    hak__outbox_flush(heap, "free");
+    hak__leave(heap);
+    hak__late_heap_unlock();
+}
+
+static hak_noinline void free_hardened_slow(void *p, uint32_t word)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    struct hak_heap *heap = hak__thread_attach();
+    hak__harden_size(p, word, "free", NULL);
+    if (hak_likely(heap != NULL)) {
+        hak__enter(heap);
+        hak__harden_free(heap, p, word, "free");
+        hak__leave(heap);
+        hak__upkeep_tick(heap);
+    } else {
+        free_hardened_late(p, word);
+    }
+    hak__check_tick();
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+/* Calls of the system are made for long blocks, and while blocks leave; the latter keep errno as they are reached from every
+ * free. */
+hak_noinline void hak__free_hardened(void *p, uint32_t word)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
+        free_hardened_slow(p, word);
+        return;
+    }
+    count_call(heap);
+    hak__harden_clear(p, class);
+    hak__quarantine_add(heap, p, word, "free");
+}

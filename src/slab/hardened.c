@@ -1,0 +1,242 @@
+/* Hardened spans: guards, random order, and memory that is clear. See hardened.h. */
+#include "slab/hardened.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "os/os.h"
+
+/* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of what
+ * kernels allow by default (65,530). */
+enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, SPLITS_MOST = 8192, PAGES_ASKED = 512,
+       PAGES_CLEARED = 16 };
+
+struct hak_hardened hak__hardened = { .open = true };
+static _Atomic uint32_t splits;            /* guards made by protection */
+static _Atomic bool no_kernel_guards;
+
+/* --- settings ---------------------------------------------------------------------------------------------------------- */
+
+static bool flag(enum hak_option option) { return hak__option(option) != 0; }
+
+/* Where the guard page takes the only block's end, the block is shorter; else there may be one block less. */
+static void lay_out_class(struct hak_hardened *to, uint32_t index)
+{
+    const struct hak_class *class = &hak__classes[index];
+    size_t whole = (size_t)class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
+    size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
+    to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
+    to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
+    to->bound[index] = to->blocks[index] * hak__class_excess(class);
+}
+
+void hak__hardened_begin(void)
+{
+    struct hak_hardened *to = &hak__hardened;
+    if (to->on)
+        return;
+    if (!HAK_PROTECT && flag(HAK_OPTION_harden))
+        hak__warn("this build has no checks of frees, and so no hardened mode: harden is ignored");
+    hak_store(&to->open, HAK_PROTECT && flag(HAK_OPTION_harden), HAK_RELAXED);
+    if (!HAK_PROTECT || !flag(HAK_OPTION_harden))
+        return;
+    to->canary = flag(HAK_OPTION_harden_canary);
+    to->zero = flag(HAK_OPTION_harden_zero);
+    to->random = flag(HAK_OPTION_harden_random);
+    to->regions = flag(HAK_OPTION_harden_regions);
+    to->zero_size = flag(HAK_OPTION_harden_zero_size);
+    to->guards = flag(HAK_OPTION_harden_guards) && hak__page_size() < HAK_SLAB_SIZE;
+    to->quarantine = hak__option(HAK_OPTION_harden_quarantine);
+    for (unsigned i = 0; i < 3; i++)
+        to->keys[i] = hak__os->random();
+    to->keys[1] |= 1;
+    to->fill = hak__os->random() | 0x0101010101010101ull;
+    to->never_key = hak__freed_key ^ 2;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        lay_out_class(to, index);
+    to->quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
+    hak__window.exact_sizes = true;
+    hak_owner_store(&hak__window.sized_slabs, 0);
+    to->on = true;
+}
+
+/* --- guards ------------------------------------------------------------------------------------------------------------- */
+
+static char *guard_of(const struct hak_span *span)
+{
+    return hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT) - hak__page_size();
+}
+
+/* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
+static void guard(const struct hak_span *span)
+{
+    int code = hak_load(&no_kernel_guards, HAK_RELAXED) ? EINVAL : hak__arena_guard(guard_of(span), true);
+    if (code != EINVAL)
+        return;
+    hak_store(&no_kernel_guards, true, HAK_RELAXED);
+    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= SPLITS_MOST || hak__arena_forbid(guard_of(span), true) != 0)
+        hak_fetch_sub(&splits, 1, HAK_RELAXED);
+}
+
+void hak__span_end_guard(struct hak_span *span)
+{
+    if (!hak__hardened.guards)
+        return;
+    if (!hak_load(&no_kernel_guards, HAK_RELAXED))
+        hak__arena_guard(guard_of(span), false);
+    else if (hak__arena_forbid(guard_of(span), false) == 0)
+        hak_fetch_sub(&splits, hak_load(&splits, HAK_RELAXED) != 0, HAK_RELAXED);
+}
+
+void hak__span_harden(struct hak_span *span, uint32_t owner)
+{
+    span->doubted = HAK_SPAN_HARDENED;
+    span->lone = false;
+    span->random = hak__os->random();
+    span->blocks = hak__hardened.blocks[span->class];
+    hak__span_change_owner(span, owner);
+    hak__span_map_places(span);
+    if (hak__hardened.guards)
+        guard(span);
+}
+
+/* --- clear memory ------------------------------------------------------------------------------------------------------- */
+
+/* The whole pages of a long range, of which most may never have been touched. */
+static char *pages_of(const char *start, size_t bytes, size_t *whole)
+{
+    size_t page = hak__page_size();
+    uintptr_t first = hak_align_up((uintptr_t)start, page), last = hak_align_down((uintptr_t)start + bytes, page);
+    *whole = last > first ? last - first : 0;
+    return (char *)first;
+}
+
+/* Which of up to PAGES_ASKED pages are there, a byte for each; all, where the kernel does not say. Behind the last one is 0. */
+struct pages_there {
+    uint64_t words[PAGES_ASKED / 8 + 1];
+    size_t count;
+};
+
+static void ask(struct pages_there *there, const char *pages, size_t bytes)
+{
+    there->count = bytes / hak__page_size();
+    there->words[there->count / 8] = there->words[(there->count + 7) / 8] = 0;
+    if (hak__os_resident((uintptr_t)pages, bytes, (unsigned char *)there->words) != 0)
+        memset(there->words, 1, there->count);
+}
+
+static size_t sum_there(const struct pages_there *there)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i * 8 < there->count; i++)
+        sum += hak_popcount64(there->words[i]);
+    return sum;
+}
+
+/* Calls for each page that is there, until one says no. */
+hak_inline bool each_there(const struct pages_there *there, char *pages, bool look(char *page, size_t bytes))
+{
+    size_t page = hak__page_size();
+    for (size_t i = 0; i * 8 < there->count; i++)
+        for (uint64_t word = there->words[i]; word != 0; word &= word - 1)
+            if (!look(pages + (i * 8 + hak_ctz64(word) / 8) * page, page))
+                return false;
+    return true;
+}
+
+static bool clear_page(char *page, size_t bytes) { return memset(page, 0, bytes) != NULL; }
+static bool page_is_clear(char *page, size_t bytes) { return hak__is_zero(page, bytes); }
+
+/* A few pages are cleared; many go back to the system, so that they need not be checked either. */
+static void clear_pages(char *pages, size_t bytes)
+{
+    struct pages_there there;
+    for (size_t step; bytes != 0; pages += step, bytes -= step) {
+        step = hak_min(bytes, PAGES_ASKED * hak__page_size());
+        ask(&there, pages, step);
+        if (sum_there(&there) <= PAGES_CLEARED || !hak__arena_purge_range(pages, step))
+            each_there(&there, pages, clear_page);
+    }
+}
+
+static bool pages_are_clear(char *pages, size_t bytes)
+{
+    struct pages_there there;
+    bool clear = true;
+    for (size_t step; bytes != 0 && clear; pages += step, bytes -= step) {
+        step = hak_min(bytes, PAGES_ASKED * hak__page_size());
+        ask(&there, pages, step);
+        clear = each_there(&there, pages, page_is_clear);
+    }
+    return clear;
+}
+
+void hak__hardened_clear_long(char *start, size_t bytes)
+{
+    size_t whole;
+    char *pages = pages_of(start, bytes, &whole);
+    memset(start, 0, (size_t)(pages - start));
+    clear_pages(pages, whole);
+    memset(pages + whole, 0, (size_t)(start + bytes - (pages + whole)));
+}
+
+bool hak__hardened_long_is_clear(const char *start, size_t bytes)
+{
+    size_t whole;
+    char *pages = pages_of(start, bytes, &whole);
+    const char *behind = pages + whole;
+    return hak__is_zero(start, (size_t)(pages - start)) && pages_are_clear(pages, whole)
+        && hak__is_zero(behind, (size_t)(start + bytes - behind));
+}
+
+/* --- taking ------------------------------------------------------------------------------------------------------------- */
+
+/* Blocks beyond the frontier become free ones. */
+static void extend(struct hak_span *span, uint32_t count)
+{
+    size_t size = hak__classes[span->class].size;
+    char *block = hak__span_start(span) + span->frontier * size;
+    count = count < (uint32_t)(span->blocks - span->frontier) ? count : (uint32_t)(span->blocks - span->frontier);
+    for (uint32_t i = span->frontier; i < span->frontier + count; i++, block += size) {
+        if (!span->fresh && hak__hardened.zero)
+            hak__hardened_clear(block, hak__hardened.room[span->class]);
+        *(hak_key *)block = hak__hardened.never_key;
+        span->free[i / 64] |= 1ull << i % 64;
+        span->summary |= 1ull << i / 64;
+    }
+    span->frontier = (uint16_t)(span->frontier + count);
+    span->free_count = (uint16_t)(span->free_count + count);
+}
+
+/* The first set bit from a place on, around. */
+static unsigned first_from(uint64_t bits, unsigned place)
+{
+    return (hak_ctz64(bits >> place | bits << (64 - place) % 64) + place) % 64;
+}
+
+static uint32_t draw_block(struct hak_span *span)
+{
+    uint64_t random = hak__hardened.random ? hak__random_next(&span->random) : 0;
+    unsigned word = first_from(span->summary, random % 64);
+    unsigned bit = first_from(span->free[word], random / 64 % 64);
+    span->free[word] &= ~(1ull << bit);
+    span->summary &= ~((uint64_t)(span->free[word] == 0) << word);
+    return word * 64 + bit;
+}
+
+uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
+{
+    size_t size = hak__classes[span->class].size;
+    uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
+    while (span->free_count < want + step / 2 && span->frontier < span->blocks)
+        extend(span, step);
+    uint32_t taken = want < span->free_count ? want : span->free_count;
+    for (uint32_t i = 1; i <= taken; i++)
+        out[want - i] = hak__span_start(span) + draw_block(span) * size;
+    span->free_count = (uint16_t)(span->free_count - taken);
+    span->changes++;
+    return taken;
+}

@@ -1,0 +1,108 @@
+/* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
+ * guard/harden.h.
+ *
+ * Nothing of it is on the fast paths: all records are closed, so each malloc takes the slow path; and the owner map's limit of
+ * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:
+ *
+ *   limit == 0, hardened mode     a hardened span's slab
+ *   limit != 0                    a span from before the options were read: its blocks are as ever, and it serves no more
+ *
+ * A hardened span
+ *   - has at least two blocks, or one that is given back by its bit as any other: there are no lone ones, so that slabs which
+ *     have served a class stay with it (`regions`: hardened spans do not end)
+ *   - ends with an inaccessible page (`guards`); where one block fills it, that page is the block's last
+ *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and what it has passed is
+ *     drawn from the bitmap
+ *   - has free blocks that are zero (`zero`) but for their first words, which are the freed key, the key of those never handed
+ *     out, or 0 where pages went back. */
+#ifndef HAK_SLAB_HARDENED_H
+#define HAK_SLAB_HARDENED_H
+
+#include <string.h>
+
+#include "slab/span.h"
+
+struct hak_hardened {
+    _Atomic bool open;                  /* it is on, or not known to be off; or blocks are sampled */
+    bool on, quick /* nothing else closes records or looks at every call */, canary, zero, random, guards, regions, zero_size;
+    size_t quarantine;
+    uint64_t keys[3];                   /* of the canaries; keys[1] is odd */
+    uint64_t fill;                      /* what slack is filled with; no byte is 0 */
+    uint64_t never_key;                 /* in the first word of a block that has never been handed out */
+    uint32_t room[HAK_CLASSES];         /* bytes of a block, without the page that is a guard */
+    uint32_t bound[HAK_CLASSES];        /* the limit of a span of which all blocks have been handed out (freed.h) */
+    uint16_t blocks[HAK_CLASSES];       /* in a span */
+};
+extern struct hak_hardened hak__hardened;
+
+/* Once the options have been read and the arena runs. */
+hak_cold void hak__hardened_begin(void);
+
+/* Whether the slab, which the map says has blocks, is of a hardened span. */
+hak_inline bool hak__hardened_at(size_t slab)
+{
+    return hak__hardened.on && hak__limit_doubts(hak__limit_now(&hak__window.map[slab]));
+}
+
+/* A new span, of which nothing has been taken, becomes a hardened one; its guard goes before it ends. */
+hak_cold void hak__span_harden(struct hak_span *span, uint32_t owner);
+hak_cold void hak__span_end_guard(struct hak_span *span);
+hak_inline void hak__span_unguard(struct hak_span *span)
+{
+    if (hak_unlikely(span->doubted == HAK_SPAN_HARDENED))
+        hak__span_end_guard(span);
+}
+
+/* hak__span_take of such a span. */
+uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
+
+/* Longer blocks are cleared, and checked, only where the kernel says that there are pages: most of them may never have been
+ * touched, and to touch a page is dearer than to clear one. */
+enum { HAK_LONG_BLOCK = 32 << 10 };
+void hak__hardened_clear_long(char *start, size_t bytes);
+bool hak__hardened_long_is_clear(const char *start, size_t bytes);
+
+/* Four words at once; any address that is a multiple of 8. */
+typedef uint64_t hak_words __attribute__((vector_size(16), aligned(8), may_alias));
+
+hak_inline bool hak__is_zero(const char *start, size_t bytes)
+{
+    const hak_words *at = (const hak_words *)start, *end = (const hak_words *)(start + bytes / 16 * 16);
+    hak_words any = { 0, 0 };
+    for (; end - at >= 4; at += 4) {
+        any = (at[0] | at[1]) | (at[2] | at[3]);
+        if (hak_unlikely((any[0] | any[1]) != 0))
+            return false;
+    }
+    for (; at < end; at++)
+        any |= *at;
+    uint64_t rest = bytes % 16 != 0 ? *(const hak_key *)at : 0;
+    return (any[0] | any[1] | rest) == 0;
+}
+
+hak_inline void hak__hardened_clear(char *start, size_t bytes)
+{
+    if (hak_likely(bytes <= 128))
+        for (hak_key *at = (hak_key *)start, *end = (hak_key *)(start + bytes); at < end; at++)
+            *at = 0;
+    else if (hak_likely(bytes <= HAK_LONG_BLOCK))
+        memset(start, 0, bytes);
+    else
+        hak__hardened_clear_long(start, bytes);
+}
+
+hak_inline bool hak__hardened_is_clear(const char *start, size_t bytes)
+{
+    return hak_likely(bytes <= HAK_LONG_BLOCK) ? hak__is_zero(start, bytes) : hak__hardened_long_is_clear(start, bytes);
+}
+
+/* Numbers that cannot be foretold by who has not seen the state. */
+hak_inline uint64_t hak__random_next(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+#endif

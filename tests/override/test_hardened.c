@@ -1,0 +1,351 @@
+/* Hardened mode, each of its parts by its effect: the program asks itself, run anew with the options in its environment, which
+ * effects there are. With harden=0 there is none, with harden=1 all are there, and each harden_* option takes away its own and
+ * no other. Then what must be right in spite of all: sizes, alignment, contents, threads, forks, the check of the heap. */
+// test: timeout=240
+#include "expect.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "hakmem.h"
+
+enum { MANY = 4000, SLAB = 64 << 10 };
+
+static void *volatile kept[MANY];
+
+/* Not one of the standard's calls: nothing about freed memory is known to the compiler. */
+static void *(*volatile take)(size_t) = malloc;
+static void (*volatile drop)(void *) = free;
+
+/* How a child ends that does this. */
+static int ending(void (*work)(void *), void *argument)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        expect(freopen("/dev/null", "w", stderr) != NULL);
+        work(argument);
+        _exit(0);
+    }
+    expect(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void touch(void *p) { *(volatile char *)p = 1; }
+static bool faults(void *p) { return ending(touch, p) == SIGSEGV; }
+
+/* --- one effect each ------------------------------------------------------------------------------------------------------ */
+
+static void write_behind(void *argument)
+{
+    size_t n = *(size_t *)argument;
+    char *p = take(n);
+    p[n] = 1;
+    drop(p);
+}
+
+static bool canary(void)
+{
+    static size_t sizes[] = { 1, 24, 100, 1000, 5000, 60000, 300000 };
+    unsigned found = 0;
+    for (unsigned i = 0; i < 7; i++)
+        found += ending(write_behind, &sizes[i]) == SIGABRT;
+    expect(found == 0 || found == 7);
+    return found != 0;
+}
+
+static bool zero(void)
+{
+    static const size_t sizes[] = { 40, 1000, 5000, 60000, 300000 };
+    unsigned found = 0;
+    for (unsigned i = 0; i < 5; i++) {
+        char *volatile p = take(sizes[i]), *volatile q = p;
+        memset(p, 0x5a, sizes[i]);
+        drop(p);
+        found += q[sizes[i] / 2] == 0;
+    }
+    expect(found == 0 || found == 5);
+    return found != 0;
+}
+
+static bool random_order(void)
+{
+    unsigned upwards = 0, count = 200;
+    for (unsigned i = 0; i < count; i++)
+        kept[i] = take(200);
+    for (unsigned i = 1; i < count; i++)
+        upwards += (uintptr_t)kept[i] > (uintptr_t)kept[i - 1];
+    for (unsigned i = 0; i < count; i++)
+        drop(kept[i]);
+    return upwards < count * 3 / 4 && upwards > count / 4;
+}
+
+/* The block just freed is not among the next ones; of any size. */
+static bool quarantine(void)
+{
+    static const size_t sizes[] = { 24, 500, 5000, 40000, 300000, 3 << 20 };
+    unsigned late = 0;
+    for (unsigned i = 0; i < 6; i++) {
+        void *p = take(sizes[i]);
+        bool again = false;
+        drop(p);
+        for (unsigned k = 0; k < 4; k++) {
+            kept[k] = take(sizes[i]);
+            again |= kept[k] == p;
+        }
+        for (unsigned k = 0; k < 4; k++)
+            drop(kept[k]);
+        late += !again;
+    }
+    return late == 6;
+}
+
+/* The last page of each slab in which a small block lies, and of the ten slabs of half a MiB. */
+static bool guards(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned found = 0, count = 8;
+    for (unsigned i = 0; i < count; i++) {
+        char *p = take(i % 2 == 0 ? 16 << i / 2 : 1 << 19);
+        uintptr_t end = ((uintptr_t)p & ~(uintptr_t)(SLAB - 1)) + (i % 2 == 0 ? 1 : 10) * SLAB;
+        found += faults((void *)(end - page)) || faults((void *)(end - 1));
+        drop(p);
+    }
+    return found == count;
+}
+
+/* Slabs that had blocks of one size, which are freed, never have blocks of another; nor do huge blocks lie there. */
+static bool regions(void)
+{
+    static uintptr_t slabs[MANY];
+    static const size_t first[] = { 1000, 30000, 100000 }, then[] = { 3000, 50000, 200000, 2 << 20 };
+    unsigned met = 0;
+    for (unsigned round = 0; round < 3; round++) {
+        unsigned count = (unsigned)(16000000 / first[round]), others;
+        count = count < MANY ? count : MANY;
+        for (unsigned i = 0; i < count; i++) {
+            kept[i] = take(first[round]);
+            slabs[i] = (uintptr_t)kept[i] / SLAB;
+        }
+        for (unsigned i = 0; i < count; i++)
+            drop(kept[i]);
+        malloc_trim(0);
+        for (unsigned size = 0; size < 4; size++) {
+            others = (unsigned)(8000000 / then[size]) + 1;
+            for (unsigned i = 0; i < others; i++)
+                kept[i] = take(then[size]);
+            for (unsigned i = 0; i < others; i++)
+                for (unsigned k = 0; k < count && met == 0; k++)
+                    met += slabs[k] - (uintptr_t)kept[i] / SLAB <= (then[size] - 1) / SLAB;
+            for (unsigned i = 0; i < others; i++)
+                drop(kept[i]);
+        }
+    }
+    return met == 0;
+}
+
+static void drop_twice(void *p)
+{
+    drop(p);
+    drop(p);
+}
+
+static bool zero_size(void)
+{
+    void *p = take(0), *q = take(0), *r = calloc(0, 8);
+    expect(p != NULL && q != NULL && r != NULL && p != q && q != r && p != r && (uintptr_t)p % 16 == 0);
+    bool nowhere = faults(p);
+    expect(ending(drop_twice, p) == SIGABRT);
+    p = realloc(p, 100);
+    expect_block(p, 100);
+    drop(p);
+    drop(q);
+    drop(r);
+    for (unsigned i = 0; i < MANY; i++)
+        kept[i] = take(0);
+    for (unsigned i = 0; i < MANY; i++)
+        drop(kept[i]);
+    return nowhere;
+}
+
+static const struct effect {
+    const char *name;
+    bool (*holds)(void);
+} effects[] = {
+    { "zero_size", zero_size }, { "guards", guards }, { "random", random_order }, { "canary", canary },
+    { "zero", zero }, { "quarantine", quarantine }, { "regions", regions },
+};
+enum { EFFECTS = sizeof effects / sizeof *effects };
+
+/* --- asking oneself ------------------------------------------------------------------------------------------------------- */
+
+static char self[4096];
+
+/* The effects there are, as bits, with this one option set besides harden. */
+static unsigned ask(const char *harden, const char *option, const char *value)
+{
+    char name[64], text[16] = "";
+    int pipe_ends[2];
+    expect(pipe(pipe_ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("HAKMEM_HARDEN", harden, 1);
+        setenv("HAKMEM_CHECK", "1", 1);
+        snprintf(name, sizeof name, "HAKMEM_HARDEN_%s", option == NULL ? "" : option);
+        for (char *at = name; *at != 0; at++)
+            *at = *at >= 'a' && *at <= 'z' ? (char)(*at - 32) : *at;
+        if (option != NULL)
+            setenv(name, value, 1);
+        dup2(pipe_ends[1], 1);
+        execl(self, self, "effects", (char *)NULL);
+        _exit(3);
+    }
+    close(pipe_ends[1]);
+    ssize_t length = read(pipe_ends[0], text, sizeof text - 1);
+    int status;
+    expect(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0 && length > 0);
+    close(pipe_ends[0]);
+    return (unsigned)strtoul(text, NULL, 0);
+}
+
+static int print_effects(void)
+{
+    unsigned bits = 0;
+    for (unsigned i = 0; i < EFFECTS; i++)
+        bits |= (unsigned)effects[i].holds() << i;
+    printf("%u\n", bits);
+    return 0;
+}
+
+static void parts(void)
+{
+    unsigned all = (1u << EFFECTS) - 1, none = 0;
+    expect(ask("1", NULL, NULL) == all);
+    unsigned plain = ask("0", NULL, NULL);
+    for (unsigned i = 0; i < EFFECTS; i++)   /* without hardened mode there may be room behind a block by chance, and so on */
+        none |= strcmp(effects[i].name, "regions") == 0 || strcmp(effects[i].name, "guards") == 0 ? plain & 1u << i : 0;
+    expect(plain == none);
+    for (unsigned i = 0; i < EFFECTS; i++) {
+        unsigned without = ask("1", effects[i].name, "0");
+        if (without != (all & ~(1u << i)))
+            fprintf(stderr, "without %s: %#x\n", effects[i].name, without);
+        expect(without == (all & ~(1u << i)));
+    }
+}
+
+/* --- what must be right all the same -------------------------------------------------------------------------------------- */
+
+static void sizes(void)
+{
+    for (size_t n = 0; n < 3 << 20; n += 1 + n / 7) {
+        unsigned char *p = take(n);
+        expect(p != NULL && (uintptr_t)p % 16 == 0 && malloc_usable_size(p) == n);
+        for (size_t i = 0; i < n; i += 1 + n / 50)
+            expect(p[i] == 0);
+        memset(p, 0x77, n);
+        p = realloc(p, n + n / 3 + 1);
+        expect(p != NULL && malloc_usable_size(p) == n + n / 3 + 1);
+        for (size_t i = 0; i < n; i += 1 + n / 50)
+            expect(p[i] == 0x77);
+        memset(p, 0x78, n + n / 3 + 1);
+        p = realloc(p, n / 2 + 1);
+        expect(p != NULL && malloc_usable_size(p) == n / 2 + 1 && p[n / 2] == 0x78);
+        drop(p);
+        p = calloc(1, n);
+        for (size_t i = 0; i < n; i++)
+            expect(p[i] == 0);
+        drop(p);
+    }
+}
+
+static void alignments(void)
+{
+    for (size_t align = 16; align <= 4 << 20; align *= 2)
+        for (size_t n = 1; n < 2 << 20; n *= 5) {
+            void *p = NULL;
+            expect(posix_memalign(&p, align, n) == 0 && (uintptr_t)p % align == 0 && malloc_usable_size(p) == n);
+            memset(p, 1, n);
+            drop(p);
+        }
+}
+
+static void impossible(void)
+{
+    for (size_t i = 0; i < 20; i++) {
+        errno = 0;
+        expect(take(SIZE_MAX - i) == NULL && errno == ENOMEM);
+        expect(take(PTRDIFF_MAX - i) == NULL && aligned_alloc(64, SIZE_MAX - 63 - 64 * i) == NULL);
+    }
+}
+
+/* Who frees is not who has allocated; the threads end with blocks of the others in quarantine. */
+static void *take_some(void *argument)
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        kept[i] = take(1 + i % 3000);
+        memset(kept[i], 1, 1 + i % 3000);
+    }
+    return argument;
+}
+
+static void *drop_some(void *argument)
+{
+    for (unsigned i = 0; i < MANY; i++)
+        drop(kept[i]);
+    return argument;
+}
+
+static void threads(void)
+{
+    for (unsigned round = 0; round < 6; round++) {
+        pthread_t one, other;
+        expect(pthread_create(&one, NULL, take_some, NULL) == 0 && pthread_join(one, NULL) == 0);
+        expect(pthread_create(&other, NULL, drop_some, NULL) == 0 && pthread_join(other, NULL) == 0);
+        expect(hak_check_heap());
+    }
+}
+
+static void work_in_child(void *argument)
+{
+    (void)argument;
+    drop_some(NULL);
+    take_some(NULL);
+    threads();
+}
+
+static void forks(void)
+{
+    take_some(NULL);
+    for (unsigned i = 0; i < 5; i++)
+        expect(ending(work_in_child, NULL) == 0);
+    drop_some(NULL);
+}
+
+static void run_right(void)
+{
+    setenv("HAKMEM_HARDEN", "1", 1);
+    execl(self, self, "right", (char *)NULL);
+    expect(false);
+}
+
+int main(int argc, char **argv)
+{
+    expect(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    if (argc > 1 && strcmp(argv[1], "effects") == 0)
+        return print_effects();
+    if (argc == 1) {
+        parts();
+        run_right();
+    }
+    sizes();
+    alignments();
+    impossible();
+    threads();
+    forks();
+    sizes();
+    expect(hak_check_heap());
+    return 0;
+}
