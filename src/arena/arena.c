@@ -384,15 +384,16 @@ int hak__arena_init(void)
     return code;
 }
 
-bool hak__arena_keeps_emptied(void) { return hak_counted(&hak__arena_books.kept) != 0; }
-
-size_t hak__arena_dirty_room(void)
+size_t hak__arena_dirty_room(size_t idle)
 {
-    size_t mapped = hak_counted(&hak__arena_books.mapped), dirty = hak_counted(&hak__arena_books.dirty);
-    size_t limit = hak__option(HAK_OPTION_dirty_limit) + (mapped - dirty) / 8;
-    /* A quarter more, so that a heap that goes to and fro around the limit is not purged all the time. */
-    limit += limit / 4;
-    return limit > dirty ? limit - dirty : 0;
+    size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT;
+    size_t kept = hak_counted(&hak__arena_books.dirty), used = taken > idle ? taken - idle : 0;
+    size_t limit = hak__option(HAK_OPTION_dirty_limit) + used / 8;
+    /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */
+    limit += limit / 8;
+    if (kept != 0 && idle + kept > limit)
+        kept = hak__lru_shorten(limit > idle ? limit - idle : 0);
+    return limit > kept ? limit - kept : 0;
 }
 
 /* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came

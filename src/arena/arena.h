@@ -102,12 +102,9 @@ size_t hak__reserve_refill(void);
  * to be there at once (mlockall). Nothing is mapped ahead of need then. */
 bool hak__ahead_counts(void);
 
-/* How many bytes of unused slabs may hold old data beside the emptied SuperSlabs, when one is opened
- * (HAKMEM_DIRTY_LIMIT). */
-size_t hak__arena_dirty_room(void);
-
-/* Whether a SuperSlab that was emptied is kept with its pages, so that the next one that is opened is likely to be that. */
-bool hak__arena_keeps_emptied(void);
+/* Of `idle` bytes of unused slabs that hold old data, how many may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT).
+ * Where there are more, with the emptied SuperSlabs, than the limit says, the oldest of those go back first. */
+size_t hak__arena_dirty_room(size_t idle);
 
 /* Returns the pages of a range of one SuperSlab that the caller has to himself; it reads as zeros then. False: the system
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */

@@ -142,7 +142,7 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
 /* How many bytes may be kept: a fixed amount and a share of what is in use. */
 static size_t lru_limit(void)
 {
-    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 4;
+    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.taken << HAK_SUPER_SHIFT) / 4;
 }
 
 void hak__lru_due(uint64_t now_ms)
@@ -166,6 +166,15 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     hak__books.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
+}
+
+size_t hak__lru_shorten(size_t keep)
+{
+    hak__arena_lock();
+    hak__books.returned_by_bytes += hak__lru_purge(UINT64_MAX, keep);
+    size_t left = hak__books.dirty;
+    hak__arena_unlock();
+    return left;
 }
 
 bool hak__lru_unmap_all(void)

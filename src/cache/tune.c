@@ -152,6 +152,8 @@ bool hak__cache_charge_kept(struct hak_heap *heap)
 void hak__cache_discharge_kept(struct hak_heap *heap)
 {
     size_t need = hak_align_up(heap->kept_bytes, KEPT_STEP);
+    if (heap->kept_charged == need)
+        return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
     discharge(heap, heap->kept_charged - need);
     heap->kept_charged = need;
     heap->kept_sure = 0;

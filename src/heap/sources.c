@@ -146,8 +146,7 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
 /* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(unsigned count, bool *fresh)
 {
-    if (!hak__arena_keeps_emptied())   /* else the heap does not grow by the next one */
-        hak__pool_trim();
+    hak__pool_trim();
     size_t slab = hak__pool_open(count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
 }

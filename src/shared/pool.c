@@ -305,9 +305,10 @@ uint64_t hak__pool_waiting_ms(void) { return hak_load(&waiting_ms, HAK_RELAXED);
 
 size_t hak__pool_trim(void)
 {
-    size_t top = hak__arena_top(), room = hak__arena_dirty_room(), idle = 0, bytes = 0;
+    size_t top = hak__arena_top(), idle = 0, bytes = 0;
     for (size_t super = 0; super < top; super++)
         idle += idle_bytes(super);
+    size_t room = hak__arena_dirty_room(idle);
     for (size_t super = top; super-- > 0 && idle > room + bytes;)
         if (idle_bytes(super) != 0)
             bytes += purge_super(super);

@@ -82,8 +82,11 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
-size_t hak__arena_dirty_room(void) { return 0; }
-bool hak__arena_keeps_emptied(void) { return false; }
+size_t hak__arena_dirty_room(size_t idle)
+{
+    (void)idle;
+    return 0;
+}
 
 bool hak__thp_must_stay(size_t super)
 {
