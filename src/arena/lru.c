@@ -142,7 +142,7 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
 /* How many bytes may be kept: a fixed amount and a share of what is in use. */
 static size_t lru_limit(void)
 {
-    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.taken << HAK_SUPER_SHIFT) / 4;
+    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 4;
 }
 
 void hak__lru_due(uint64_t now_ms)
