@@ -15,7 +15,8 @@ import subprocess
 
 from support import Allocator, check, main, need
 
-MOST_ADDED_KB = 300
+# The aim is 300. The code of hardened mode has brought the library from 261..277 to 282..306, by where the kernel maps its file.
+MOST_ADDED_KB = 330
 MOST_TLS_BYTES = 16
 RUNS = 101
 
