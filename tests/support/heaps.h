@@ -52,6 +52,20 @@ static inline CHECK_UNUSED void expect_heap_valid(struct hak_heap *heap)
     expect(hak__cache_is_valid(heap));
 }
 
+/* The same for many blocks of a class. */
+static inline CHECK_UNUSED void heap_malloc_many(struct hak_heap *heap, uint32_t class, void **blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        blocks[i] = heap_malloc(heap, class);
+}
+
+static inline CHECK_UNUSED void heap_free_many(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        heap_free(heap, class, blocks[i]);
+    expect_heap_valid(heap);
+}
+
 /* What a heap's counters say is outside of it: with the program, or in an outbox. Summed over all heaps and without the
  * outboxes it is invariant 2 of heap.h. */
 static inline CHECK_UNUSED uint64_t heap_live(struct hak_heap *heap, uint32_t class)

@@ -328,6 +328,29 @@ FRESH_TEST(dirty_limit_holds)
     expect_valid();
 }
 
+/* One limit for unused slabs and emptied SuperSlabs, of which the oldest go first: 8 MiB and an eighth of what is used, and an
+ * eighth more. */
+FRESH_TEST(room_for_unused_slabs)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("lru_bytes", "1G"), 0);
+    expect_eq(hak__option_set("dirty_limit", "8M"), 0);
+    expect_eq(take(16), 0);
+    for (size_t i = 0; i < 6; i++, fake.now += 100)
+        give(i, 1);
+    expect_op(hak__arena_dirty_room(0), <, 2 * MIB);
+    expect_eq(figure_dirty(), 10 * MIB);   /* of 12: there may be 11.8 */
+    expect_eq(hak__supers[0].dirty, 0);
+    expect_eq(hak__supers[1].dirty, HAK_SUPER_SIZE);
+    expect_op(hak__arena_dirty_room(4 * MIB), >=, 4 * MIB);
+    expect_eq(figure_dirty(), 6 * MIB);
+    expect_eq(hak__supers[3].dirty, HAK_SUPER_SIZE);
+    expect_eq(hak__arena_dirty_room(64 * MIB), 9 * MIB);   /* no more is taken than is idle */
+    expect_eq(figure_dirty(), 0);
+    expect_valid();
+}
+
 /* Emptied last, used first; emptied first, returned first. */
 FRESH_TEST(newest_first_oldest_returned)
 {
@@ -342,7 +365,7 @@ FRESH_TEST(newest_first_oldest_returned)
     expect_eq(take_aligned(1, 1, &fresh), 12);
     expect_eq(take_aligned(1, 1, &fresh), 28);
     give(28, 1);
-    expect_eq(hak__option_set("lru_bytes", "0"), 0);   /* and an eighth of what is in use: about three stay */
+    expect_eq(hak__option_set("lru_bytes", "0"), 0);   /* and a quarter of what is in use: all stay that are there */
     hak__arena_figures(&figures);
     expect_eq(figures.kept, 3);
     expect_eq(hak__option_set("lru_age", "350"), 0);
@@ -933,7 +956,7 @@ int main(void)
         cmocka_unit_test(foreign_memory_behind_the_bytes_is_no_hole),
         cmocka_unit_test(purged_by_age),
         cmocka_unit_test(purged_by_what_follows),
-        cmocka_unit_test(dirty_limit_holds),
+        cmocka_unit_test(dirty_limit_holds), cmocka_unit_test(room_for_unused_slabs),
         cmocka_unit_test(newest_first_oldest_returned),
         cmocka_unit_test(emptied_neighbours_make_runs),
         cmocka_unit_test(reserve_is_ready),

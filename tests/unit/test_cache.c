@@ -19,25 +19,12 @@ static struct hak_heap *start(void)
 
 static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
 
-static void malloc_many(struct hak_heap *heap, uint32_t class, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        blocks[i] = heap_malloc(heap, class);
-}
-
-static void free_many(struct hak_heap *heap, uint32_t class, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        heap_free(heap, class, blocks[i]);
-    expect_heap_valid(heap);
-}
-
 /* Allocates more than the record holds and frees it again, so that the record overflows and may grow. */
 static void churn(struct hak_heap *heap, uint32_t class, uint32_t count, unsigned rounds)
 {
     while (rounds-- > 0) {
-        malloc_many(heap, class, count);
-        free_many(heap, class, count);
+        heap_malloc_many(heap, class, blocks, count);
+        heap_free_many(heap, class, blocks, count);
     }
 }
 
@@ -229,7 +216,7 @@ FRESH_TEST(doubles_up_to_the_ceiling)
     struct hak_heap *heap = start();
     uint32_t before = capacity_of(heap, CLASS_16), ceiling = heap->classes[CLASS_16].ceiling;
     for (unsigned round = 0; round < 12; round++) {
-        malloc_many(heap, CLASS_16, 4000);
+        heap_malloc_many(heap, CLASS_16, blocks, 4000);
         for (uint32_t i = 0; i < 4000; i++) {
             heap_free(heap, CLASS_16, blocks[i]);
             uint32_t now = capacity_of(heap, CLASS_16);
@@ -248,7 +235,7 @@ FRESH_TEST(no_growth_without_frees)
     (void)argument;
     struct hak_heap *heap = start();
     uint32_t before = capacity_of(heap, CLASS_64);
-    malloc_many(heap, CLASS_64, MANY);
+    heap_malloc_many(heap, CLASS_64, blocks, MANY);
     expect_eq(capacity_of(heap, CLASS_64), before);
 }
 
@@ -256,7 +243,7 @@ FRESH_TEST(nothing_is_lost_by_growing)
 {
     (void)argument;
     struct hak_heap *heap = start();
-    malloc_many(heap, CLASS_32, 3000);
+    heap_malloc_many(heap, CLASS_32, blocks, 3000);
     for (uint32_t i = 0; i < 3000; i++)
         memory_fill(blocks[i], 32, i);
     for (uint32_t i = 0; i < 3000; i += 2)
@@ -362,7 +349,7 @@ FRESH_TEST(oldest_half_is_drained)
     heaps_start();
     set("tiny_unified_c3", "8");
     struct hak_heap *heap = heap_open(0);
-    malloc_many(heap, CLASS_64, 16);
+    heap_malloc_many(heap, CLASS_64, blocks, 16);
     hak__cache_flush(heap);
     for (unsigned i = 0; i < 8; i++)
         heap_free(heap, CLASS_64, blocks[i]);
@@ -422,7 +409,7 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
         continue;
     uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
     unsigned count = 0;
-    malloc_many(other, CLASS_64, 64);
+    heap_malloc_many(other, CLASS_64, blocks, 64);
     while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_RECORD_SIZE, blocks[count]))
         count++;
     expect_op(count, >, 0);

@@ -22,34 +22,21 @@ static void set(const char *name, const char *value) { expect_eq(hak__option_set
 
 static uint32_t kept(struct hak_heap *heap, uint32_t class) { return hak__cache_count(heap, class); }
 
-static void malloc_many(struct hak_heap *heap, uint32_t class, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        blocks[i] = heap_malloc(heap, class);
-}
-
-static void free_many(struct hak_heap *heap, uint32_t class, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        heap_free(heap, class, blocks[i]);
-    expect_heap_valid(heap);
-}
-
 /* The one that was freed last comes first, and no span ends or begins meanwhile. */
 FRESH_TEST(last_freed_first)
 {
     (void)argument;
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
-        malloc_many(heap, c, 2);
+        heap_malloc_many(heap, c, blocks, 2);
         void *first = blocks[0], *second = blocks[1];
-        free_many(heap, c, 2);
+        heap_free_many(heap, c, blocks, 2);
         uint64_t misses = hak_counted(&heap->classes[c].misses), drained = hak_counted(&heap->classes[c].drained);
         expect_ptr(heap_malloc(heap, c), second);
         expect_ptr(heap_malloc(heap, c), first);
         expect_eq(hak_counted(&heap->classes[c].misses), misses);
         expect_eq(hak_counted(&heap->classes[c].drained), drained);
-        free_many(heap, c, 2);
+        heap_free_many(heap, c, blocks, 2);
         hak__cache_flush(heap);
         expect_eq(heap->kept_bytes, 0);
         expect_eq(heap_live(heap, c), 0);
@@ -104,8 +91,8 @@ FRESH_TEST(bytes_are_bounded)
     set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0);
     for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
-        malloc_many(heap, c, 20);
-        free_many(heap, c, 20);
+        heap_malloc_many(heap, c, blocks, 20);
+        heap_free_many(heap, c, blocks, 20);
         expect_op(heap->kept_bytes, <=, 2 << 20);
         expect_op(heap->kept_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
         expect_ptr(heap_malloc(heap, c), blocks[19]);
@@ -113,11 +100,11 @@ FRESH_TEST(bytes_are_bounded)
     }
     set("thread_budget", "0");
     heap->kept_sure = 0;
-    malloc_many(heap, CLASS_128K, 3);
-    free_many(heap, CLASS_128K, 3);
+    heap_malloc_many(heap, CLASS_128K, blocks, 3);
+    heap_free_many(heap, CLASS_128K, blocks, 3);
     hak__cache_flush(heap);
-    malloc_many(heap, CLASS_128K, 3);
-    free_many(heap, CLASS_128K, 3);
+    heap_malloc_many(heap, CLASS_128K, blocks, 3);
+    heap_free_many(heap, CLASS_128K, blocks, 3);
     expect_eq(heap->kept_bytes, 0);
 }
 
@@ -129,7 +116,7 @@ FRESH_TEST(share_follows_what_is_in_use)
     set("thread_budget", "1M");
     set("thread_budget_share", "50");
     struct hak_heap *heap = heap_open(0);
-    malloc_many(heap, CLASS_1M, MANY);
+    heap_malloc_many(heap, CLASS_1M, blocks, MANY);
     for (uint32_t i = 0; i < 12; i++)
         heap_free(heap, CLASS_1M, blocks[i]);
     expect_eq(kept(heap, CLASS_1M), 12);
@@ -173,9 +160,9 @@ FRESH_TEST(kept_blocks_make_room)
     struct hak_arena_figures before, after;
     (void)argument;
     struct hak_heap *heap = start();
-    malloc_many(heap, CLASS_512K, 4);   /* one SuperSlab */
+    heap_malloc_many(heap, CLASS_512K, blocks, 4);   /* one SuperSlab */
     hak__arena_figures(&before);
-    free_many(heap, CLASS_512K, 3);
+    heap_free_many(heap, CLASS_512K, blocks, 3);
     expect_eq(kept(heap, CLASS_512K), 3);
     void *other = heap_malloc(heap, CLASS_1M);
     hak__arena_figures(&after);
@@ -191,9 +178,9 @@ FRESH_TEST(what_is_not_touched_goes_back)
 {
     (void)argument;
     struct hak_heap *heap = start();
-    malloc_many(heap, CLASS_128K, 4);
+    heap_malloc_many(heap, CLASS_128K, blocks, 4);
     void *late = blocks[3];
-    free_many(heap, CLASS_128K, 3);
+    heap_free_many(heap, CLASS_128K, blocks, 3);
     hak__kept_age(heap);
     expect_eq(kept(heap, CLASS_128K), 3);
     heap_free(heap, CLASS_128K, late);
@@ -215,10 +202,10 @@ FRESH_TEST(freed_by_others)
     heaps_start();
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     for (unsigned round = 0; round < 50; round++) {
-        malloc_many(heap, CLASS_64K + 1, 4);   /* several in a span: collected */
+        heap_malloc_many(heap, CLASS_64K + 1, blocks, 4);   /* several in a span: collected */
         for (uint32_t i = 0; i < 4; i++)
             heap_free_remote(other, blocks[i]);
-        malloc_many(heap, CLASS_1M, 4);
+        heap_malloc_many(heap, CLASS_1M, blocks, 4);
         for (uint32_t i = 0; i < 4; i++)
             heap_free_remote(other, blocks[i]);
         hak__heap_collect(heap);
@@ -235,8 +222,8 @@ FRESH_TEST(process_is_charged)
     heaps_start();
     struct hak_heap *heap = heap_open(0);
     size_t first = hak__cache_process_bytes();
-    malloc_many(heap, CLASS_1M, 4);
-    free_many(heap, CLASS_1M, 3);
+    heap_malloc_many(heap, CLASS_1M, blocks, 4);
+    heap_free_many(heap, CLASS_1M, blocks, 3);
     expect_op(hak__cache_process_bytes(), >=, first + heap->kept_bytes);
     expect_eq(hak__cache_process_bytes(), heap->process_bytes);
     hak__cache_flush(heap);
@@ -254,21 +241,21 @@ FRESH_TEST(ring_cap_holds)
     heaps_start();
     set("l25_ring_cap", "3");
     struct hak_heap *heap = heap_open(0);
-    malloc_many(heap, CLASS_64K, 8);
-    free_many(heap, CLASS_64K, 8);
+    heap_malloc_many(heap, CLASS_64K, blocks, 8);
+    heap_free_many(heap, CLASS_64K, blocks, 8);
     expect_eq(kept(heap, CLASS_64K), 3);
     for (uint32_t i = 8; i-- > 5;)
         expect_ptr(heap_malloc(heap, CLASS_64K), blocks[i]);
     set("l25_ring_cap", "256");
     heap = heap_open(0);
-    malloc_many(heap, CLASS_64K, 40);
-    free_many(heap, CLASS_64K, 40);
+    heap_malloc_many(heap, CLASS_64K, blocks, 40);
+    heap_free_many(heap, CLASS_64K, blocks, 40);
     expect_eq(kept(heap, CLASS_64K), 40);
     expect_heap_valid(heap);
     set("l25_ring_cap", "0");
     heap = heap_open(0);
-    malloc_many(heap, CLASS_64K, 3);
-    free_many(heap, CLASS_64K, 3);
+    heap_malloc_many(heap, CLASS_64K, blocks, 3);
+    heap_free_many(heap, CLASS_64K, blocks, 3);
     expect_eq(heap->kept_bytes, 0);
 }
 
