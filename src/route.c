@@ -357,27 +357,44 @@ static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p
     errno = saved;
 }
 
-/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox; a
- * sentinel absorbs nothing and its mode is looked at before its outbox, which does not exist. */
+/* Keeps a block of another heap, whose key is set, for the thread's own use, or lays it in the outbox. A sentinel absorbs
+ * nothing, and its mode is looked at before its outbox, which does not exist. */
+hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, void *p)
+{
+    return hak__cache_absorb(heap, code, p)
+           || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
+}
+
+/* A block of another heap that looks freed, or lies where no block began when the limit was read. */
+static hak_noinline void free_foreign_doubtful(struct hak_heap *heap, uint32_t word, void *p)
+{
+    if (hak__hardened_at(hak__slab_of(p))) {
+        hak__free_hardened(p, word);
+        return;
+    }
+    check_block(p, word, "free", NULL);
+    hak__mark_freed(p);
+    if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
+        free_rest(heap, word, p);
+}
+
+/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
+ * call nothing, so that no register has to be saved. */
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)x ^ heap->tag, code = hak__owner_code(word);
-    if (hak_likely(names_span(word))) {
-        if (hak_unlikely(!hak__begins_block(&hak__window.map[hak__slab_of(p)], hak__class_of_code(code), p)
-                         || hak__looks_freed(p))) {
-            if (hak__hardened_at(hak__slab_of(p))) {
-                hak__free_hardened(p, word);
-                return;
-            }
-            check_block(p, word, "free", NULL);
-        }
-        hak__mark_freed(p);
-        if (hak__cache_absorb(heap, code, p))
-            return;
-        if (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add(heap, p))
-            return;
+    size_t slab = hak__slab_of(p);
+    if (hak_unlikely(!names_span(word))) {
+        free_rest(heap, word, p);
+        return;
     }
-    free_rest(heap, word, p);
+    if (hak_unlikely(!hak__begins_block(&hak__window.map[slab], hak__class_of_code(code), p) || hak__looks_freed(p))) {
+        free_foreign_doubtful(heap, word, p);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!take_foreign(heap, slab, code, p)))
+        free_rest(heap, word, p);
 }
 
 void hak__free_outside(void *p)

@@ -61,7 +61,7 @@
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
-#define HAK_OUTBOX_BUCKETS 16u
+#define HAK_OUTBOX_BUCKETS 32u
 #define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
 #define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */
 

@@ -147,9 +147,8 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
 
 /* A block of another heap joins those of its slab that wait already. False when there are none, or too many: nothing
  * has happened then, and hak__outbox_add_slow is to be called. */
-hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p)
+hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
 {
-    size_t slab = hak__slab_of(p);
     struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
     uint32_t count = hak_load(&bucket->count, HAK_RELAXED);
     if (hak_unlikely(bucket->slab != slab + 1 || count >= hak_load(&bucket->limit, HAK_RELAXED)))
@@ -158,6 +157,7 @@ hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p)
     hak_store(&bucket->count, (uint16_t)(count + 1), HAK_RELEASE);
     return true;
 }
+hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p) { return hak__outbox_add_at(heap, hak__slab_of(p), p); }
 
 /* The same with everything that can come of it: a new bucket, publication, a report of misuse. `word` is the slab's
  * owner word. */
