@@ -89,7 +89,7 @@ class Loading(unittest.TestCase):
         self.assertIsNotNone(found)
 
     def test_library_without_malloc_is_noticed(self) -> None:
-        maths = next(path for path in allocators.library_files() if re.fullmatch(r"libm\.so\.6", path.name))
+        maths = next(path for path in allocators.installed_libraries() if re.fullmatch(r"libm\.so\.6", path.name))
         problem = allocators.why_not_loaded(allocators.Allocator("x", "ours", maths), BUILD / PROGRAMS[0])
         self.assertIn("malloc comes from", problem or "")
 

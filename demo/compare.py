@@ -100,10 +100,10 @@ def print_statistics(program, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    library = options.library.absolute()
+    library = options.shared_object.absolute()
     allocators = {"system": None, "HAKMEM": library}
     all_programs = programs(library.parent)
 

@@ -89,7 +89,7 @@ def snmalloc(peer: Built, crate: Path, log: Path) -> None:
     run(["cmake", "-S", crate / "upstream", "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
          "-DSNMALLOC_BUILD_TESTING=OFF"], peer.folder, log)
     run(["cmake", "--build", build, "--target", "snmallocshim"], peer.folder, log)
-    shutil.copy(build / peer.library, peer.path)
+    shutil.copy(build / peer.file_name, peer.path)
 
 
 def jemalloc(peer: Built, crate: Path, log: Path) -> None:
@@ -100,7 +100,7 @@ def jemalloc(peer: Built, crate: Path, log: Path) -> None:
     version = found.group(1) + found.group(2).ljust(40, "0")[:40] if found else "5.0.0-0-g" + "0" * 40
     run(["sh", "configure", f"--with-version={version}", "--disable-doc", "--disable-static"], build, log)
     run(["make", "-j", str(JOBS), "build_lib_shared"], build, log)
-    shutil.copy(build / "lib" / peer.library, peer.path)
+    shutil.copy(build / "lib" / peer.file_name, peer.path)
 
 
 def tcmalloc(peer: Built, crate: Path, log: Path) -> None:

@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import listing
-from hakmem_lab import console, elf, library, loading, measure, results
+from hakmem_lab import console, elf, libhakmem, loading, measure, results
 from hakmem_lab.allocators import FLOOR, Allocator
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.results import Machine, Model
@@ -147,7 +147,7 @@ def load(path: Path) -> Results:
 
 
 def digest(allocator: Allocator) -> str:
-    return results.digest(allocator.library) if allocator.library is not None else ""
+    return results.digest(allocator.shared_object) if allocator.shared_object is not None else ""
 
 
 def describe(allocator: Allocator) -> str:
@@ -167,7 +167,7 @@ def head_of(cases: Sequence[Case], allocators: Sequence[Allocator], missing: Seq
     machine.facts.pop("variables", None)
     return Head(
         created=results.now(),
-        commit=results.commit_of(library.source_tree()),
+        commit=results.commit_of(libhakmem.source_tree()),
         machine=machine,
         plan=plan,
         cases=[CaseRow(name=c.name, group=c.group, about=c.about, command=generic(c, plan.quick)) for c in cases],
@@ -261,7 +261,7 @@ def not_loadable(case: Case, places: Places, allocators: Sequence[Allocator]) ->
     name = case.needs[0] if case.carrier else case.program
     program = loading.look(places.program(name), {})
     for allocator in allocators:
-        described = elf.describe(allocator.library) if allocator.library is not None else None
+        described = elf.describe(allocator.shared_object) if allocator.shared_object is not None else None
         problem = loading.obstacle(program, described) if described is not None else None
         if problem is not None:
             return problem[0]

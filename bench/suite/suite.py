@@ -23,7 +23,7 @@ import publish
 import session
 import tables
 from figures import Figures
-from hakmem_lab import console, errors, experiment, library
+from hakmem_lab import console, errors, experiment, libhakmem
 from hakmem_lab.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
 from hakmem_lab.errors import LabError
 from listing import Case, Places
@@ -63,7 +63,7 @@ def gather(names: list[str], build: Path, lib: Path | None) -> tuple[list[Alloca
     missing: list[Missing] = []
     for name in names:
         if name == HAKMEM:
-            allocator = Allocator(name, "ours", library.find(lib or build))
+            allocator = Allocator(name, "ours", libhakmem.find(lib or build))
         elif name in (SYSTEM, FLOOR):
             allocator = Allocator(name, "floor" if name == FLOOR else "peer")
         elif installed[name] is None:
@@ -75,7 +75,7 @@ def gather(names: list[str], build: Path, lib: Path | None) -> tuple[list[Alloca
         if problem is None:
             found.append(allocator)
         elif name == HAKMEM:
-            raise LabError(f"{allocator.library} does not serve malloc when preloaded: {problem}")
+            raise LabError(f"{allocator.shared_object} does not serve malloc when preloaded: {problem}")
         else:
             missing.append(Missing(name=name, reason=problem))
     return found, missing

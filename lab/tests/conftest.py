@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import errors, library
+from hakmem_lab import errors, libhakmem
 from hakmem_lab.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
 
 Values = Mapping[str, Sequence[float]]
@@ -89,7 +89,7 @@ def make_experiment(
 def hakmem_library() -> Path:
     """The built library; without one there is nothing to run on."""
     try:
-        return library.find()
+        return libhakmem.find()
     except errors.LabError as error:
         pytest.skip(f"no library: {error.message}; ./dev build")
 

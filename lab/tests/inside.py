@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import library
+from hakmem_lab import libhakmem
 
 TREE = Path(__file__).resolve().parents[2]
-LIBRARY = library.find()
+LIBRARY = libhakmem.find()
 NOBODY = 65534
 
 # Does what a letter on standard input says, answers by a line, and allocates nothing else meanwhile.
@@ -114,7 +114,7 @@ def hakmem(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     """The command, in an environment with these variables besides."""
     return subprocess.run(
         [sys.executable, "-m", "hakmem_lab", *(str(each) for each in arguments)],
-        env={library.VARIABLE: str(LIBRARY), **clean_environment(**more)},
+        env={libhakmem.VARIABLE: str(LIBRARY), **clean_environment(**more)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import allocators, configuration, library
+from hakmem_lab import allocators, configuration, libhakmem
 from hakmem_lab.configuration import parse
 from hakmem_lab.errors import LabError
 
@@ -28,7 +28,7 @@ def test_the_labs_own_variable_does_not_reach_the_program(
 def test_system_and_libraries(hakmem_library: Path) -> None:
     assert "LD_PRELOAD" not in parse("alloc:system", "A").environment()
     mixed = parse(f"lib:{hakmem_library} refill_count=16", "A")
-    assert mixed.allocator.library == hakmem_library and mixed.settings == {"HAKMEM_REFILL_COUNT": "16"}
+    assert mixed.allocator.shared_object == hakmem_library and mixed.settings == {"HAKMEM_REFILL_COUNT": "16"}
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_mistakes(hakmem_library: Path, text: str, part: str) -> None:
 
 
 def test_every_option_of_the_tree_is_known(hakmem_library: Path) -> None:
-    tree = library.source_tree()
+    tree = libhakmem.source_tree()
     assert tree is not None
     rows = (tree / "src" / "diag" / "options.def").read_text().splitlines()
     names = [row[2:].split(",")[0] for row in rows if row.startswith("X(")]
-    assert list(library.default_options(hakmem_library)) == names
+    assert list(libhakmem.default_options(hakmem_library)) == names
 
 
 def test_a_library_that_does_not_serve_malloc_is_refused() -> None:
-    maths = next((path for path in allocators.library_files() if path.name == "libm.so.6"), None)
+    maths = next((path for path in allocators.installed_libraries() if path.name == "libm.so.6"), None)
     if maths is None:
         pytest.skip("no libm.so.6")
     with pytest.raises(LabError, match="does not serve malloc"):
@@ -72,10 +72,10 @@ def test_a_library_that_does_not_serve_malloc_is_refused() -> None:
 def test_where_the_library_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HAKMEM_LIBRARY", str(tmp_path))
     with pytest.raises(LabError, match="HAKMEM_LIBRARY"):
-        library.find()
+        libhakmem.find()
     (tmp_path / "libhakmem.so").write_text("")
-    assert library.find() == tmp_path / "libhakmem.so"
+    assert libhakmem.find() == tmp_path / "libhakmem.so"
     with pytest.raises(LabError, match="--library"):
-        library.find(tmp_path / "nowhere.so")
+        libhakmem.find(tmp_path / "nowhere.so")
     with pytest.raises(LabError, match="does not tell its options"):
-        library.options(tmp_path / "libhakmem.so")
+        libhakmem.options(tmp_path / "libhakmem.so")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import experiment, results, verdict
+from hakmem_lab import experiment, libhakmem, results, verdict
 from hakmem_lab.configuration import parse
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric
@@ -181,3 +181,16 @@ def test_results_survive_being_written_and_read(tmp_path: Path) -> None:
     read = results.load(tmp_path / "x.jsonl")
     assert read == made
     assert verdict.compare(read, "A", "B") == verdict.compare(made, "A", "B")
+
+
+def test_kept_results_are_read_and_written_as_they_are() -> None:
+    """A field that is renamed in the code keeps its name in files: the decision records come out alike."""
+    tree = libhakmem.source_tree()
+    assert tree is not None
+    kept = sorted((tree / "docs" / "decisions").glob("*/*.json"))
+    assert kept
+    for path in kept:
+        text = path.read_text()
+        read = results.from_document(text, path.name)
+        assert results.document(read) == text, path.name
+        assert json.loads(read.head.model_dump_json()) == json.loads(text)["head"], path.name

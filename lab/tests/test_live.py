@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab import ledger, library
+from hakmem_lab import ledger, libhakmem
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live, NotHakmem
 from tests.inside import LIBRARY, NOBODY, PROGRAM, as_user, clean_environment, compile_c, hakmem, running
@@ -93,7 +93,7 @@ def test_options_are_those_of_hak_option_next(program: Path) -> None:
     }
     with running(program, more=settings) as process:
         outside = Live(process.pid).options()
-    inside = library.options(LIBRARY, clean_environment(**settings))
+    inside = libhakmem.options(LIBRARY, clean_environment(**settings))
     assert outside == inside
     assert (outside["preset"].word, outside["preset"].origin) == ("hot_512", "variable")
     assert (outside["tiny_unified_c3"].value, outside["tiny_unified_c3"].origin) == (77, "variable")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import library
+from hakmem_lab import libhakmem
 from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
 HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 3; }\n'
@@ -114,7 +114,7 @@ def test_wrong_options_are_refused_before_anything_runs(arguments: tuple[str, ..
 
 def test_harden_says_when_the_library_lacks_it() -> None:
     done = hakmem("run", "--harden", "--", "env")
-    if "harden" in library.options(LIBRARY):
+    if "harden" in libhakmem.options(LIBRARY):
         assert done.returncode == 0 and "HAKMEM_HARDEN=1" in done.stdout.splitlines()
     else:
         assert done.returncode == 125 and "has no option harden" in done.stderr

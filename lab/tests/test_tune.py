@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import library, results, search, space
+from hakmem_lab import libhakmem, results, search, space
 from hakmem_lab.errors import LabError
-from hakmem_lab.library import Option
+from hakmem_lab.libhakmem import Option
 from tests.conftest import Hakmem
 from tests.inside import compile_c
 
@@ -70,7 +70,7 @@ def test_finds_a_setting_that_is_known_to_be_better(
     with_it = subprocess.run(["sh", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     without = subprocess.run(
         [str(misses), "100", "4096"],
-        env={**library.without_settings(), "LD_PRELOAD": str(hakmem_library)},
+        env={**libhakmem.without_settings(), "LD_PRELOAD": str(hakmem_library)},
         capture_output=True,
         text=True,
         check=True,
@@ -115,6 +115,7 @@ def test_interrupted_search_goes_on(hakmem_library: Path, hakmem: Hakmem, tmp_pa
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130 and "--resume r.study" in " ".join(said.split())
+    assert '"library":' in study.read_text() and '"shared_object":' not in study.read_text()  # as older studies have it
     done = hakmem("tune", "--resume", "r.study", "--json")
     document = json.loads(done.stdout)
     assert document["verdict"] == "GO" and document["comparison"]["gain"] == pytest.approx(700.0)  # 256 for 32

@@ -25,8 +25,8 @@ RANDOM_BITS = range(21, 46)  # the window's base is a random multiple of 2 MiB; 
 class Strained:
     """Runs the program and counts what went wrong."""
 
-    def __init__(self, library, program):
-        self.library, self.program, self.failures = library, program, 0
+    def __init__(self, shared_object, program):
+        self.shared_object, self.program, self.failures = shared_object, program, 0
 
     def expect(self, condition, message):
         if not condition:
@@ -35,7 +35,7 @@ class Strained:
 
     def run(self, *arguments, **options):
         """The lines of a run as lists of words; none when it can't run here or failed."""
-        environment = dict({"LD_PRELOAD": self.library, "PATH": "/usr/bin:/bin"}, **options)
+        environment = dict({"LD_PRELOAD": self.shared_object, "PATH": "/usr/bin:/bin"}, **options)
         done = subprocess.run([self.program, *map(str, arguments)], env=environment, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=300, check=False)
         if arguments[0] != "address":

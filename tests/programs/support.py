@@ -69,9 +69,9 @@ class Allocator:
     It adds up the statistics of all processes that it ran, for `require`.
     """
 
-    def __init__(self, name, library=None, statistics=None):
+    def __init__(self, name, shared_object=None, statistics=None):
         self.name = name
-        self.library = library
+        self.shared_object = shared_object
         self.statistics = statistics
         self.refilled = 0
         self.calls = 0
@@ -81,8 +81,8 @@ class Allocator:
     def environment(self, extra=None):
         environment = {key: value for key, value in os.environ.items()
                        if key != "LD_PRELOAD" and (not key.startswith("HAKMEM_") or key == "HAKMEM_HARDEN")}
-        if self.library:
-            environment["LD_PRELOAD"] = str(self.library)
+        if self.shared_object:
+            environment["LD_PRELOAD"] = str(self.shared_object)
         if self.statistics:
             environment["HAKMEM_STATS"] = self.statistics
         return {**environment, **(extra or {})}
@@ -127,16 +127,16 @@ class Allocator:
 class Setup:
     """What a test gets: the library, further arguments, ways to run programs, a directory of its own."""
 
-    def __init__(self, library, arguments, peer, directory):
-        self.library = library
+    def __init__(self, shared_object, arguments, peer, directory):
+        self.shared_object = shared_object
         self.arguments = arguments
         self.directory = directory
         self.system = Allocator("the system's malloc")
         if peer:
-            self.replaced = [Allocator(library.name, library)]
+            self.replaced = [Allocator(shared_object.name, shared_object)]
         else:
-            self.replaced = [Allocator("HAKMEM, statistics", library, "1"),
-                             Allocator("HAKMEM, exact", library, "exact")]
+            self.replaced = [Allocator("HAKMEM, statistics", shared_object, "1"),
+                             Allocator("HAKMEM, exact", shared_object, "exact")]
 
     def compare(self, workload, refilled, calls):
         """Run `workload(allocator, directory)` on every allocator and expect equal results.
@@ -167,15 +167,15 @@ class Setup:
         """
         traces = pathlib.Path(tempfile.mkdtemp(dir=self.directory)) / "bindings"
         debug = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(traces), "LD_BIND_NOW": "1"}
-        Allocator("the library", self.library).run(
+        Allocator("the library", self.shared_object).run(
             command, cwd=self.directory, extra={**debug, **(extra or {})}, input=input)
         bound = set()
         for trace in traces.parent.iterdir():
             bound |= self._check_trace(trace.read_text(errors="replace"))
         check(bound, f"nothing in {command[0]} binds malloc")
         missing = set(programs) - bound
-        check(not missing, f"{', '.join(missing)}: doesn't bind malloc to {self.library.name}")
-        print(f"  malloc is bound to {self.library.name} in {', '.join(sorted(bound))}", flush=True)
+        check(not missing, f"{', '.join(missing)}: doesn't bind malloc to {self.shared_object.name}")
+        print(f"  malloc is bound to {self.shared_object.name} in {', '.join(sorted(bound))}", flush=True)
 
     def _check_trace(self, trace):
         """Check one process's bindings; return the names of the files that bind malloc or new.
@@ -185,25 +185,25 @@ class Setup:
         """
         bindings = [(pathlib.Path(binder).name, pathlib.Path(target).name, symbol)
                     for binder, target, symbol in BINDING_LINE.findall(trace) if symbol in FAMILY]
-        direct = {(binder, symbol) for binder, target, symbol in bindings if target == self.library.name}
+        direct = {(binder, symbol) for binder, target, symbol in bindings if target == self.shared_object.name}
         for binder, target, symbol in bindings:
-            good = target == self.library.name or binder == self.library.name or (target, symbol) in direct
+            good = target == self.shared_object.name or binder == self.shared_object.name or (target, symbol) in direct
             check(good, f"{binder} binds {symbol} to {target}")
-        return {binder for binder, symbol in direct if symbol in ("malloc", "_Znwm")} - {self.library.name}
+        return {binder for binder, symbol in direct if symbol in ("malloc", "_Znwm")} - {self.shared_object.name}
 
 
 def main(test):
     """Run `test(setup)` and turn its outcome into an exit code."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path, help="the allocator to preload")
+    parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path, help="the allocator to preload")
     parser.add_argument("arguments", nargs="*", help="what this test needs besides; see its CMakeLists.txt")
     parser.add_argument("--peer", action="store_true", help="the library is another allocator, without statistics")
     options = parser.parse_intermixed_args()
     try:
-        library = options.library.resolve(strict=True)
+        shared_object = options.shared_object.resolve(strict=True)
         with tempfile.TemporaryDirectory(prefix="hakmem-", ignore_cleanup_errors=True) as directory:
-            test(Setup(library, options.arguments, options.peer, pathlib.Path(directory)))
+            test(Setup(shared_object, options.arguments, options.peer, pathlib.Path(directory)))
     except Skip as skip:
         print(f"SKIPPED: {skip}")
         sys.exit(SKIPPED)

@@ -50,12 +50,12 @@ def static_tls(library, readelf):
 
 def test(setup):
     hello, = setup.arguments
-    tls = static_tls(setup.library, need("readelf", "binutils"))
+    tls = static_tls(setup.shared_object, need("readelf", "binutils"))
     print(f"  static TLS: {tls} bytes")
     check(tls <= MOST_TLS_BYTES, f"{tls} bytes of static TLS, at most {MOST_TLS_BYTES}")
 
     setup.require_bindings([hello], input="")
-    quiet = Allocator("HAKMEM", setup.library)
+    quiet = Allocator("HAKMEM", setup.shared_object)
     rounds = [sizes_kb(hello, setup.system) + sizes_kb(hello, quiet) for _ in range(RUNS)]
     system, system_peak, hakmem, hakmem_peak = (statistics.mean(column) for column in zip(*rounds))
     print(f"  hello world: {system:.0f} kB on the system's malloc, {hakmem:.0f} kB on HAKMEM: {hakmem - system:+.0f} kB")

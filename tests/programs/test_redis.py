@@ -91,7 +91,7 @@ class Server:
 
     def maps_library(self):
         maps = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text()
-        return self.allocator.library is None or str(self.allocator.library) in maps
+        return self.allocator.shared_object is None or str(self.allocator.shared_object) in maps
 
     def shut_down(self):
         """Let the server save and end, and take its statistics."""

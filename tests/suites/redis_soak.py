@@ -157,7 +157,7 @@ def serve(executable, library, folder, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     executable = shutil.which("redis-server")
@@ -165,7 +165,7 @@ def main():
         print("SKIPPED: redis-server is missing: install redis-server ('./dev setup --programs')")
         return SKIPPED
     try:
-        library = options.library.resolve(strict=True)
+        library = options.shared_object.resolve(strict=True)
         with tempfile.TemporaryDirectory(prefix="hakmem-", ignore_cleanup_errors=True) as folder:
             samples, commands = serve(executable, library, pathlib.Path(folder), options.seconds)
     except (OSError, subprocess.TimeoutExpired) as error:

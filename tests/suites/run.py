@@ -86,8 +86,8 @@ class Lanes:
 
 
 class Runner:
-    def __init__(self, suite, library, work, jobs):
-        self.suite, self.library, self.work = suite, library, work
+    def __init__(self, suite, shared_object, work, jobs):
+        self.suite, self.shared_object, self.work = suite, shared_object, work
         self.lanes = Lanes(jobs)
         self.serial = 0
         self.lock = threading.Lock()
@@ -115,14 +115,14 @@ class Runner:
     def compare(self, part):
         """Run a part on both, again where they differ: outcomes, {case: (system's, HAKMEM's)}, unsteady cases."""
         expected, _ = self.once(part, None)
-        result, text = self.once(part, self.library)
+        result, text = self.once(part, self.shared_object)
         different = differences(expected, result)
         unsteady = set()
         for _ in range(AGAIN):
             if not different:
                 break
             again, _ = self.once(part, None)
-            second, text = self.once(part, self.library)
+            second, text = self.once(part, self.shared_object)
             now = differences(again, second)
             unsteady |= {case for case in different if now.get(case) != different[case]}
             different = {case: pair for case, pair in different.items() if now.get(case) == pair}
@@ -183,7 +183,7 @@ def run_suite(suite, options, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path)
     parser.add_argument("suite", choices=sorted(SUITES))
     parser.add_argument("--quick", action="store_true", help="a few parts")
     parser.add_argument("--prepare", action="store_true", help="fetch and build what the suite needs, and end")
@@ -195,7 +195,7 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     suite = SUITES[options.suite]()
     try:
-        library = options.library.resolve(strict=True)
+        library = options.shared_object.resolve(strict=True)
         suite.prepare(Archive(options.work))
         if options.prepare:
             return 0

@@ -30,13 +30,13 @@ TUNING_VARIABLES = re.compile(r"HAKMEM_|MIMALLOC_|MALLOC_|TCMALLOC_|GLIBC_TUNABL
 class Allocator:
     name: str
     kind: str  # "ours", "peer" or "floor"
-    library: Path | None = None  # what to preload
+    shared_object: Path | None = None  # what to preload
 
     def environment(self) -> dict[str, str]:
         """The environment in which a program runs on this allocator and on nothing else."""
         environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_DEBUG")}
-        if self.library is not None:
-            environment["LD_PRELOAD"] = str(self.library)
+        if self.shared_object is not None:
+            environment["LD_PRELOAD"] = str(self.shared_object)
         return environment
 
 
@@ -57,7 +57,7 @@ def command_output(command: list[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def library_files() -> list[Path]:
+def installed_libraries() -> list[Path]:
     """Every library that the dynamic linker knows, then those in the usual folders."""
     known = [
         Path(line.rsplit("=> ", 1)[1]) for line in command_output(["ldconfig", "-p"]).splitlines() if "=> " in line
@@ -70,7 +70,7 @@ def library_files() -> list[Path]:
 
 def find_peers() -> dict[str, Path | None]:
     """The library of each peer, or None for one that is not there: first those built from source, then packages."""
-    files = library_files()
+    files = installed_libraries()
     found: dict[str, Path | None] = {each.name: each.path if each.path.is_file() else None for each in peers.BUILT}
     for name, pattern in peers.INSTALLED.items():
         found[name] = next((path for path in files if re.fullmatch(pattern, path.name)), None)
@@ -100,13 +100,13 @@ def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
 
 def why_not_loaded(allocator: Allocator, program: Path) -> str | None:
     """None when the preloaded library serves malloc, else what is wrong."""
-    if allocator.library is None:
+    if allocator.shared_object is None:
         return None
     found, said = served_by(allocator, program)
     if found is None:
         return said
-    if not os.path.samefile(found, allocator.library):
-        return f"malloc comes from {found}, not from {allocator.library}"
+    if not os.path.samefile(found, allocator.shared_object):
+        return f"malloc comes from {found}, not from {allocator.shared_object}"
     return None
 
 
@@ -123,13 +123,13 @@ def describe(allocator: Allocator) -> str:
     """One line for the report: which code this column stands for."""
     if allocator.kind == "floor":
         return "the same loops without refill, checks or ownership: a limit, not an allocator"
-    if allocator.library is None:
+    if allocator.shared_object is None:
         return "the C library's malloc, " + (os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
-    built = peers.built(allocator.library)
+    built = peers.built(allocator.shared_object)
     if built is not None:
-        return f"{allocator.library} ({built.release}, built from crate {built.crate} {built.version})"
-    version = package_version(allocator.library) if allocator.kind == "peer" else ""
-    return f"{allocator.library.resolve()}" + (f" ({version})" if version else "")
+        return f"{allocator.shared_object} ({built.release}, built from crate {built.crate} {built.version})"
+    version = package_version(allocator.shared_object) if allocator.kind == "peer" else ""
+    return f"{allocator.shared_object.resolve()}" + (f" ({version})" if version else "")
 
 
 def first_line(path: str) -> str:

@@ -19,12 +19,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem_lab import allocators, library
+from hakmem_lab import allocators, libhakmem
 from hakmem_lab.allocators import HAKMEM, SYSTEM, Allocator
 from hakmem_lab.errors import LabError
 
 PREFIX = "HAKMEM_"
-OWN_VARIABLES = (library.VARIABLE,)  # the lab's, which the library does not know
+OWN_VARIABLES = (libhakmem.VARIABLE,)  # the lab's, which the library does not know
 ADVICE = "Examples: 'HAKMEM_REFILL_COUNT=64', 'lib:out/other/libhakmem.so HAKMEM_TIERS=0', 'alloc:mimalloc'."
 
 
@@ -56,7 +56,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def find_allocator(name: str, hakmem: Path | None) -> Allocator:
     """The allocator of that name; hakmem is the library file that --library gave, if any."""
     if name == HAKMEM:
-        return Allocator(HAKMEM, "ours", library.find(hakmem))
+        return Allocator(HAKMEM, "ours", libhakmem.find(hakmem))
     if name in (SYSTEM, "glibc", "libc"):
         return Allocator(SYSTEM, "peer")
     known = (HAKMEM, SYSTEM, *allocators.PEERS)
@@ -68,7 +68,7 @@ def find_allocator(name: str, hakmem: Path | None) -> Allocator:
     return Allocator(name, "peer", path)
 
 
-def _split_setting(token: str, options: dict[str, library.Option]) -> tuple[str, str]:
+def _split_setting(token: str, options: dict[str, libhakmem.Option]) -> tuple[str, str]:
     """`name=value` or `NAME=value` as variable and value; checks that an option of this name exists."""
     name, equals, value = token.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -87,10 +87,10 @@ def _split_setting(token: str, options: dict[str, library.Option]) -> tuple[str,
 def _check_values(configuration: Configuration) -> None:
     """The library itself says whether it takes the values."""
     names = [name for name in configuration.settings if name.startswith(PREFIX)]
-    if not names or configuration.allocator.library is None:
+    if not names or configuration.allocator.shared_object is None:
         return
     asked = {k: v for k, v in configuration.settings.items() if k not in ("HAKMEM_STATS", "HAKMEM_STATS_SIGNAL")}
-    said = library.warnings(configuration.allocator.library, {**library.without_settings(), **asked})
+    said = libhakmem.warnings(configuration.allocator.shared_object, {**libhakmem.without_settings(), **asked})
     if said:
         raise LabError(
             f"{configuration.text}: the library says: {said}", "docs/options.md has the bounds of each option."
@@ -116,7 +116,8 @@ def parse(text: str, label: str, hakmem: Path | None = None, checked: bool = Tru
             raise LabError(f"'{text}': more than one alloc: or lib:", ADVICE)
         chosen = find_allocator(rest, hakmem) if kind == "alloc" else library_file(rest)
     allocator = chosen or find_allocator(HAKMEM, hakmem)
-    options = library.options(allocator.library) if allocator.kind == "ours" and allocator.library else {}
+    ours = allocator.shared_object if allocator.kind == "ours" else None
+    options = libhakmem.options(ours) if ours else {}
     pairs = dict(_split_setting(token, options) for token in settings) if options else _foreign(settings, allocator)
     configuration = Configuration(label, text, allocator, pairs)
     if checked and allocator.kind == "ours":
@@ -131,7 +132,7 @@ def library_file(path: str) -> Allocator:
         raise LabError(f"lib:{path}: no such file", "Give the path of a shared library that replaces malloc.")
     file = file.resolve()
     try:
-        library.options(file)
+        libhakmem.options(file)
     except LabError:
         return Allocator(file.name, "peer", file)
     return Allocator(HAKMEM, "ours", file)
@@ -153,13 +154,16 @@ def _foreign(settings: list[str], allocator: Allocator) -> dict[str, str]:
 def require_loadable(configurations: Iterable[Configuration]) -> None:
     """A LabError unless every preloaded library really serves malloc on this machine."""
     probe = Path("/bin/true").resolve()
-    for library_path in {each.allocator.library for each in configurations if each.allocator.library is not None}:
-        allocator = Allocator(str(library_path), "peer", library_path)
+    preloaded = {each.allocator.shared_object for each in configurations}
+    for shared_object in preloaded:
+        if shared_object is None:
+            continue
+        allocator = Allocator(str(shared_object), "peer", shared_object)
         try:
             problem = allocators.why_not_loaded(allocator, probe)
         except (OSError, subprocess.SubprocessError) as error:
             problem = str(error)
         if problem is not None:
             raise LabError(
-                f"{library_path} does not serve malloc when preloaded: {problem}", "Build it anew, or choose another."
+                f"{shared_object} does not serve malloc when preloaded: {problem}", "Build it anew, or choose another."
             )

@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hakmem_lab import elf, library, process
+from hakmem_lab import elf, libhakmem, process
 from hakmem_lab.configuration import nearest
-from hakmem_lab.library import Option
+from hakmem_lab.libhakmem import Option
 from hakmem_lab.live import Live, NotHakmem
 from hakmem_lab.snapshots import megabytes
 
 Level = Literal["ok", "warn", "fail"]
 PREFIX = "HAKMEM_"
-NOT_OPTIONS = ("HAKMEM_CONF", library.VARIABLE)
+NOT_OPTIONS = ("HAKMEM_CONF", libhakmem.VARIABLE)
 OTHER_MALLOCS = re.compile(r"lib(jemalloc|tcmalloc\w*|mimalloc|snmalloc\w*|rpmalloc|hoard)[-.\w]*\.so")
 SETTLE_SECONDS = 0.3
 BANDS = [f"tiny_unified_c{band}" for band in range(8)]
@@ -84,10 +84,10 @@ def of_process(pid: int) -> Subject:
 
 def environment_to_try(hakmem: Path | None) -> dict[str, str]:
     """The present environment, with the library preloaded as `hakmem run` would do it unless it is already."""
-    environment = {name: value for name, value in os.environ.items() if name != library.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
     preloaded = environment.get("LD_PRELOAD", "")
     if hakmem is not None or "hakmem" not in preloaded:
-        environment["LD_PRELOAD"] = f"{library.find(hakmem)} {preloaded}".strip()
+        environment["LD_PRELOAD"] = f"{libhakmem.find(hakmem)} {preloaded}".strip()
     return environment
 
 

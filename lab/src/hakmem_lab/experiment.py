@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hakmem_lab import console, elf, library, loading, measure, results, statistics
+from hakmem_lab import console, elf, libhakmem, loading, measure, results, statistics
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
@@ -161,7 +161,7 @@ def begin(
     head = Head(
         kind=kind,
         created=results.now(),
-        commit=results.commit_of(library.source_tree()),
+        commit=results.commit_of(libhakmem.source_tree()),
         machine=Machine.here(),
         plan=plan,
         metric=MetricModel.of(metric),
@@ -174,7 +174,7 @@ def _require_preloadable(program: str, configurations: Sequence[Configuration]) 
     """A LabError when a library could not be preloaded into the program: both sides would run on the same malloc."""
     looked_at = loading.look(program, os.environ)
     for each in configurations:
-        described = elf.describe(each.allocator.library) if each.allocator.library is not None else None
+        described = elf.describe(each.allocator.shared_object) if each.allocator.shared_object is not None else None
         problem = loading.obstacle(looked_at, described) if described is not None else None
         if problem is not None:
             raise LabError(f"{each.label} would run on another malloc: {problem[0]}", problem[1])
@@ -201,8 +201,8 @@ def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
 def _again(series: Series) -> Configuration:
     """A configuration from a results file, with the library file of then."""
     given: Path | None = None
-    if series.library and series.allocator == HAKMEM:
-        given = (library.source_tree() or Path()) / series.library
+    if series.shared_object and series.allocator == HAKMEM:
+        given = (libhakmem.source_tree() or Path()) / series.shared_object
     found = parse(series.text, series.label, given)
     now = Series.of(found)
     if now.digest != series.digest or found.settings != series.settings:

@@ -15,7 +15,7 @@ import numpy as np
 
 from hakmem_lab import elf, process
 from hakmem_lab.errors import LabError
-from hakmem_lab.library import Option
+from hakmem_lab.libhakmem import Option
 from hakmem_lab.memory import Memory
 
 SYMBOL = "hak_live"

@@ -28,7 +28,7 @@ class Built:
     release: str  # which release of the allocator the crate has
     crate: str
     version: str  # of the crate
-    library: str  # the file's name in its folder
+    file_name: str
 
     @property
     def folder(self) -> Path:
@@ -37,7 +37,7 @@ class Built:
 
     @property
     def path(self) -> Path:
-        return self.folder / self.library
+        return self.folder / self.file_name
 
 
 BUILT: tuple[Built, ...] = (

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from hakmem_lab import library, show
+from hakmem_lab import libhakmem, show
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, document
 from hakmem_lab.sweep import Sweep
@@ -24,7 +24,7 @@ Finding = Comparison | Sweep
 
 def folder() -> Path:
     """Where records are kept; a LabError outside of a source tree."""
-    found = (library.source_tree() or Path.cwd()) / FOLDER
+    found = (libhakmem.source_tree() or Path.cwd()) / FOLDER
     if not found.is_dir():
         raise LabError(f"--record: there is no folder {found}", "Records belong to a source tree; run it from there.")
     return found

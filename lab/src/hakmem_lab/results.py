@@ -16,12 +16,12 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hakmem_lab import __version__, allocators, library
+from hakmem_lab import __version__, allocators, libhakmem
 from hakmem_lab.configuration import Configuration
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
@@ -33,9 +33,17 @@ Kind = Literal["ab", "sweep", "compare", "tune"]
 
 
 class Model(BaseModel):
-    """Unknown fields are refused: a newer file is not half understood."""
+    """Unknown fields are refused: a newer file is not half understood.
+
+    What is written has a field's alias, as what is read: the name in the files stays when the code's changes."""
 
     model_config = ConfigDict(extra="forbid")
+
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        return super().model_dump(**{"by_alias": True, **how})
+
+    def model_dump_json(self, **how: Any) -> str:
+        return super().model_dump_json(**{"by_alias": True, **how})
 
 
 class Machine(Model):
@@ -67,7 +75,7 @@ class Machine(Model):
 
 def shown(path: Path) -> str:
     """A path as it is written down: relative to the source tree when it lies there."""
-    tree = library.source_tree()
+    tree = libhakmem.source_tree()
     return str(path.relative_to(tree)) if tree is not None and path.is_relative_to(tree) else str(path)
 
 
@@ -79,8 +87,8 @@ def digest(path: Path) -> str:
 
 def describe(allocator: allocators.Allocator) -> str:
     """Which code this is, for a reader."""
-    if allocator.kind == "ours" and allocator.library is not None:
-        return f"{shown(allocator.library)}, build {digest(allocator.library)}"
+    if allocator.kind == "ours" and allocator.shared_object is not None:
+        return f"{shown(allocator.shared_object)}, build {digest(allocator.shared_object)}"
     return allocators.describe(allocator)
 
 
@@ -90,7 +98,9 @@ class Series(Model):
     label: str
     text: str = Field(description="as it was given, to be parsed again on a resume")
     allocator: str
-    library: str | None = Field(description="its file, relative to the source tree when it lies there")
+    shared_object: str | None = Field(
+        alias="library", description="its file, relative to the source tree when it lies there"
+    )
     digest: str = Field(description="the beginning of the file's SHA-256: which build it was")
     description: str
     settings: dict[str, str]
@@ -103,8 +113,8 @@ class Series(Model):
             label=configuration.label,
             text=configuration.text,
             allocator=allocator.name,
-            library=shown(allocator.library) if allocator.library else None,
-            digest=digest(allocator.library) if allocator.library else "",
+            library=shown(allocator.shared_object) if allocator.shared_object else None,
+            digest=digest(allocator.shared_object) if allocator.shared_object else "",
             description=describe(allocator),
             settings=configuration.settings,
             point=point or {},

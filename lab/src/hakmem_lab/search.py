@@ -41,7 +41,7 @@ class SearchPlan(Model):
     command: list[str]
     typed: str
     base: str = Field(description="the configuration that all runs have in common; its own is the default")
-    library: str | None = Field(description="the file that --library gave")
+    shared_object: str | None = Field(alias="library", description="the file that --library gave")
     digest: str = Field(description="of the library's file")
     metric: MetricModel
     options: list[str] = Field(description="those to search; empty: all that tune")
@@ -55,8 +55,8 @@ class SearchPlan(Model):
 
 
 def default_configuration(plan: SearchPlan, label: str = "A") -> Configuration:
-    found = parse(plan.base, label, Path(plan.library) if plan.library else None)
-    if found.allocator.kind != "ours" or found.allocator.library is None:
+    found = parse(plan.base, label, Path(plan.shared_object) if plan.shared_object else None)
+    if found.allocator.kind != "ours" or found.allocator.shared_object is None:
         raise LabError(f"--with {plan.base}: tuning is of HAKMEM's options", "Leave out alloc:, or give lib:PATH.")
     return found
 
@@ -70,14 +70,14 @@ class Search:
         self.study = study
         self.default = default_configuration(plan)
         require_loadable([self.default])
-        library = self.default.allocator.library
-        assert library is not None
-        if results.digest(library) != plan.digest:
+        shared_object = self.default.allocator.shared_object
+        assert shared_object is not None
+        if results.digest(shared_object) != plan.digest:
             raise LabError(
-                f"{results.shown(library)} is no longer the build that the search began with",
+                f"{results.shown(shared_object)} is no longer the build that the search began with",
                 "Build what was measured then, or start a new search.",
             )
-        self.axes: list[Axis] = space.axes(library, self.default.settings, plan.options)
+        self.axes: list[Axis] = space.axes(shared_object, self.default.settings, plan.options)
         if not self.axes:
             raise LabError("there is nothing to search: --with sets all options", "Leave some of them free.")
         self._command = measure.resolve(plan.command)
@@ -207,7 +207,7 @@ class Search:
         gains: list[float] = []
         trial.set_user_attr("text", text)
         trial.set_user_attr("values", values)
-        candidate = parse(combined(self.plan.base, text), "B", self.default.allocator.library, checked=False)
+        candidate = parse(combined(self.plan.base, text), "B", self.default.allocator.shared_object, checked=False)
         environment = candidate.environment()
         for step in range(self.plan.rounds):
             try:
@@ -275,7 +275,7 @@ class Search:
     def configurations(self, best: Trial) -> list[Configuration]:
         """The default as A and the best setting as B."""
         text = combined(self.plan.base, best.text)
-        given = Path(self.plan.library) if self.plan.library else None
+        given = Path(self.plan.shared_object) if self.plan.shared_object else None
         return [self.default, parse(text, "B", given)]
 
 
@@ -321,7 +321,7 @@ def _study(path: Path, seed: int, trials: int) -> optuna.Study:
         raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --out.") from error
 
 
-def library_digest(configuration: Configuration) -> str:
+def build_digest(configuration: Configuration) -> str:
     """Of the library that a configuration runs on."""
-    assert configuration.allocator.name == HAKMEM and configuration.allocator.library is not None
-    return results.digest(configuration.allocator.library)
+    assert configuration.allocator.name == HAKMEM and configuration.allocator.shared_object is not None
+    return results.digest(configuration.allocator.shared_object)

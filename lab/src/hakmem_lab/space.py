@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab import library
+from hakmem_lab import libhakmem
 from hakmem_lab.configuration import nearest
 from hakmem_lab.errors import LabError
-from hakmem_lab.library import Option
+from hakmem_lab.libhakmem import Option
 
 # What tuning is about, as far as a library has it; switches for looking and limits of safety are not among it.
 TUNED = (
@@ -90,8 +90,8 @@ def axis(option: Option, presets: Sequence[str]) -> Axis | None:
 def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axis]:
     """What is searched on a library that runs with these settings; with no names, all of TUNED that it has and that
     the settings leave free.  A LabError for a name that it does not have or that has no range to search."""
-    known = library.options(file, {**library.without_settings(), **settings})
-    presets = library.presets(file)
+    known = libhakmem.options(file, {**libhakmem.without_settings(), **settings})
+    presets = libhakmem.presets(file)
     if not names:
         free = [name for name in TUNED if name in known and known[name].variable not in settings]
         return [found for name in free if (found := axis(known[name], presets)) is not None]

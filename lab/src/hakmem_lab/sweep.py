@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from hakmem_lab import statistics, verdict
-from hakmem_lab.library import Option
+from hakmem_lab.libhakmem import Option
 from hakmem_lab.results import Experiment, Model
 from hakmem_lab.statistics import Interval
 from hakmem_lab.verdict import Comparison, Summary

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab import library, loading
+from hakmem_lab import libhakmem, loading
 from hakmem_lab.configuration import nearest, parse
 from hakmem_lab.console import complain, remark
 from hakmem_lab.errors import ERROR, LabError
@@ -59,7 +59,7 @@ def settings_of(preset: str | None, given: list[str], harden: bool, found: Path)
         if "=" not in token:
             raise LabError(f"--set {token}: not key=value", "Example: --set refill_count=64; docs/options.md has all.")
     if harden:
-        if "harden" not in library.options(found):
+        if "harden" not in libhakmem.options(found):
             raise LabError(
                 f"--harden: {found} has no option harden", "It was built without hardened mode; build it anew."
             )
@@ -113,13 +113,13 @@ def prepare(
     hakmem: Path | None,
 ) -> tuple[loading.Program, dict[str, str]]:
     """The program's file and its environment, when it will run on HAKMEM."""
-    found = library.find(hakmem)
+    found = libhakmem.find(hakmem)
     if any(character in str(found) for character in " :"):
         raise LabError(
             f"{found}: the dynamic linker cannot preload a path with a space or a colon",
             "Copy the library to a folder without them, and give it with --library PATH.",
         )
-    environment = {name: value for name, value in os.environ.items() if name != library.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
     environment |= settings_of(preset, given, harden, found)
     if stats is not None:
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)

@@ -13,7 +13,7 @@ from hakmem_lab.errors import LabError
 if TYPE_CHECKING:
     from hakmem_lab.configuration import Configuration
     from hakmem_lab.experiment import Session
-    from hakmem_lab.library import Option
+    from hakmem_lab.libhakmem import Option
 
 ABOUT = r"""Measure one option over a list of values, or two over all pairs, and name the knee.
 
@@ -100,7 +100,7 @@ def grid(
     """A configuration for each combination of values, the base first."""
     import itertools
 
-    from hakmem_lab import library as libraries
+    from hakmem_lab import libhakmem
     from hakmem_lab.configuration import nearest, parse
 
     if not 1 <= len(names) <= 2 or len(names) != len(lists):
@@ -109,9 +109,9 @@ def grid(
             "Give one or two options, each with its values: --option refill_count --values 16,32,64",
         )
     base = parse(common, "common", library)
-    if base.allocator.kind != "ours" or base.allocator.library is None:
+    if base.allocator.kind != "ours" or base.allocator.shared_object is None:
         raise LabError(f"--with {common}: a sweep is over options of HAKMEM", "Leave out alloc:, or give lib:PATH.")
-    options = libraries.options(base.allocator.library)
+    options = libhakmem.options(base.allocator.shared_object)
     axes: list[list[tuple[str, str]]] = []
     for name, text in zip(names, lists, strict=True):
         plain = name.lower().removeprefix("hakmem_")

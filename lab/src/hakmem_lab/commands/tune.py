@@ -117,7 +117,7 @@ def tune(
             timeout_s=timeout,
         )
         measure.resolve(plan.command)
-        plan.digest = searches.library_digest(searches.default_configuration(plan))
+        plan.digest = searches.build_digest(searches.default_configuration(plan))
         found = searches.Search.create(plan, path)
     session = decide(found, path.with_suffix(".jsonl"))
     conclude(found, session, env, page, json)
