@@ -98,9 +98,13 @@ static uint64_t longest_delay(void)
     return hak_max(hak__option(HAK_OPTION_purge_delay), hak__option(HAK_OPTION_idle_purge));
 }
 
+/* Half of the time after which a span counts as idle, so that the second step after the one that has seen it first finds it
+ * so, and not the third. */
 static uint64_t period(void)
 {
-    return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
+    uint64_t idle = hak__option(HAK_OPTION_idle_purge), delay = hak__option(HAK_OPTION_purge_delay) / 4;
+    uint64_t wish = idle != 0 ? hak_min(idle / 2, delay) : delay;
+    return hak_min(hak_max(wish, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
 /* Whether the thread may sleep until it is woken: everything that was freed has had its time to go back since the last

@@ -8,7 +8,7 @@
  *
  * Knobs (environment)     default    full
  *   HAK_RETURN_MIB        256        1024      size of the heap of 1
- *   HAK_RETURN_DELAY      200        1000      purge_delay in ms; idle_purge is 2/5 of it, as by default */
+ *   HAK_RETURN_DELAY      200        800       purge_delay in ms; idle_purge is half of it, as by default */
 // test: serial timeout=300 flavours=shared
 #include "expect.h"
 
@@ -177,7 +177,7 @@ static void sawtooth(bool thread)
         }
         for (int piece = 0; piece < PIECES; piece++) {
             light_use(1000, 100);
-            rest(delay_ms() / PIECES + 1);
+            rest(delay_ms() * 5 / 4 / PIECES);   /* a second, of which purge_delay is 0.8 */
         }
     }
     size_t now = resident_bytes() - start;
@@ -206,7 +206,7 @@ static void run(void (*program)(bool), bool thread)
 int main(void)
 {
     set("purge_delay", delay_ms());
-    set("idle_purge", delay_ms() * 2 / 5);
+    set("idle_purge", delay_ms() / 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
     run(freed_then_asleep, true);
     run(freed_then_asleep, false);
