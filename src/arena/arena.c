@@ -187,11 +187,10 @@ static int run_at_top(size_t count, size_t align, size_t *first)
 /* Somebody else's mapping lies in a SuperSlab: it is never used again, and what we had there goes. */
 static void make_hole(size_t super)
 {
-    /* If even the unmapping is refused, our part stays where it is and is forgotten. */
+    /* If even the unmapping is refused, our part stays where it is, counted as mapped. */
     if (!hak__super_unmap(super)) {
         hak__lru_remove(super);
-        hak__books.mapped -= hak__supers[super].mapped;
-        hak__supers[super].mapped = hak__supers[super].dirty = 0;
+        hak__supers[super].dirty = 0;
     }
     hak_store(&hak__supers[super].kind, HAK_SUPER_HOLE, HAK_RELAXED);
     mark_taken(super, true);

@@ -281,10 +281,10 @@ FRESH_TEST(purged_by_age)
     expect_eq(take(6), 0);
     soil(0, 6);
     give(1, 1);
-    fake.now += 600;
+    fake.now += 500;
     give(3, 1);
     expect_eq(hak__arena_purge(fake.now, false), 0);
-    fake.now += 399;
+    fake.now += 299;
     expect_eq(hak__arena_purge(fake.now, false), 0);
     fake.now += 1;
     expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);

@@ -15,7 +15,7 @@
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
-enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 1000 };
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 800 };
 
 static void *blocks[MANY];
 
@@ -385,7 +385,7 @@ FRESH_TEST(idle_records_give_back_half)
 
 static void full_for_long(void)
 {
-    for (unsigned n = 0; n < 12; n++, fake.now += DELAY)
+    for (unsigned n = 0; n < 15; n++, fake.now += DELAY)
         hak__collapse_walk(fake.now);
 }
 
