@@ -240,8 +240,12 @@ void hak__pool_let_go(size_t super, uint32_t id)
         released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
+/* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
+ * all else that a small program touches of the C library (docs/decisions/0038). */
 size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
 {
+    if (hak__arena_top() == 0)
+        return HAK_NO_RUN;
     uint64_t now = hak__os->now_ms();
     if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
         return HAK_NO_RUN;
