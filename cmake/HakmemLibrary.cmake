@@ -11,12 +11,22 @@ function(hakmem_add_unit target protect)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
 endfunction()
 
+# The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
+separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
+execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
+                OUTPUT_VARIABLE hakmem_linker ERROR_QUIET)
+set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
+
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
   add_library(${target} SHARED $<TARGET_OBJECTS:${unit}>)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  if(hakmem_linker MATCHES "GNU ld")
+    target_link_options(${target} PRIVATE "LINKER:-T,${hakmem_layout}")
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_layout}")
+  endif()
 endfunction()
 
 hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}")

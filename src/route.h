@@ -29,11 +29,11 @@ hak_inline bool hak__is_hardened(void)
 
 /* A block for n bytes; the same at multiples of `align`, where *zero says whether its bytes are known to be 0. They set errno
  * on failure. */
-hak_noinline void *hak__malloc_hardened(size_t n);
-hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
+hak_aside void *hak__malloc_hardened(size_t n);
+hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
 
 /* Of a block in a hardened span, whosever it is, whose slab's word is `word`. */
-hak_noinline void hak__free_hardened(void *p, uint32_t word);
+hak_aside void hak__free_hardened(void *p, uint32_t word);
 
 /* The three frees that are not one push: into a full or closed record of the thread's own heap; of a block that is not
  * the thread's, or of what is no block (x is its slab's owner word ^ the heap's tag); outside of the window, or NULL. */

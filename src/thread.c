@@ -24,7 +24,7 @@ __attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_
 
 /* What a thread has after its heap was parked: a copy of the other, made by the first thread that ends, so that
  * processes in which none does pay nothing for it. */
-static struct hak_heap_front late_sentinel;
+static hak_rare_data struct hak_heap_front late_sentinel;
 
 __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 

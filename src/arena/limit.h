@@ -30,7 +30,7 @@ hak_inline void hak__limit_deliver(void)
 }
 
 /* Makes what the system allows into defaults of options. Reads files: no lock may be held, nor a heap be entered. */
-hak_cold void hak__limit_ask_system(void);
+hak_noinline void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);
 void hak__limit_fork_child(void);

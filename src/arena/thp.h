@@ -11,10 +11,10 @@
 #include "arena/arena.h"
 
 /* Looks at the system's setting, which is a file, so that it need not be looked at later. */
-hak_cold void hak__thp_look(void);
+hak_noinline void hak__thp_look(void);
 
 /* Marks memory that was just mapped as the option wants it. */
-hak_cold void hak__thp_mapped(uintptr_t start, size_t bytes);
+hak_noinline void hak__thp_mapped(uintptr_t start, size_t bytes);
 
 /* Whether a part of a SuperSlab in slabs must not be purged: it is, or may be, one huge page, and more than half of its
  * slabs are in use. Otherwise it counts as split from now on. */

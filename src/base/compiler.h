@@ -9,7 +9,12 @@
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
 #define hak_noinline __attribute__((noinline))
+/* What programs rarely come to. It lies behind all that they touch at start, because the kernel maps the pages around each
+ * one that is touched (cmake/layout.ld; docs/decisions/0038). hak_aside: code that is quick nevertheless. */
 #define hak_cold __attribute__((noinline, cold))
+#define hak_aside __attribute__((noinline, section(".text.unlikely.aside")))
+#define hak_rare_table __attribute__((section(".rodata.rare")))
+#define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
 #define hak_malloc_like __attribute__((malloc))

@@ -26,7 +26,7 @@ struct hak_quarantine {
 hak_cold void hak__quarantine_open(struct hak_heap *heap);
 
 /* The rest of hak__quarantine_leave: with the heap entered, by its owner. */
-void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
+hak_aside void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine)
 {

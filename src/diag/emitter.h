@@ -14,15 +14,15 @@ struct hak_emitter {
     char buffer[2 * HAK_EMIT_ONCE];
 };
 
-void hak__emit_open(struct hak_emitter *out, int fd);
+hak_cold void hak__emit_open(struct hak_emitter *out, int fd);
 
 /* The formats of diag/report.h. */
-void hak__emit(struct hak_emitter *out, const char *format, ...);
+hak_cold void hak__emit(struct hak_emitter *out, const char *format, ...);
 
 /* A number, with blanks before it up to `width`. */
-void hak__emit_padded(struct hak_emitter *out, uint64_t n, unsigned width);
+hak_cold void hak__emit_padded(struct hak_emitter *out, uint64_t n, unsigned width);
 
 /* Writes what is left; the first error, or 0. The descriptor stays open. */
-int hak__emit_close(struct hak_emitter *out);
+hak_cold int hak__emit_close(struct hak_emitter *out);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/bits.h"
 
-struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
+hak_rare_data struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
 
 uint64_t hak__latency_now(void)
 {

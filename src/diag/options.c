@@ -10,7 +10,7 @@
 #include "diag/report.h"
 
 #define X(name, kind, value, least, most, when, help) #name, help,
-const struct hak_option_text hak__option_text = {
+hak_rare_table const struct hak_option_text hak__option_text = {
 #include "diag/options.def"
 };
 #undef X
@@ -18,7 +18,7 @@ const struct hak_option_text hak__option_text = {
 #define PLACE(member) offsetof(struct hak_option_text, member)
 #define X(name, kind, value, least, most, when, help) \
     { value, least, most, PLACE(name##_name), PLACE(name##_help), HAK_##kind, HAK_##when },
-const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
+hak_rare_table const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
 #undef X
@@ -34,7 +34,7 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
-char hak__stats_file[HAK_STATS_FILE_SIZE];
+hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 /* A piece of text that need not end with a 0. */
 struct text {
@@ -387,7 +387,7 @@ static hak_cold void read_conf(const char *conf, enum hak_option_origin origin)
     }
 }
 
-static hak_cold void read_variable(const char *entry)
+static void read_variable(const char *entry)
 {
     struct text key = until(entry, '=', '=');
     if (key.length <= PREFIX_LENGTH || !begins(entry, prefix))

@@ -89,10 +89,10 @@ hak_inline uint64_t hak__option(enum hak_option option)
 
 /* Reads the symbol hak_conf and, unless the program is privileged, HAKMEM_* from the environment. False when there is
  * no environment yet (before the C library has started); then it is to be called again. */
-hak_cold bool hak__options_read(void);
+hak_noinline bool hak__options_read(void);
 
 /* The same from a given text and a given environment; either may be NULL. */
-hak_cold void hak__options_read_from(const char *symbol, char **environment);
+hak_noinline void hak__options_read_from(const char *symbol, char **environment);
 
 /* A default that fits the system: taken, within the option's bounds, unless somebody has set the option. */
 hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);

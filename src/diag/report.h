@@ -11,17 +11,17 @@
 
 #include "base/compiler.h"
 
-size_t hak__format(char *buffer, size_t size, const char *format, ...);
-size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
+hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
+hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
 /* The whole text to a file descriptor; 0 or an errno code. */
-int hak__write_all(int fd, const char *text, size_t length);
+hak_cold int hak__write_all(int fd, const char *text, size_t length);
 
 /* One line to a file descriptor; the newline is added. */
-void hak__print(int fd, const char *format, ...);
+hak_cold void hak__print(int fd, const char *format, ...);
 
 /* One line on stderr with the prefix. */
-void hak__warn(const char *format, ...);
+hak_cold void hak__warn(const char *format, ...);
 
 /* One line on stderr with the prefix, then abort(). For misuse that must not go on. */
 hak_noreturn hak_cold void hak__fatal(const char *format, ...);

@@ -26,7 +26,7 @@ static const struct crash_signal {
     int number;
 } crash_signals[SIGNALS] = { { "SIGSEGV", SIGSEGV }, { "SIGBUS", SIGBUS }, { "SIGABRT", SIGABRT } };
 
-static struct sigaction former_actions[SIGNALS];
+static hak_rare_data struct sigaction former_actions[SIGNALS];
 static const struct hak_heap *(*my_heap)(void);
 
 /* --- blocks of size classes --------------------------------------------------------------------------------------- */

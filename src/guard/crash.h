@@ -10,6 +10,6 @@ void hak__crash_init(const struct hak_heap *(*mine)(void));
 
 /* What an address is to the allocator, as the report says it; NULL or an address from elsewhere too. Takes no lock and
  * writes nothing but `text`. */
-void hak__crash_describe(uintptr_t address, char *text, size_t size);
+hak_cold void hak__crash_describe(uintptr_t address, char *text, size_t size);
 
 #endif

@@ -129,29 +129,29 @@ hak_inline void hak__harden_clear(void *p, uint32_t class)
 /* --- whole calls ------------------------------------------------------------------------------------------------------- */
 
 /* The smallest class with room for n bytes whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
-uint32_t hak__harden_class(size_t align, size_t n);
+hak_aside uint32_t hak__harden_class(size_t align, size_t n);
 
 /* A block of n bytes of that class; the heap is entered. Zeroed if harden_zero is on. NULL when the system refuses. */
-void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
+hak_aside void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
 
 /* The bytes asked for of the block in use that begins at p, an address in a hardened span; otherwise ends the program.
  * `why_freed` is what to say of a free one; NULL: that this is its second free. No heap is entered. */
-size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed);
+hak_aside size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* The same of a block that bears a canary; else, for the free that follows to judge, `otherwise`. */
-size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise);
+hak_aside size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise);
 
 /* A block in use, by hak__harden_size, is freed: cleared, and put into quarantine. The heap is the freeing thread's. */
-void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function);
+hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 /* The block in use of `have` bytes becomes one of n where it stands, if it fits and not half of it is wasted. */
-bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n);
+hak_aside bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n);
 
 /* Huge blocks: the bytes to ask for instead of n; seals; checks and gives n. */
-size_t hak__harden_huge_room(size_t n);
-void hak__harden_huge_seal(void *p, size_t n);
-size_t hak__harden_huge_size(const void *p, const char *function);
-void hak__harden_huge_unseal(void *p);   /* before it changes its size */
+hak_aside size_t hak__harden_huge_room(size_t n);
+hak_aside void hak__harden_huge_seal(void *p, size_t n);
+hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
+hak_aside void hak__harden_huge_unseal(void *p);   /* before it changes its size */
 
 /* For the check of the heap: whether the block, handed out and not free in its span, is as it has to be: sealed, or freed
  * and clear. */

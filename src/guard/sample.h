@@ -50,7 +50,7 @@ struct hak_sample {
 extern struct hak_sample hak__sample;
 
 /* Once at start, when the C library is ready: makes the places and has the handler installed. */
-hak_cold void hak__sample_begin(void);
+hak_noinline void hak__sample_begin(void);
 
 /* Whether the address lies in the range. */
 hak_inline bool hak__sample_has(const void *p)

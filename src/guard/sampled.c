@@ -99,7 +99,7 @@ void hak__sample_describe(uintptr_t address, char *text, size_t size)
 
 /* --- faults ------------------------------------------------------------------------------------------------------------- */
 
-static struct sigaction former_fault;
+static hak_rare_data struct sigaction former_fault;
 
 #if defined(__x86_64__)
 static const char *access_of(const void *context)

@@ -57,8 +57,8 @@ struct hak_os {
 };
 
 extern const struct hak_os hak__os_linux;
-hak_cold void hak__os_linux_seen(struct hak_os_seen *out);   /* system.c */
-hak_cold enum hak_os_huge_setting hak__os_linux_huge_setting(void);
+hak_noinline void hak__os_linux_seen(struct hak_os_seen *out);   /* system.c */
+hak_noinline enum hak_os_huge_setting hak__os_linux_huge_setting(void);
 
 #if HAK_TESTING
 extern const struct hak_os *hak__os;             /* tests point it at a fake */
@@ -94,7 +94,7 @@ hak_cold void hak__os_wake(_Atomic uint32_t *word);
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the
  * kernel does not tell. */
-int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
-bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
+hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
+hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 
 #endif

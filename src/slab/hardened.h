@@ -36,7 +36,7 @@ struct hak_hardened {
 extern struct hak_hardened hak__hardened;
 
 /* Once the options have been read and the arena runs. */
-hak_cold void hak__hardened_begin(void);
+hak_noinline void hak__hardened_begin(void);
 
 /* Whether the slab, which the map says has blocks, is of a hardened span. */
 hak_inline bool hak__hardened_at(size_t slab)
@@ -54,13 +54,13 @@ hak_inline void hak__span_unguard(struct hak_span *span)
 }
 
 /* hak__span_take of such a span. */
-uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
+hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
 
 /* Longer blocks are cleared, and checked, only where the kernel says that there are pages: most of them may never have been
  * touched, and to touch a page is dearer than to clear one. */
 enum { HAK_LONG_BLOCK = 32 << 10 };
-void hak__hardened_clear_long(char *start, size_t bytes);
-bool hak__hardened_long_is_clear(const char *start, size_t bytes);
+hak_aside void hak__hardened_clear_long(char *start, size_t bytes);
+hak_aside bool hak__hardened_long_is_clear(const char *start, size_t bytes);
 
 /* Four words at once; any address that is a multiple of 8. */
 typedef uint64_t hak_words __attribute__((vector_size(16), aligned(8), may_alias));

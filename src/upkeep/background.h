@@ -50,8 +50,8 @@ hak_inline bool hak__background_runs(void)
     return word != HAK_BACKGROUND_NONE && word != HAK_BACKGROUND_STARTING;
 }
 
-hak_cold void hak__background_ready(void);            /* the C library can create threads from now on */
-hak_cold void hak__background_thread_begins(void);    /* a thread has attached a heap */
+hak_noinline void hak__background_ready(void);            /* the C library can create threads from now on */
+hak_noinline void hak__background_thread_begins(void);    /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);      /* and parked it */
 hak_cold void hak__background_fork_child(bool attached);   /* whether the one thread has a heap */
 

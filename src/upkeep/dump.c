@@ -24,7 +24,7 @@ static const struct texts {
 #define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) \
     char class_##name[sizeof #name], class_##name##_title[sizeof(title)], class_##name##_help[sizeof(help)];
 #include "diag/stats.def"
-} texts = {
+} texts hak_rare_table = {
 #define HAK_STATS_GROUP(group, label, metric, flag) #group, label, metric,
 #define HAK_STATS_FIGURE(group, name, type, unit, help) #name, help,
 #define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) #name, title, help,
@@ -55,17 +55,17 @@ enum {
 #include "diag/stats.def"
     GROUPS
 };
-static const struct figure_group groups[GROUPS] = {
+static const hak_rare_table struct figure_group groups[GROUPS] = {
 #define HAK_STATS_GROUP(group, label, metric, flag) { TEXT(group##_), TEXT(group##__label), TEXT(group##__metric), flag },
 #include "diag/stats.def"
 };
-static const struct figure figures[] = {
+static const hak_rare_table struct figure figures[] = {
 #define HAK_STATS_FIGURE(group, name, type, unit, help) \
     { TEXT(group##_##name), TEXT(group##_##name##_help), GROUP_##group, FIGURE_##type, FIGURE_##unit, \
       offsetof(struct hak_stats, group##_##name) },
 #include "diag/stats.def"
 };
-static const struct column columns[] = {
+static const hak_rare_table struct column columns[] = {
 #define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) \
     { TEXT(class_##name), TEXT(class_##name##_title), TEXT(class_##name##_help), flag, FIGURE_##type, FIGURE_##unit, \
       width, offsetof(struct hak_stats_class, name) },

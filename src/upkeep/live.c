@@ -257,7 +257,7 @@ static const struct live_tables {
     struct live_kind_names kind_names;
     struct live_when_names when_names;
     struct live_stats_names stats_names;
-} live_tables = {
+} live_tables hak_rare_table = {
 #define PLACE_OF(member) offsetof(struct live_tables, member)
     .head = { sizeof(struct live_tables), HAK_LIVE_LISTS, {
         [HAK_LIVE_LIST_ROOTS] = { LIVE_ROOT_COUNT, PLACE_OF(root_names), 0 },

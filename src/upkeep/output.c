@@ -80,7 +80,7 @@ void hak__output_at_exit(void)
 
 static void on_signal(int number)
 {
-    static struct hak_stats stats;
+    static hak_rare_data struct hak_stats stats;
     (void)number;
     if (hak_exchange(&answering, true, HAK_ACQUIRE))
         return;

@@ -23,10 +23,10 @@ struct hak_totals {
 };
 
 /* Exact when no other thread allocates meanwhile, else each figure is of its own moment. */
-void hak__totals(struct hak_totals *out);
+hak_cold void hak__totals(struct hak_totals *out);
 
 /* The same with all other figures, as the public structure has them, but for the ledger (ledger.h). Takes no lock and
  * does not wait, so it may be called in a signal handler. */
-void hak__snapshot(struct hak_stats *out);
+hak_cold void hak__snapshot(struct hak_stats *out);
 
 #endif
