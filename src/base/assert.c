@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #if HAK_DEBUG
 static void say_text(const char *text)
 {
-    ssize_t written = write(STDERR_FILENO, text, strlen(text));
+    long written = syscall(SYS_write, STDERR_FILENO, text, strlen(text));
     (void)written;
 }
 

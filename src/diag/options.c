@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/text.h"
 #include "diag/report.h"
 
 #define X(name, kind, value, least, most, when, help) #name, help,
@@ -44,13 +45,6 @@ struct text {
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
 
-static bool begins(const char *text, const char *start)
-{
-    while (*start != 0 && *text == *start)
-        text++, start++;
-    return *start == 0;
-}
-
 static bool same(struct text a, const char *name)
 {
     size_t i = 0;
@@ -61,7 +55,7 @@ static bool same(struct text a, const char *name)
 
 static struct text without_prefix(struct text key)
 {
-    if (key.length <= PREFIX_LENGTH || !begins(key.start, prefix))
+    if (key.length <= PREFIX_LENGTH || !hak_begins(key.start, prefix))
         return key;
     return (struct text){ key.start + PREFIX_LENGTH, key.length - PREFIX_LENGTH };
 }
@@ -361,7 +355,7 @@ static hak_cold void assign(struct text key, struct text text, enum hak_option_o
 
 /* --- sources --------------------------------------------------------------------------------------------------- */
 
-/* Up to the first of two characters, or the end. This and begins() run in every process at start: the C library's
+/* Up to the first of two characters, or the end. This and hak_begins() run in every process at start: the C library's
  * functions of the kind would bring further pages of it into every process (tests/programs, footprint). */
 static struct text until(const char *start, char stop, char other)
 {
@@ -390,7 +384,7 @@ static hak_cold void read_conf(const char *conf, enum hak_option_origin origin)
 static void read_variable(const char *entry)
 {
     struct text key = until(entry, '=', '=');
-    if (key.length <= PREFIX_LENGTH || !begins(entry, prefix))
+    if (key.length <= PREFIX_LENGTH || !hak_begins(entry, prefix))
         return;
     const char *value = entry + key.length + entry[key.length] / '=';
     if (same(key, "hakmem_conf"))

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LINE = 512 };
@@ -92,7 +93,7 @@ int hak__write_all(int fd, const char *text, size_t length)
 {
     int saved = errno, error = 0;
     while (length > 0 && error == 0) {
-        ssize_t n = write(fd, text, length);
+        long n = syscall(SYS_write, fd, text, length);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {

@@ -189,7 +189,7 @@ static void report_crash(const char *name, int number, const siginfo_t *info)
 {
     char text[DESCRIPTION];
     if (!is_fault(number, info)) {
-        hak__warn("crash: %s, sent by %s", name, info->si_pid == getpid() ? "the program itself" : "another process");
+        hak__warn("crash: %s, sent by %s", name, info->si_pid == syscall(SYS_getpid) ? "the program itself" : "another process");
     } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
         hak__warn("crash: %s without an address: one that no memory can have, perhaps", name);
     } else {
@@ -209,7 +209,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
         report_crash(crash_signals[i].name, number, info);
     }
     if (!is_fault(number, info))
-        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+        syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);
     errno = saved;
 }
 
@@ -219,7 +219,6 @@ void hak__crash_init(const struct hak_heap *(*mine)(void))
     if (hak__option(HAK_OPTION_crash_report) == 0)
         return;
     my_heap = mine;
-    sigemptyset(&ours.sa_mask);
     for (unsigned i = 0; i < SIGNALS; i++)
         sigaction(crash_signals[i].number, &ours, &former_actions[i]);
 }

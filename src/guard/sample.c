@@ -9,6 +9,7 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "base/text.h"
 #include "diag/report.h"
 #include "guard/unwind.h"
 #include "os/os.h"
@@ -198,7 +199,7 @@ static struct hak_sample_place *place_at(const void *p, const char *function)
         return place;
     if (!start || state < HAK_PLACE_FREEING || state == HAK_PLACE_HOLE) {
         hak__say_invalid(function, p, "not the start of a block");
-    } else if (strcmp(function, "free") == 0 || strncmp(function, "free_", 5) == 0) {
+    } else if (hak_begins(function, "free")) {
         hak__say_double_free(function, p, place->size);
     } else {
         hak__say_invalid(function, p, "this block is free");

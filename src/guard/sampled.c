@@ -7,6 +7,7 @@
  * program installs later takes this one's place, and is told about no block. */
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -48,7 +49,7 @@ static void say_frame(unsigned number, uintptr_t address)
     struct module_search search = { address, 0, NULL };
     dl_iterate_phdr(contains_address, &search);
     if (search.name != NULL && search.name[0] == 0) {
-        ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+        long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", program, sizeof program - 1);
         program[length < 0 ? 0 : length] = 0;
         search.name = program;
     }
@@ -148,7 +149,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
     } else {
         sigaction(number, &former_fault, NULL);
         if (sent)
-            syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+            syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);
     }
 }
 

@@ -152,10 +152,14 @@ static const uint8_t *header_of(uintptr_t pc)
 /* The entry that may be the one for pc, by the sorted table in the header, which all linkers write in one form; NULL. */
 static const uint8_t *entry_at(const uint8_t *header, uintptr_t pc)
 {
-    static const uint8_t form[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
+    static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
     struct pair { int32_t start, entry; } pair = { 0, 0 };
-    uint32_t low = 0, high;
-    if (header == NULL || memcmp(header, form, sizeof form) != 0)
+    uint32_t low = 0, high, form, wanted;
+    if (header == NULL)
+        return NULL;
+    memcpy(&form, header, sizeof form);
+    memcpy(&wanted, known, sizeof wanted);
+    if (form != wanted)
         return NULL;
     const uint8_t *table = header + 12;
     memcpy(&high, header + 8, sizeof high);

@@ -1,16 +1,17 @@
-/* Asks the kernel which pages are in memory: mincore(2) for ranges, /proc/self/smaps for all mappings. See os.h. */
+/* Asks the kernel which pages are in memory: mincore(2) for ranges, /proc/self/smaps for all mappings. See os.h; through
+ * syscall(), as in system.c. */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "os/os.h"
 
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
 {
     int saved = errno;
-    int code = mincore((void *)address, size, pages) == 0 ? 0 : errno;
+    int code = syscall(SYS_mincore, address, size, pages) == 0 ? 0 : errno;
     size_t count = size / hak__os_linux.page_size();
     errno = saved;
     for (size_t i = 0; i < count && code == 0; i++)
@@ -45,10 +46,10 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
     char chunk[1024], line[64];
     size_t used = 0;
     uintptr_t start = 0;
-    ssize_t got;
-    int saved = errno, file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    int saved = errno;
+    long got, file = syscall(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC);
     bool any = false;
-    while (file >= 0 && ((got = read(file, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))) {
+    while (file >= 0 && ((got = syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))) {
         for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
             if (*at != '\n') {   /* long lines are those with a file's name; only their beginning counts */
                 if (used < sizeof line - 1)
@@ -57,16 +58,16 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
             }
             line[used] = 0;
             used = 0;
-            if (!mapping_start(line, &start) && strncmp(line, rss, sizeof rss - 1) == 0) {
+            if (!mapping_start(line, &start) && hak_begins(line, rss)) {
                 each(argument, start, kilobytes(line + sizeof rss - 1), 0);
                 any = true;
-            } else if (strncmp(line, huge, sizeof huge - 1) == 0) {
+            } else if (hak_begins(line, huge)) {
                 each(argument, start, 0, kilobytes(line + sizeof huge - 1));
             }
         }
     }
     if (file >= 0)
-        close(file);
+        syscall(SYS_close, file);
     errno = saved;
     return any;
 }

@@ -6,9 +6,11 @@
 #include "upkeep/dump.h"
 
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/text.h"
 #include "diag/emitter.h"
 #include "diag/report.h"
 
@@ -268,7 +270,7 @@ int hak__print_json(int fd, const struct hak_stats *stats)
 {
     struct hak_emitter out;
     hak__emit_open(&out, fd);
-    hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)getpid());
+    hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)syscall(SYS_getpid));
     for (unsigned group = 0; group < GROUPS; group++)
         if (has(stats, groups[group].flag))
             json_group(&out, stats, group);
@@ -298,7 +300,7 @@ static struct metric metric_of(const char *group, const char *name, unsigned uni
     static const char suffix[] = "_bytes";
     struct metric metric;
     size_t length = strlen(name), end = sizeof suffix - 1;
-    bool named = length >= end && strcmp(name + length - end, suffix) == 0;
+    bool named = length >= end && hak_begins(name + length - end, suffix);
     hak__format(metric.name, sizeof metric.name, "hakmem_%s_%s%s", group, name,
                 unit == FIGURE_BYTES && !named ? suffix : "");
     return metric;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "diag/options.h"
@@ -23,7 +24,7 @@ static void expand_name(char *to, size_t size, const char *name)
     for (; *name != 0 && used + 24 < size; name++) {
         bool id = name[0] == '%' && name[1] == 'p';
         if (id)
-            used += hak__format(to + used, size - used, "%u", (uint64_t)getpid());
+            used += hak__format(to + used, size - used, "%u", (uint64_t)syscall(SYS_getpid));
         else
             to[used++] = *name;
         name += id;
@@ -35,10 +36,10 @@ static void write_file(const struct hak_stats *stats, uint64_t mode)
 {
     char name[2 * HAK_STATS_FILE_SIZE];
     expand_name(name, sizeof name, hak__stats_file);
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), error = errno;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), error = errno;
     if (fd >= 0) {
         error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats) : hak__print_openmetrics(fd, stats);
-        close(fd);
+        syscall(SYS_close, fd);
     }
     if (fd < 0 || error != 0)
         hak__warn("the statistics could not be written to %s (error %u)", name, (uint64_t)error);
@@ -94,7 +95,6 @@ void hak__output_signal_init(void)
     struct sigaction former, ours = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     if (number == 0)
         return;
-    sigemptyset(&ours.sa_mask);
     bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
     if (!free_to_take || sigaction(number, &ours, NULL) != 0)
         hak__warn("option stats_signal: signal %u is in use or cannot be caught", (uint64_t)number);

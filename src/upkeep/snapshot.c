@@ -2,6 +2,8 @@
 #include "upkeep/snapshot.h"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "arena/thp.h"
 #include "cache/cache.h"
@@ -204,7 +206,7 @@ static void fill_from_huge(struct hak_stats *out)
 static void fill_from_system(struct hak_stats *out)
 {
     struct rusage usage = { 0 };
-    getrusage(RUSAGE_SELF, &usage);
+    syscall(SYS_getrusage, RUSAGE_SELF, &usage);
     out->process_peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
     out->process_minor_faults = (uint64_t)usage.ru_minflt;
     out->system_mmap = hak_load(&hak__os_calls[HAK_OS_MAP], HAK_RELAXED);

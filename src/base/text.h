@@ -1,0 +1,15 @@
+/* What is needed of the C library's functions of texts. Each name of it that the library uses costs every process a little at
+ * start (docs/decisions/0038). */
+#ifndef HAK_BASE_TEXT_H
+#define HAK_BASE_TEXT_H
+
+#include <stdbool.h>
+
+static inline bool hak_begins(const char *text, const char *start)
+{
+    while (*start != 0 && *text == *start)
+        text++, start++;
+    return *start == 0;
+}
+
+#endif
