@@ -115,11 +115,19 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
+/* The slabs that a further span of the class is to have. The first one is short: of most sizes above 16 KiB a thread has
+ * a block or two at a time, and the rest of a full span would lie idle. */
+static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
+{
+    bool first = hak_counted(&heap->classes[class_index].span_count) == 0 && !hak__hardened.on;
+    return first ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
+}
+
 /* Large blocks of which a full span has several also take a run that holds just one: the ends of SuperSlabs that full
  * spans leave over are filled with them. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    unsigned full = wanted_slabs(heap, class_index), lone = hak__class_lone_slabs(class_index);
     *count = full;
     size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
@@ -158,7 +166,7 @@ static bool may_adopt(uint32_t class_index) { return hak__classes[class_index].b
 static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
-    *count = hak__classes[class_index].slabs;
+    *count = wanted_slabs(heap, class_index);
     *stage = HAK_STAGE_OWN_HINT;
     size_t slab = large ? hak__held_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
     if (slab == HAK_NO_RUN) {
@@ -175,7 +183,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     }
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_LOCKED;
-        *count = hak__classes[class_index].slabs;
+        *count = wanted_slabs(heap, class_index);
         slab = locked(*count, fresh);
     }
     if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
@@ -204,7 +212,7 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
 
 struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class_index)
 {
-    unsigned count = hak__classes[class_index].slabs, lone = hak__class_lone_slabs(class_index);
+    unsigned count = wanted_slabs(heap, class_index), lone = hak__class_lone_slabs(class_index);
     bool fresh = false;
     size_t slab = hak__held_take(heap, count, &fresh);
     if (slab == HAK_NO_RUN && lone != count) {

@@ -105,6 +105,15 @@ hak_inline uint32_t hak__class_lone_slabs(uint32_t class_index)
     return (uint32_t)hak_div_up(hak__classes[class_index].size, HAK_SLAB_SIZE);
 }
 
+/* The slabs of a class's shortest span, which has one block of a large class and two of another, or all that it ever has. */
+hak_inline uint32_t hak__class_short_slabs(uint32_t class_index)
+{
+    const struct hak_class *class = &hak__classes[class_index];
+    if (class_index >= HAK_CLASS_FIRST_LARGE)
+        return hak__class_lone_slabs(class_index);
+    return (uint32_t)hak_min(hak_div_up(2 * class->size, HAK_SLAB_SIZE), class->slabs);
+}
+
 /* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */
 hak_inline uint32_t hak__band_of(uint32_t class_index)
 {

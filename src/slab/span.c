@@ -79,6 +79,14 @@ bool hak__span_is_lone(size_t slab, uint32_t class_index)
     return hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
 }
 
+static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
+{
+    const struct hak_class *class = &hak__classes[class_index];
+    if (slabs == class->slabs)
+        return class->blocks;
+    return class_index >= HAK_CLASS_FIRST_LARGE ? 1 : (uint16_t)(slabs * HAK_SLAB_SIZE / class->size);
+}
+
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
                                   bool fresh)
 {
@@ -94,7 +102,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->summary = 0;
     span->next = span->prev = NULL;
     span->class = (uint16_t)class_index;
-    span->blocks = slabs == class->slabs ? class->blocks : 1;
+    span->blocks = blocks_in(class_index, slabs);
     span->lone = span->blocks == 1;
     span->frontier = span->free_count = 0;
     span->slabs = (uint8_t)slabs;

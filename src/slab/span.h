@@ -95,8 +95,9 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
  * have several blocks may have lone ones too, and the owner map tells them by the code of their second slab. */
 bool hak__span_is_lone(size_t slab, uint32_t class);
 
-/* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or
- * hak__class_lone_slabs() for a single block. `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
+/* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or fewer, with
+ * as many blocks as fit: of a large class then hak__class_lone_slabs(), for a single one. `bitmaps` has
+ * hak__span_bitmap_bytes() bytes, any content. */
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
                                   bool fresh);
 

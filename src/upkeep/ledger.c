@@ -142,14 +142,15 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         return 1;
     }
     bool lone = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_lone(slab, class);
-    unsigned slabs = class >= HAK_CLASSES ? room + 1 : lone ? hak__class_lone_slabs(class) : hak__classes[class].slabs;
-    if (lone && slabs <= room) {
+    if (lone && hak__class_lone_slabs(class) <= room) {
         count_lone(walk, slab, class);
-        return slabs;
+        return hak__class_lone_slabs(class);
     }
-    if (slabs <= room && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
-        && hak__span_at(slab) == &hak__spans[slab]) {
-        count_span(walk, &hak__spans[slab]);
+    struct hak_span *span = &hak__spans[slab];
+    if (!lone && class < HAK_CLASSES && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
+        && hak__span_at(slab) == span && span->slabs <= room) {
+        unsigned slabs = span->slabs;
+        count_span(walk, span);
         return slabs;
     }
     walk->stats->ledger_unread_spans++;

@@ -15,10 +15,11 @@ static void *free_twice(void *argument)
 int main(void)
 {
     pthread_t thread;
-    void *other = malloc(100 << 10);
+    void *alone = malloc(100 << 10), *other = malloc(100 << 10);   /* the first has a span of its own */
     p = malloc(100 << 10);
     pthread_create(&thread, NULL, free_twice, NULL);
     pthread_join(thread, NULL);
     free(other);
+    free(alone);
     return 0;
 }

@@ -14,8 +14,10 @@ static void *free_inside(void *argument)
 int main(void)
 {
     pthread_t thread;
+    void *alone = malloc(100 << 10);   /* has a span of its own */
     p = malloc(100 << 10);
     pthread_create(&thread, NULL, free_inside, NULL);
     pthread_join(thread, NULL);
+    free(alone);
     return 0;
 }

@@ -4,7 +4,7 @@
 
 int main(void)
 {
-    char *first = malloc(100 << 10), *second = malloc(100 << 10);
+    char *alone = malloc(100 << 10), *first = malloc(100 << 10), *second = malloc(100 << 10);
     char *inside = first + (64 << 10);
-    return second == NULL || realloc(inside, 200) != NULL;
+    return alone == NULL || second == NULL || realloc(inside, 200) != NULL;
 }

@@ -53,6 +53,24 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
     }
 }
 
+static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t to)
+{
+    bool alone = lone(block);
+    uint32_t now = alone ? roomiest(to) : from;
+    uint64_t others = heap_live(heap, from) - 1, there = heap_live(heap, now) - (now == from);
+    uint64_t slabs = hak_counted(&heap->slab_count) - hak__span_at(hak__slab_of(block))->slabs;
+    expect_eq(hak__large_resize_owner(heap, block, to), alone);
+    expect_class(block, now, heap);
+    expect(holds(block, size_of(now), from));
+    memset(block, 1, size_of(now));
+    expect_eq(heap_live(heap, now), there + 1);
+    expect_eq(heap_live(heap, from), others + (now == from));
+    expect_eq(hak_counted(&heap->slab_count), slabs + hak__span_at(hak__slab_of(block))->slabs);
+    hak__heap_give(heap, &block, 1, "free");
+    expect_eq(heap_live(heap, now), there);
+}
+
+/* The first block of a class is alone in its span; the second one is where a full span has one block. */
 FRESH_TEST(every_class_to_every_class)
 {
     (void)argument;
@@ -60,17 +78,11 @@ FRESH_TEST(every_class_to_every_class)
     struct hak_heap *heap = heap_open(0);
     for (uint32_t from = FIRST; from <= LAST; from++)
         for (uint32_t to = FIRST; to <= LAST; to++) {
-            void *block = take(heap, from);
-            bool alone = hak__classes[from].blocks == 1;
-            uint32_t now = alone ? roomiest(to) : from;
-            expect_eq(hak__large_resize_owner(heap, block, to), alone);
-            expect_class(block, now, heap);
-            expect(holds(block, size_of(now), from));
-            memset(block, 1, size_of(now));
-            expect_eq(heap_live(heap, now) - (now == from ? 0 : heap_live(heap, from)), 1);
-            expect_eq(hak_counted(&heap->slab_count), hak__span_at(hak__slab_of(block))->slabs);
-            hak__heap_give(heap, &block, 1, "free");
-            expect_eq(heap_live(heap, now), 0);
+            void *first = take(heap, from), *second = take(heap, from);
+            expect(lone(first));
+            expect_eq(lone(second), hak__classes[from].blocks == 1);
+            resize(heap, second, from, to);
+            resize(heap, first, from, to);
         }
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);

@@ -112,6 +112,38 @@ static void lone_blocks(void **state)
     }
 }
 
+/* A short span of a small or mid class has as many blocks as fit, at least two; no block begins in what is left. */
+static void short_spans(void **state)
+{
+    void *out[64];
+    unsigned shorter = 0;
+    (void)state;
+    for (uint32_t c = 0; c < HAK_CLASS_FIRST_LARGE; c++) {
+        const struct hak_class *class = &hak__classes[c];
+        uint32_t slabs = hak__class_short_slabs(c), fit = (uint32_t)(slabs * HAK_SLAB_SIZE / class->size), index;
+        expect_op(fit, >=, 2);
+        expect_op(slabs, <=, class->slabs);
+        if (slabs == class->slabs)
+            continue;
+        shorter++;
+        struct hak_span *span = hak__span_create(SLAB, slabs, c, OWNER, NULL, true);
+        expect_eq(span->blocks, fit);
+        expect_eq(hak__owner_at(SLAB + slabs), 0);
+        for (uint32_t i = 0; i < fit; i++)
+            expect_eq(hak__span_take(span, out + i, 1), 1);
+        expect(!hak__span_has_blocks(span));
+        for (uint32_t i = 0; i < fit; i++)
+            expect_op((char *)out[i] + class->size, <=, hak__span_start(span) + slabs * HAK_SLAB_SIZE);
+        expect_eq(hak__span_index(span, block_at(span, fit), &index), HAK_SPAN_NOT_A_BLOCK);
+        for (uint32_t i = 0; i < fit; i++)
+            give(span, out[i]);
+        expect_ptr(hak__span_destroy(span), NULL);
+        for (uint32_t i = 0; i < slabs; i++)
+            expect_eq(hak__owner_at(SLAB + i), 0);
+    }
+    expect_op(shorter, >, 0);
+}
+
 static void destroy_one_out(void *argument)
 {
     void *block;
@@ -439,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(created_and_destroyed), cmocka_unit_test(lone_blocks),
+        cmocka_unit_test(short_spans),
         cmocka_unit_test(destroying_needs_all_blocks),
         cmocka_unit_test(frontier_moves_page_by_page),
         cmocka_unit_test(freed_blocks_first),
