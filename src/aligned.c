@@ -17,6 +17,14 @@ uint32_t hak__aligned_class(size_t align, size_t n)
     return class;
 }
 
+/* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
+ * are larger than what a sized free expects of the alignment. */
+static void *aligned_large(uint32_t class)
+{
+    void *block = hak__alloc_class(class);
+    return block != NULL ? block : hak__no_memory();
+}
+
 static void *aligned(size_t align, size_t n)
 {
     if (align <= HAK_ALIGN)
@@ -28,7 +36,7 @@ static void *aligned(size_t align, size_t n)
         return hak__memalign_hardened(align, n, &zero);
     uint32_t class = hak__aligned_class(align, n);
     if (class < HAK_CLASSES)
-        return hak_malloc(hak__classes[class].size);
+        return hak__is_kept(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
     void *block = hak__start() ? hak__huge_alloc(n, align, &zero) : NULL;
     return block != NULL ? block : hak__no_memory();
 }

@@ -54,6 +54,29 @@ static void many_of_each_alignment(void **state)
         }
 }
 
+/* A large block that was freed and is kept serves requests of smaller classes, but not one for an alignment: it need not
+ * have that, and a sized free would find it too large. */
+static void kept_blocks_keep_the_alignment(void **state)
+{
+    static const struct {
+        size_t freed, align, n;
+    } cases[] = { { 114688, 32 << 10, 98304 }, { 114688, 32 << 10, 90000 }, { 196608, 64 << 10, 70000 } };
+    void *p[4], *q[4];
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (unsigned j = 0; j < 4; j++)
+            p[j] = hak_malloc(cases[i].freed);
+        for (unsigned j = 0; j < 4; j++)
+            hak_free(p[j]);
+        for (unsigned j = 0; j < 4; j++) {
+            q[j] = hak_aligned_alloc(cases[i].align, cases[i].n);
+            expect_eq((uintptr_t)q[j] % cases[i].align, 0);
+        }
+        for (unsigned j = 0; j < 4; j++)
+            hak_free_aligned_sized(q[j], cases[i].align, cases[i].n);
+    }
+}
+
 static const size_t no_powers[] = { 0, 3, 9, 24, 65, 4095, 4097, (size_t)-1, (size_t)-16, ((size_t)1 << 63) + 1 };
 enum { NO_POWERS = sizeof no_powers / sizeof *no_powers };
 
@@ -152,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_power_of_two),
         cmocka_unit_test(many_of_each_alignment),
+        cmocka_unit_test(kept_blocks_keep_the_alignment),
         cmocka_unit_test(posix_memalign_refuses),
         cmocka_unit_test(posix_memalign_keeps_everything_without_memory),
         cmocka_unit_test(aligned_alloc_refuses),
