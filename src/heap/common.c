@@ -65,6 +65,7 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **ou
     if (source == NULL)
         return 0;
     uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
+    want = (uint32_t)hak_min(want, class->capacity);
     heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
     uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
     hak__leave(source);

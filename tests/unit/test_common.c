@@ -1,6 +1,7 @@
 /* heap/common.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
+#include "diag/options.h"
 #include "support/heaps.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 27, FEW = 15, SHARE = 16 };
@@ -104,6 +105,30 @@ FRESH_TEST(grown_classes_are_as_any)
     expect_heap_valid(heap);
 }
 
+/* A record that may hold fewer blocks than the common heaps would give at a time gets no more than it has room for. */
+FRESH_TEST(small_records_are_not_overfilled)
+{
+    (void)argument;
+    struct hak_heap *common = make_common();
+    for (unsigned capacity = 1; capacity <= 9; capacity++) {
+        char text[2] = { (char)('0' + capacity), 0 };
+        expect_eq(hak__option_set("tiny_unified_c3", text), 0);
+        struct hak_heap *heap = heap_open(0);
+        void *blocks[2 * SHARE];
+        heap_malloc_many(heap, CLASS_64, blocks, 1);
+        expect_eq(owner_of(blocks[0]), common->id);
+        expect_heap_valid(heap);
+        heap_malloc_many(heap, CLASS_64, blocks + 1, 2 * SHARE - 1);
+        for (unsigned i = 0; i < 2 * SHARE; i++) {
+            if (owner_of(blocks[i]) == heap->id)
+                heap_free(heap, CLASS_64, blocks[i]);
+            else
+                free_foreign(heap, CLASS_64, blocks[i]);
+            expect_heap_valid(heap);
+        }
+    }
+}
+
 FRESH_TEST(nobody_waits)
 {
     (void)argument;
@@ -182,7 +207,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(not_for_few_heaps), cmocka_unit_test(first_blocks_only), cmocka_unit_test(frees_serve_others),
-        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
+        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(small_records_are_not_overfilled),
+        cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
         cmocka_unit_test(threads_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
