@@ -189,14 +189,15 @@ bool hak__lru_unmap_all(void)
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
 /* Another thread may have been at the links, with the lock held. The bitmap, set last and cleared first, says who is in the
- * list; what is not, is at worst found clean and mapped. */
+ * list; what is not, is at worst found clean and mapped. The order is lost, so all count as emptied just now. */
 void hak__lru_rebuild(void)
 {
+    uint64_t now = hak__os->now_ms();
     hak__books.newest = hak__books.oldest = 0;
     hak__books.kept = hak__books.dirty = 0;
     for (size_t i = hak__arena_top(); i-- > 0;)
         if (hak__super_is_dirty(i) && !hak__super_is_taken(i)) {
-            hak__supers[i].older = 0;
+            hak_store(&hak__supers[i].freed_ms, now, HAK_RELAXED);
             hak__books.dirty += hak__supers[i].dirty;
             lru_link(i);
         }

@@ -351,6 +351,25 @@ FRESH_TEST(room_for_unused_slabs)
     expect_valid();
 }
 
+/* A forked child makes the list anew, whatever the order was in which the SuperSlabs were emptied. */
+FRESH_TEST(child_has_the_list_in_order)
+{
+    static const size_t order[] = { 2, 9, 4, 7 };
+    (void)argument;
+    start();
+    expect_eq(take(16), 0);
+    for (size_t i = 0; i < 4; i++, fake.now += 100)
+        give(order[i], 1);
+    hak__arena_fork_child();
+    expect_valid();
+    expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
+    give(12, 1);
+    expect_valid();
+    fake.now += 100000;
+    expect_eq(hak__arena_purge(fake.now, false), 5 * HAK_SUPER_SIZE);
+    expect_valid();
+}
+
 /* Emptied last, used first; emptied first, returned first. */
 FRESH_TEST(newest_first_oldest_returned)
 {
@@ -957,6 +976,7 @@ int main(void)
         cmocka_unit_test(purged_by_age),
         cmocka_unit_test(purged_by_what_follows),
         cmocka_unit_test(dirty_limit_holds), cmocka_unit_test(room_for_unused_slabs),
+        cmocka_unit_test(child_has_the_list_in_order),
         cmocka_unit_test(newest_first_oldest_returned),
         cmocka_unit_test(emptied_neighbours_make_runs),
         cmocka_unit_test(reserve_is_ready),
