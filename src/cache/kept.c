@@ -269,7 +269,8 @@ void hak__kept_age(struct hak_heap *heap)
 
 void hak__kept_flush(struct hak_heap *heap)
 {
-    give_up_before(heap, heap->kept_clock);
+    while (heap->kept_classes != 0)
+        hak__kept_drain(heap, hak_ctz64(heap->kept_classes), UINT32_MAX, "free");
     hak__cache_discharge_kept(heap);
 }
 

@@ -195,6 +195,21 @@ FRESH_TEST(what_is_not_touched_goes_back)
     expect_heap_valid(heap);
 }
 
+/* A block that lies there while more than 2^31 others are freed goes all the same: at the thread's end nothing may be left. */
+FRESH_TEST(clock_wraps)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    heap_malloc_many(heap, CLASS_128K, blocks, 3);
+    heap_free_many(heap, CLASS_128K, blocks, 2);
+    heap->kept_clock += (uint32_t)INT32_MAX + 10;
+    heap_free(heap, CLASS_128K, blocks[2]);
+    hak__cache_flush(heap);
+    expect_eq(heap->kept_bytes, 0);
+    expect_eq(heap->kept_charged, 0);
+    expect_heap_valid(heap);
+}
+
 /* Blocks that others free are in use no longer, so nothing is kept on their account. */
 FRESH_TEST(freed_by_others)
 {
@@ -270,6 +285,7 @@ int main(void)
         cmocka_unit_test(oldest_go_first),
         cmocka_unit_test(kept_blocks_make_room),
         cmocka_unit_test(what_is_not_touched_goes_back),
+        cmocka_unit_test(clock_wraps),
         cmocka_unit_test(freed_by_others),
         cmocka_unit_test(process_is_charged),
         cmocka_unit_test(ring_cap_holds),
