@@ -8,6 +8,7 @@
 
 #include "arena/arena.h"
 #include "base/forked.h"
+#include "guard/check.h"
 #include "init.h"
 #include "thread.h"
 #include "upkeep/step.h"
@@ -26,6 +27,7 @@ static void repair(void)
     hak__init_fork_child();
     hak__arena_fork_child();
     hak__upkeep_fork_child();
+    hak__check_fork_child();
     hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
 }
 

@@ -85,7 +85,12 @@ static bool check_span(size_t slab, uint32_t word)
     return valid && hak__span_is_valid(span);
 }
 
-/* Hardened mode: what is written behind blocks in use, and to freed ones. */
+/* Hardened mode: what is written behind blocks in use, and to freed ones. Not in a child whose parent had several threads: what
+ * the others were sealing or clearing stays half done. */
+static _Atomic bool half_done;
+
+void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
+
 static bool check_blocks(const struct hak_span *span)
 {
     const char *block = hak__span_start(span);
@@ -110,9 +115,9 @@ static bool check_slab(size_t slab)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
     if (!enter_to_check(hak__heap_by_id(id)))
         return true;
-    bool hardened = hak__hardened_at(slab);
+    bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
     bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);
-    bool valid = !same || (check_span(slab, word) && (!hardened || check_blocks(&hak__spans[slab])));
+    bool valid = !same || (check_span(slab, word) && (!hardened || !whole || check_blocks(&hak__spans[slab])));
     hak__leave(hak__heap_by_id(id));
     return valid;
 }

@@ -15,6 +15,9 @@ hak_cold bool hak__check(struct hak_broken *broken);
 hak_cold bool hak__check_report(const char *who);
 hak_cold void hak__check_or_die(const char *who);
 
+/* In a child of a process of several threads. */
+hak_cold void hak__check_fork_child(void);
+
 /* At the end of a slow path: every N-th of the process under HAKMEM_CHECK=N, N > 1. */
 hak_cold void hak__check_count(void);
 hak_inline void hak__check_tick(void)

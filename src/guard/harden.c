@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/lock.h"
 #include "cache/quarantine.h"
 #include "diag/broken.h"
 #include "diag/report.h"
 #include "huge/huge.h"
 
-enum { HUGE_SEAL = 16 };
+enum { HUGE_SEAL = 16, BLOCK_LOOKS = 2000 };
 
 /* --- misuse ---------------------------------------------------------------------------------------------------------------- */
 
@@ -179,15 +180,27 @@ void hak__harden_huge_unseal(void *p)
 
 /* --- the check of the heap ------------------------------------------------------------------------------------------------ */
 
-bool hak__harden_check(const void *p, uint32_t class)
+/* What is wrong with a block, or NULL. */
+static hak_cold const char *wrong_with(const void *p, uint32_t class)
 {
     size_t n;
     uint64_t first = *hak__hard_word(p, 0);
     bool freed = first == hak__freed_key || first == hak__hardened.never_key || first == 0;
-    if (!hak__hardened.canary)
-        return true;
     if (hak__is_sealed(p, class, &n))
-        return hak__holds(hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL), "nothing was written behind a block", p);
+        return hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL) ? NULL : "nothing was written behind a block";
     bool clear = freed && (!hak__hardened.zero || hak__is_clear(p, class));
-    return hak__holds(clear, "a block in use has its canary, a free one is clear", p);
+    return clear ? NULL : "a block in use has its canary, a free one is clear";
+}
+
+/* Its thread may just be sealing or clearing it, or have been interrupted at that: only what stays wrong is a finding. */
+bool hak__harden_check(const void *p, uint32_t class)
+{
+    const char *wrong = NULL;
+    for (unsigned looks = 0; hak__hardened.canary && looks < BLOCK_LOOKS; looks++) {
+        wrong = wrong_with(p, class);
+        if (wrong == NULL)
+            break;
+        hak__yield(looks);
+    }
+    return hak__holds(wrong == NULL, wrong, p);
 }

@@ -324,6 +324,66 @@ static void forks(void)
     drop_some(NULL);
 }
 
+/* --- the check beside threads at work --------------------------------------------------------------------------------------- */
+
+enum { BUSY = 4, CHECKS = 20, BUSY_FORKS = 10, INTERRUPTED_US = 5000 };
+
+static _Atomic bool enough, begun;
+
+/* Blocks that are sealed, sealed anew and cleared all the time. */
+static void *seal_and_clear(void *argument)
+{
+    void *(*volatile resize)(void *, size_t) = realloc;
+    for (size_t n = 8; !enough; n = n % 400 + 7) {
+        char *p = take(n);
+        memset(p, 1, n);
+        p = resize(p, n + n / 4);
+        p[n] = 1;
+        drop(p);
+    }
+    return argument;
+}
+
+/* A block as it is when its thread is interrupted while sealing it. */
+static void *seal_slowly(void *argument)
+{
+    volatile char *behind = (volatile char *)argument + 21;
+    while (!enough) {
+        *behind ^= 1;
+        begun = true;
+        usleep(INTERRUPTED_US);
+        *behind ^= 1;
+        usleep(INTERRUPTED_US / 10);
+    }
+    return NULL;
+}
+
+static void check_in_child(void *argument)
+{
+    (void)argument;
+    expect(hak_check_heap());
+    threads();
+}
+
+/* What a thread is at just now, or was when the process forked, is no damage. */
+static void checks_of_busy_heaps(void)
+{
+    pthread_t busy[BUSY + 1];
+    void *half_sealed = take(20);
+    for (unsigned i = 0; i <= BUSY; i++)
+        expect(pthread_create(&busy[i], NULL, i < BUSY ? seal_and_clear : seal_slowly, half_sealed) == 0);
+    while (!begun)
+        usleep(INTERRUPTED_US);
+    for (unsigned i = 0; i < CHECKS; i++)
+        expect(hak_check_heap());
+    for (unsigned i = 0; i < BUSY_FORKS; i++)
+        expect(ending(check_in_child, NULL) == 0);
+    enough = true;
+    for (unsigned i = 0; i <= BUSY; i++)
+        pthread_join(busy[i], NULL);
+    drop(half_sealed);
+}
+
 static void run_right(void)
 {
     setenv("HAKMEM_HARDEN", "1", 1);
@@ -345,6 +405,7 @@ int main(int argc, char **argv)
     impossible();
     threads();
     forks();
+    checks_of_busy_heaps();
     sizes();
     expect(hak_check_heap());
     return 0;
