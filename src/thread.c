@@ -198,14 +198,15 @@ void hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&late_lock);
+    if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
+        late_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {
         hak__background_fork_child(true);
+        hak__heaps_fork_further();
         return;
     }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
-    if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
-        late_heap = NULL;   /* a thread that does not exist here was inside it */
     if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {
         /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
         hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);

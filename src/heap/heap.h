@@ -296,6 +296,9 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
  * `shared` (either may be NULL) stay in use. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
 
+/* The same where nobody can tell which heap is still in use: only parked ones in which a sweeper was are lost. */
+void hak__heaps_fork_further(void);
+
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 
 hak_cold bool hak__heap_is_valid(struct hak_heap *heap);

@@ -54,3 +54,12 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
             hak__heap_park(heap);
     }
 }
+
+void hak__heaps_fork_further(void)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED && hak_load(&heap->busy, HAK_RELAXED) != 0)
+            hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+    }
+}

@@ -73,6 +73,27 @@ FRESH_TEST(forked_child)
     expect_ptr(hak__heap_unpark(), heaps[5]);
 }
 
+/* A child in which not the forking thread comes first: what may be that one's stays; nobody waits for a sweeper that is
+ * not there. */
+FRESH_TEST(forked_child_of_a_further_thread)
+{
+    struct hak_heap *heaps[4];
+    (void)argument;
+    heaps_start();
+    for (unsigned i = 0; i < 4; i++)
+        heaps[i] = heap_open(0);
+    atomic_store(&heaps[1]->busy, HAK_OWNER);
+    hak__heap_park(heaps[2]);
+    hak__heap_park(heaps[3]);
+    atomic_store(&heaps[3]->busy, HAK_SWEEPER);
+    hak__heaps_fork_further();
+    expect_eq(atomic_load(&heaps[0]->state), HAK_HEAP_ACTIVE);
+    expect_eq(atomic_load(&heaps[1]->state), HAK_HEAP_ACTIVE);
+    expect_eq(atomic_load(&heaps[3]->state), HAK_HEAP_LOST);
+    expect_ptr(hak__heap_unpark(), heaps[2]);
+    expect(hak__heap_unpark() == NULL);
+}
+
 /* --- threads ------------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 3, ROUNDS = 4000, HEAPS = 4 };
@@ -119,7 +140,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_in_first_out), cmocka_unit_test(a_parked_heap_goes_on_receiving),
-        cmocka_unit_test(forked_child),      cmocka_unit_test(one_taker_each),
+        cmocka_unit_test(forked_child),
+        cmocka_unit_test(forked_child_of_a_further_thread),
+        cmocka_unit_test(one_taker_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
