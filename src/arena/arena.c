@@ -482,8 +482,19 @@ void hak__arena_figures(struct hak_arena_figures *out)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);
 }
 
+/* Another thread may have been between a SuperSlab's state and the sums. */
+static void sum_anew(void)
+{
+    hak__books.mapped = hak__books.taken = 0;
+    for (size_t i = 0; i < hak__arena_top(); i++) {
+        hak__books.mapped += hak__supers[i].mapped;
+        hak__books.taken += hak__super_is_taken(i) && hak_load(&hak__supers[i].kind, HAK_RELAXED) != HAK_SUPER_HOLE;
+    }
+}
+
 void hak__arena_fork_child(void)
 {
+    sum_anew();
     hak__lru_rebuild();
     hak__lock_reset(&lock);
     hak__limit_fork_child();

@@ -16,6 +16,12 @@
 
 enum { ATTEMPTS = 5, PATIENCE_OF_CHECK = 1000, YIELDS = 20 };
 
+/* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
+ * half done. */
+static _Atomic bool half_done;
+
+void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
+
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
 
 /* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
@@ -85,12 +91,7 @@ static bool check_span(size_t slab, uint32_t word)
     return valid && hak__span_is_valid(span);
 }
 
-/* Hardened mode: what is written behind blocks in use, and to freed ones. Not in a child whose parent had several threads: what
- * the others were sealing or clearing stays half done. */
-static _Atomic bool half_done;
-
-void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
-
+/* Hardened mode: what is written behind blocks in use, and to freed ones. */
 static bool check_blocks(const struct hak_span *span)
 {
     const char *block = hak__span_start(span);
@@ -168,6 +169,8 @@ static bool check_huge_run(size_t first, size_t bytes)
 static bool check_huge(void)
 {
     bool valid = true;
+    if (hak_load(&half_done, HAK_RELAXED))
+        return true;
     hak__arena_lock();
     for (size_t i = 0; i < hak__arena_top() && valid; i++) {
         size_t bytes = hak_load(&hak__supers[i].huge_bytes, HAK_RELAXED);

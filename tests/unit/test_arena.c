@@ -3,6 +3,7 @@
  * amount, unmapping as the last resort, extending, trimming, moving; and random operations against a model. After each
  * step hak__arena_is_valid holds, what the arena says is mapped is mapped, and nothing else is. */
 #include "arena/arena.h"
+#include "arena/books.h"
 
 #include "base/bits.h"
 #include "diag/options.h"
@@ -368,6 +369,25 @@ FRESH_TEST(child_has_the_list_in_order)
     fake.now += 100000;
     expect_eq(hak__arena_purge(fake.now, false), 5 * HAK_SUPER_SIZE);
     expect_valid();
+}
+
+/* As another thread leaves the sums that the fork has met between a call of the system and its booking. */
+FRESH_TEST(child_has_the_sums_right)
+{
+    struct hak_arena_figures before, after;
+    (void)argument;
+    start();
+    expect_eq(take(9), 0);
+    give(3, 2);
+    hak__arena_figures(&before);
+    hak__books.mapped += HAK_SUPER_SIZE;
+    hak__books.taken--;
+    hak__arena_fork_child();
+    expect_valid();
+    give(6, 1);
+    hak__arena_figures(&after);
+    expect_eq(after.mapped, before.mapped);
+    expect_eq(after.taken + 1, before.taken);
 }
 
 /* Emptied last, used first; emptied first, returned first. */
@@ -977,6 +997,7 @@ int main(void)
         cmocka_unit_test(purged_by_what_follows),
         cmocka_unit_test(dirty_limit_holds), cmocka_unit_test(room_for_unused_slabs),
         cmocka_unit_test(child_has_the_list_in_order),
+        cmocka_unit_test(child_has_the_sums_right),
         cmocka_unit_test(newest_first_oldest_returned),
         cmocka_unit_test(emptied_neighbours_make_runs),
         cmocka_unit_test(reserve_is_ready),
