@@ -27,7 +27,8 @@ static void repair(void)
     hak__init_fork_child();
     hak__arena_fork_child();
     hak__upkeep_fork_child();
-    hak__check_fork_child();
+    if (hak__heap_last_id() != 0)
+        hak__check_fork_child();
     hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
 }
 

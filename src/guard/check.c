@@ -2,7 +2,7 @@
  *
  * Some of it changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. What
  * looks broken there is looked at again; only what stays so, through ATTEMPTS whole walks with other threads running in
- * between, is a finding. */
+ * between, longer each time, is a finding. */
 #include "guard/check.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "guard/harden.h"
 #include "slab/superslab.h"
 
-enum { ATTEMPTS = 5, PATIENCE_OF_CHECK = 1000, YIELDS = 20 };
+enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
 /* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
  * half done. */
@@ -190,8 +190,8 @@ bool hak__check(struct hak_broken *broken)
         if (hak__arena_is_valid() && check_huge() && check_slabs() && check_heaps())
             return true;
         *broken = hak__broken;
-        for (unsigned i = 0; i < YIELDS; i++)
-            hak__yield(i);
+        for (unsigned i = 0; i < NAPS * attempt; i++)
+            hak__nap(PATIENCE_OF_CHECK);   /* who was interrupted has to get a processor */
     }
     return false;
 }

@@ -15,7 +15,7 @@ hak_cold bool hak__check(struct hak_broken *broken);
 hak_cold bool hak__check_report(const char *who);
 hak_cold void hak__check_or_die(const char *who);
 
-/* In a child of a process of several threads. */
+/* In a child of a process in which another thread may have been at work. */
 hak_cold void hak__check_fork_child(void);
 
 /* At the end of a slow path: every N-th of the process under HAKMEM_CHECK=N, N > 1. */

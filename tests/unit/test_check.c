@@ -164,6 +164,41 @@ static void damage_and_go_on(void *argument)
         hak_malloc(3000);
 }
 
+/* A thread that is interrupted between two stores for some milliseconds has damaged nothing. */
+static _Atomic bool between, over;
+
+static void *is_interrupted(void *argument)
+{
+    struct hak_super *super = argument;
+    size_t bytes = hak_load(&super->huge_bytes, HAK_RELAXED);
+    while (!hak_load(&over, HAK_RELAXED)) {
+        hak_store(&super->huge_bytes, 0, HAK_RELAXED);
+        hak_store(&between, true, HAK_RELAXED);
+        usleep(3000);
+        hak_store(&super->huge_bytes, bytes, HAK_RELAXED);
+        usleep(3000);
+    }
+    return NULL;
+}
+
+FRESH_TEST(waits_for_interrupted_threads)
+{
+    pthread_t thread;
+    (void)argument;
+    fill();
+    char *huge = hak_malloc(3 << 20);
+    size_t super = hak__slab_of(huge) / HAK_SUPER_SLABS;
+    expect_eq(pthread_create(&thread, NULL, is_interrupted, &hak__supers[super]), 0);
+    while (!hak_load(&between, HAK_RELAXED))
+        usleep(1000);
+    for (unsigned i = 0; i < 20; i++)
+        expect(hak_check_heap());
+    hak_store(&over, true, HAK_RELAXED);
+    pthread_join(thread, NULL);
+    expect(hak_check_heap());
+    hak_free(huge);
+}
+
 FRESH_TEST(option_ends_the_program)
 {
     char said[SAID_SIZE];
@@ -182,6 +217,7 @@ int main(void)
         cmocka_unit_test(damaged_records),
         cmocka_unit_test(damaged_lists),
         cmocka_unit_test(passes_beside_other_threads),
+        cmocka_unit_test(waits_for_interrupted_threads),
         cmocka_unit_test(option_ends_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
