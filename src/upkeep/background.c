@@ -56,6 +56,10 @@ void hak__background_start(void)
 {
     uint32_t none = HAK_BACKGROUND_NONE;
     hak_store(&hak__background_wanted, false, HAK_RELAXED);
+    /* When the last thread has ended the C library calls exit, whose functions may allocate. A thread that begins now would find
+     * nobody to serve, be the last to end, and run exit a second time beside the first. */
+    if (hak_load(&threads_alive, HAK_RELAXED) == 0)
+        return;
     if (!hak_cas_strong(&hak__background_word, &none, HAK_BACKGROUND_STARTING, HAK_RELAXED, HAK_RELAXED))
         return;
     if (hak__os_thread_start(thread_body)) {
