@@ -19,20 +19,22 @@ static _Atomic bool several;   /* more than one thread has had a heap, or been a
  * here is the thread that has forked; who has none may be a further one, made before that thread has come to a slow path.
  * It cannot tell whose heaps are left: they stay as they are, and what is free in those of threads that do not exist is
  * not used again. That thread is in no slow path meanwhile, where it would wait for this to end: the locks are nobody's. */
-static void repair(void)
+static bool repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
     if (!hak_load(&several, HAK_RELAXED) && forker)
-        return;
+        return true;
     hak__init_fork_child();
     hak__arena_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();
-    hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
+    return hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
 }
 
-void hak__fork_init(void) { hak__fork_begin(repair, hak__meta_wiped_word()); }
+static void repair_at_once(void) { repair(); }
+
+void hak__fork_init(void) { hak__fork_begin(repair, hak__thread_fork_arrive, hak__meta_wiped_word()); }
 
 void hak__fork_watch(void)
 {
@@ -46,5 +48,5 @@ void hak__fork_watch(void)
     if (mark != NULL)
         hak__fork_look(mark);
     else if (hak_exchange(&handled, 1, HAK_RELAXED) == 0)
-        pthread_atfork(NULL, NULL, repair);   /* kernels before 4.14 */
+        pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
 }

@@ -194,7 +194,23 @@ struct hak_heap *hak__late_heap_locked(void)
 
 void hak__late_heap_unlock(void) { hak__lock_release(&late_lock); }
 
-void hak__thread_fork_child(bool forker)
+/* Another thread was collecting for the heap when the process was forked, and left it half done: its own begins anew. */
+static void leave_half_done(struct hak_heap *mine)
+{
+    hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
+    set_current(&hak__sentinel);
+}
+
+bool hak__thread_fork_arrive(void)
+{
+    struct hak_heap *mine = hak__heap_current();
+    bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_LOST;
+    if (left)
+        leave_half_done(mine);
+    return left;
+}
+
+bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&late_lock);
@@ -202,17 +218,14 @@ void hak__thread_fork_child(bool forker)
         late_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {
         hak__background_fork_child(true);
-        hak__heaps_fork_further();
-        return;
+        return hak__heaps_fork_further();
     }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
-    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {
-        /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
-        hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
-        set_current(&hak__sentinel);
-    }
+    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER)
+        leave_half_done(mine);
     hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
     hak__common_fork_child();
     hak__heaps_fork_child(mine, late_heap);
+    return true;
 }

@@ -30,7 +30,8 @@ struct hak_heap *hak__late_heap_locked(void);   /* takes the lock; NULL (lock no
 void hak__late_heap_unlock(void);
 
 void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
-void hak__thread_fork_child(bool forker);   /* whether it is the thread that has forked */
+bool hak__thread_fork_child(bool forker);   /* whether it is the thread that has forked; false: that is awaited */
+bool hak__thread_fork_arrive(void);         /* whether it was awaited, as the thread that has forked */
 
 /* The first heap was opened before the options could be read: opens it again as they say. */
 void hak__thread_reopen_early(void);

@@ -7,12 +7,13 @@
 #include "base/lock.h"
 
 _Atomic uint32_t *hak__fork_mark;
-static void (*repair_child)(void);
+static bool (*repair_child)(void), (*arrive_late)(void);
 static long process;
 
-void hak__fork_begin(void (*repair)(void), _Atomic uint32_t *mark)
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *mark)
 {
     repair_child = repair;
+    arrive_late = arrive;
     if (mark != NULL)
         hak__fork_look(mark);
     else
@@ -39,10 +40,12 @@ void hak__fork_found(void)
 {
     uint32_t wiped = HAK_FORK_WIPED;
     if (hak_cas_strong(hak__fork_mark, &wiped, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_ACQUIRE)) {
-        repair_child();
-        hak_store(hak__fork_mark, HAK_FORK_REPAIRED, HAK_RELEASE);
+        bool done = repair_child();
+        hak_store(hak__fork_mark, done ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, HAK_RELEASE);
         return;
     }
     for (unsigned tries = 0; hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING; tries++)
         hak__nap(tries);
+    if (hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_AWAITED && arrive_late())
+        hak_store(hak__fork_mark, HAK_FORK_REPAIRED, HAK_RELAXED);
 }

@@ -6,18 +6,19 @@
  *                  thread without a heap gets one, or waits; fork.c sees that this is enough
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
  * A second thread of the child may come to a slow path before the one that has forked (fork.c); whoever is second waits for
- * the repair. */
+ * the repair. AWAITED: it is done but for what only the thread that has forked can do, and each thread looks whether it is that. */
 #ifndef HAK_BASE_FORKED_H
 #define HAK_BASE_FORKED_H
 
 #include "base/atomic.h"
 
-enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING };
+enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING, HAK_FORK_AWAITED };
 
 extern _Atomic uint32_t *hak__fork_mark;
 
-/* At the library's start: what puts a child in order, which takes no lock, and the mark, NULL if there is none yet. */
-void hak__fork_begin(void (*repair)(void), _Atomic uint32_t *mark);
+/* At the library's start: what puts a child in order, which takes no lock, and the mark, NULL if there is none yet. `repair` gives
+ * false when the thread that has forked is awaited; `arrive` says then whether the calling one is it, and does the rest. */
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *mark);
 
 /* From now on `mark` tells; it is wiped in children. Any thread, any number of times with the same word. */
 void hak__fork_look(_Atomic uint32_t *mark);

@@ -163,6 +163,9 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     hak_store(&heap->idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
 
+/* Whether a forked child has given the heap up, because it was half done. */
+hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_LOST; }
+
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
 void hak__heap_wait(struct hak_heap *heap);
 
@@ -296,8 +299,9 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
  * `shared` (either may be NULL) stay in use. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
 
-/* The same where nobody can tell which heap is still in use: only parked ones in which a sweeper was are lost. */
-void hak__heaps_fork_further(void);
+/* The same where nobody can tell which heap is still in use: only those in which a sweeper was are lost. False if a thread may
+ * still take one of them for its own. */
+bool hak__heaps_fork_further(void);
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 

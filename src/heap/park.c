@@ -55,11 +55,16 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
     }
 }
 
-void hak__heaps_fork_further(void)
+bool hak__heaps_fork_further(void)
 {
+    bool known = true;
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED && hak_load(&heap->busy, HAK_RELAXED) != 0)
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED), busy = hak_load(&heap->busy, HAK_RELAXED);
+        bool active = state == HAK_HEAP_ACTIVE && busy == HAK_SWEEPER;
+        if (active || (state == HAK_HEAP_PARKED && busy != HAK_NOBODY))
             hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+        known &= !active;
     }
+    return known;
 }

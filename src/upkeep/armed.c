@@ -1,6 +1,7 @@
 /* When a heap is armed and opened. See armed.h. */
 #include "upkeep/armed.h"
 
+#include "base/forked.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "upkeep/background.h"
@@ -88,6 +89,9 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
 
 void hak__armed_look(struct hak_heap *heap)
 {
+    hak__fork_check();
+    if (hak__heap_is_lost(heap))   /* a child has had to leave it */
+        return;
     if (heap->armed_left == 0) {
         uint64_t now = hak__os->now_ms();
         if (is_a_burden(heap, now))

@@ -1,6 +1,7 @@
 /* The step and when it is due. One thread at a time does it; others pass on. Takes no lock but the arena's. */
 #include "upkeep/step.h"
 
+#include "base/forked.h"
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "os/os.h"
@@ -121,6 +122,9 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
 
 void hak__upkeep_look(struct hak_heap *heap)
 {
+    hak__fork_check();
+    if (hak__heap_is_lost(heap))   /* a child has had to leave it */
+        return;
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
     hak__background_consider(now);

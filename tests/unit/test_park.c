@@ -77,21 +77,24 @@ FRESH_TEST(forked_child)
  * not there. */
 FRESH_TEST(forked_child_of_a_further_thread)
 {
-    struct hak_heap *heaps[4];
+    struct hak_heap *heaps[5];
     (void)argument;
     heaps_start();
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 5; i++)
         heaps[i] = heap_open(0);
     atomic_store(&heaps[1]->busy, HAK_OWNER);
     hak__heap_park(heaps[2]);
     hak__heap_park(heaps[3]);
     atomic_store(&heaps[3]->busy, HAK_SWEEPER);
-    hak__heaps_fork_further();
+    expect(hak__heaps_fork_further());
     expect_eq(atomic_load(&heaps[0]->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&heaps[1]->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&heaps[3]->state), HAK_HEAP_LOST);
     expect_ptr(hak__heap_unpark(), heaps[2]);
     expect(hak__heap_unpark() == NULL);
+    atomic_store(&heaps[4]->busy, HAK_SWEEPER);   /* its owner may be the one that has forked, and has to leave it */
+    expect(!hak__heaps_fork_further());
+    expect_eq(atomic_load(&heaps[4]->state), HAK_HEAP_LOST);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------- */
