@@ -52,7 +52,7 @@ def test_what_took_effect_and_from_where() -> None:
     assert any(text.startswith("preset = hot_512, from its variable") for text in said)
     assert any(text.startswith("tiny_unified_c0 = 9, from its variable (default 4096") for text in said)
     assert any(text.startswith("tiny_unified_c2 = 512, from the preset") for text in said)
-    assert any(text.startswith("purge_delay = 5000 ms, from HAKMEM_CONF (default 1000 ms") for text in said)
+    assert any(text.startswith("purge_delay = 5000 ms, from HAKMEM_CONF (default 800 ms") for text in said)
     assert "preset hot_512; C0..C7 9 128 512 512 128 128 128 128" in about(found, "capacities")[0].text
 
 

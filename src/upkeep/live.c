@@ -69,7 +69,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(kind_free, HAK_SUPER_FREE) X(kind_in_slabs, HAK_SUPER_IN_SLABS) X(kind_huge, HAK_SUPER_HUGE) \
     X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
     X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \
-    X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) \
+    X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) X(heap_slab_count, AT(hak_heap, slab_count)) \
     X(heap_records, AT(hak_heap, records)) X(record_stride, sizeof(struct hak_record)) \
     X(record_top, AT(hak_record, top)) \
     X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \

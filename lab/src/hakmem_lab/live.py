@@ -257,7 +257,7 @@ class Live:
         """The figures of kind RULE, as upkeep/snapshot.c derives them, and those that the kernel knows."""
         n, size = self.number, columns["size"]
         state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
-        slab = 1 << n["slab_shift"]
+        held = np.ascontiguousarray(heaps[:, n["heap_slab_count"] : n["heap_slab_count"] + 8]).view(np.uint64)
         found = {
             "remote_heaps": len(heaps),
             "remote_parked": (state == n["state_parked"]).sum(),
@@ -265,7 +265,7 @@ class Live:
             "calls_free": columns["frees"].sum(),
             "bytes_live": (columns["live"] * size).sum(),
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
-            "bytes_spans": (columns["spans"] * self.class_table("slabs", np.uint8) * slab).sum(),
+            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),   # a sum modulo 2^64: one heap's may be below 0
             "bytes_metadata": self._metadata(),
             "process_peak_rss_bytes": process.kilobytes(self.pid, "VmHWM"),
             "process_minor_faults": process.minor_faults(self.pid),
