@@ -64,6 +64,13 @@ class Formats(unittest.TestCase):
         cases = suites.Sqlite().read("p", text, None)
         self.assertEqual(cases["a-1.1"], "passed")
         self.assertEqual((cases["a-1.2"], cases["end"]), ("failed", "failed"))
+        self.assertIn("count 2", cases)
+
+    def test_sqlite_failing_allocations(self):
+        text = ("m.pc=1.iFail=1-sql... Ok\nm.pc=1.iFail=2-sql... Ok\nm.pc=1.iFail=2-sql... Ok\n"
+                "! m.pc=2.iFail=7 expected: [1]\nm.pc=2.iFail=8... Ok\n0 errors out of 5 tests\n")
+        cases = suites.Sqlite().read("p", text, None)
+        self.assertEqual(cases, {"m.iFail=n-sql": "passed", "m.iFail=n": "failed", "end": "passed"})
 
     def test_sources(self):
         self.assertEqual(sources.with_sources("# c\ndeb http://m/debian s main\n", True),
