@@ -24,12 +24,13 @@ static void *uses(void *argument)
     return argument;
 }
 
-static _Atomic bool stop;
+static _Atomic bool ready, stop;
 
 /* Of the parent's, so that a fork is one of a process with threads. */
 static void *waits(void *argument)
 {
     use();
+    hak_store(&ready, true, HAK_RELEASE);
     while (!hak_load(&stop, HAK_RELAXED))
         stress_sleep(0.001);
     return argument;
@@ -55,6 +56,8 @@ int main(void)
     use();
     pthread_t thread = stress_thread(waits, NULL);
     struct hak_heap *mine = hak__heap_current();
+    while (!hak_load(&ready, HAK_ACQUIRE))   /* before, nobody could be sweeping */
+        stress_sleep(0.001);
     for (unsigned i = 0; i < forks; i++) {
         hak__enter(mine);   /* waits for the background thread, if that is inside */
         hak_store(&mine->busy, HAK_SWEEPER, HAK_RELAXED);
