@@ -7,6 +7,12 @@
 // test: timeout=300
 #include "support/stress.h"
 
+/* ThreadSanitizer would end a forked child of a process with threads when it starts one itself. */
+#if HAK_TSAN
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+#endif
+
 enum { BLOCKS = 2000 };
 
 static void use(void)
