@@ -194,19 +194,12 @@ struct hak_heap *hak__late_heap_locked(void)
 
 void hak__late_heap_unlock(void) { hak__lock_release(&late_lock); }
 
-/* Another thread was collecting for the heap when the process was forked, and left it half done: its own begins anew. */
-static void leave_half_done(struct hak_heap *mine)
-{
-    hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
-    set_current(&hak__sentinel);
-}
-
 bool hak__thread_fork_arrive(void)
 {
     struct hak_heap *mine = hak__heap_current();
     bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_LOST;
     if (left)
-        leave_half_done(mine);
+        set_current(&hak__sentinel);
     return left;
 }
 
@@ -222,8 +215,11 @@ bool hak__thread_fork_child(bool forker)
     }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
-    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER)
-        leave_half_done(mine);
+    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {
+        /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
+        hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
+        set_current(&hak__sentinel);
+    }
     hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
     hak__common_fork_child();
     hak__heaps_fork_child(mine, late_heap);

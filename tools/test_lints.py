@@ -130,15 +130,16 @@ class Idioms(LintTest):
 
 class Text(LintTest):
     def test_allowed(self):
-        self.plant("src/a.c", "/* see /usr/include and src/root/x and $work/y */\n")
+        self.plant("src/a.c", "/* see /usr/include and src/" + "root/x and $" + "work/y, https://semver.org/ */\n")
         self.plant("a.md", "two blanks break a line  \n")
         self.plant("out/x", b"\0")
         self.assert_finds(lint_text)
 
     def test_paths_and_servers(self):
         self.plant("a.md", "in /" + "root/x and '/" + "home/me/x'\n")
-        self.plant("b.sh", "curl https://" + "pypi" + ".org/x\n")
-        self.assert_finds(lint_text, "a.md:1: a path", "a.md:1: a path", "b.sh:1: a download server")
+        self.plant("b.sh", "curl https:/" + "/download.example/x\n")
+        self.plant("c.sh", "curl https:/" + "/semver.org.example/x\n")
+        self.assert_finds(lint_text, "a.md:1: a path", "a.md:1: a path", "b.sh:1: a server", "c.sh:1: a server")
 
     def test_not_text(self):
         self.plant("a.bin", b"ELF\0")

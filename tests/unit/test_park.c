@@ -46,13 +46,18 @@ FRESH_TEST(a_parked_heap_goes_on_receiving)
     expect_heap_valid(parked);
 }
 
+static void open_heaps(struct hak_heap **heaps, unsigned count)
+{
+    heaps_start();
+    for (unsigned i = 0; i < count; i++)
+        heaps[i] = heap_open(0);
+}
+
 FRESH_TEST(forked_child)
 {
     struct hak_heap *heaps[7];
     (void)argument;
-    heaps_start();
-    for (unsigned i = 0; i < 7; i++)
-        heaps[i] = heap_open(0);
+    open_heaps(heaps, 7);
     struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4], *swept = heaps[6];
     atomic_store(&changing->busy, 1);
     atomic_store(&mine->busy, 1);   /* fork can be called in the middle of anything, by a signal handler */
@@ -79,9 +84,7 @@ FRESH_TEST(forked_child_of_a_further_thread)
 {
     struct hak_heap *heaps[5];
     (void)argument;
-    heaps_start();
-    for (unsigned i = 0; i < 5; i++)
-        heaps[i] = heap_open(0);
+    open_heaps(heaps, 5);
     atomic_store(&heaps[1]->busy, HAK_OWNER);
     hak__heap_park(heaps[2]);
     hak__heap_park(heaps[3]);
