@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import arguments
 import listing
 import model
 import publish
@@ -261,7 +262,7 @@ def print_list(cases: Sequence[Case]) -> None:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Small arguments, one round: shows that all runs.")] = False,
+    quick: arguments.Quick = False,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Measured rounds (5; 1 if quick).")] = None,
     threads: Annotated[
         str | None, typer.Option(metavar="N,N", help="Numbers of threads (1,2,4,8,16,64,256; 1,2,4 if quick).")
@@ -276,18 +277,12 @@ def main(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where results go (hakmem-results/scaling-….jsonl).")
     ] = None,
-    resume_: Annotated[
-        Path | None, typer.Option("--resume", metavar="FILE", help="Go on with an interrupted run.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the random order.")] = None,
-    lib: Annotated[Path | None, typer.Option(metavar="PATH", help="HAKMEM's library, if not the release's.")] = None,
-    build: Annotated[Path, typer.Option(metavar="FOLDER", help="Where programs and library are.")] = listing.ROOT
-    / "out"
-    / "release",
+    resume_: arguments.Resume = None,
+    seed: arguments.Seed = None,
+    lib: arguments.Lib = None,
+    build: arguments.Build = arguments.BUILD,
     list_: Annotated[bool, typer.Option("--list", help="List the cases and run nothing.")] = False,
-    show_: Annotated[
-        Path | None, typer.Option("--show", metavar="FILE", help="Print a file's tables and run nothing.")
-    ] = None,
+    show_: arguments.Show = None,
     publish_: Annotated[
         Path | None, typer.Option("--publish", metavar="FILE", help="Write a file's tables into docs/scaling.md.")
     ] = None,

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
+import arguments
 import listing
 import publish
 import session
@@ -159,7 +160,7 @@ def print_environment(kept: Results) -> None:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Small arguments, one round: shows that all runs.")] = False,
+    quick: arguments.Quick = False,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Measured rounds (10; 1 if quick).")] = None,
     only: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Benchmarks whose name or group matches.")
@@ -168,18 +169,12 @@ def main(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where results go (hakmem-results/suite-….jsonl).")
     ] = None,
-    resume_: Annotated[
-        Path | None, typer.Option("--resume", metavar="FILE", help="Go on with an interrupted run.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the random order.")] = None,
-    lib: Annotated[Path | None, typer.Option(metavar="PATH", help="HAKMEM's library, if not the release's.")] = None,
-    build: Annotated[Path, typer.Option(metavar="FOLDER", help="Where programs and library are.")] = listing.ROOT
-    / "out"
-    / "release",
+    resume_: arguments.Resume = None,
+    seed: arguments.Seed = None,
+    lib: arguments.Lib = None,
+    build: arguments.Build = arguments.BUILD,
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and run nothing.")] = False,
-    show_: Annotated[
-        Path | None, typer.Option("--show", metavar="FILE", help="Print a file's tables and run nothing.")
-    ] = None,
+    show_: arguments.Show = None,
     publish_: Annotated[
         Path | None,
         typer.Option(
