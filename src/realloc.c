@@ -85,9 +85,10 @@ static void *resize_hardened(void *p, size_t have, size_t n)
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
-    hak__harden_huge_unseal(p);
+    bool sealed = hak__harden_huge_unseal(p);
     void *q = hak__huge_resize(p, hak__harden_huge_room(n));
-    hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
+    if (q != NULL || sealed)
+        hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
     return q;
 }
 

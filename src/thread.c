@@ -168,6 +168,8 @@ static hak_cold void leave_early(void)
 
 void hak__thread_reopen_early(void)
 {
+    if (early_heap != NULL)
+        hak__thread_attach();   /* it may have been lost from sight */
     if (early_heap == NULL || early_heap != hak__heap_current())
         return;
     hak__enter(early_heap);

@@ -142,6 +142,9 @@ bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n)
 
 /* --- huge blocks ------------------------------------------------------------------------------------------------------------ */
 
+/* A block from before the options were read bears no seal. */
+static bool huge_is_sealed(const void *p) { return hak__hardened.canary && hak__hardened_at(hak__slab_of(p)); }
+
 size_t hak__harden_huge_room(size_t n) { return n + (hak__hardened.canary ? HUGE_SEAL : 0); }
 
 static uint64_t huge_seal_of(uint64_t secret, size_t n)
@@ -158,12 +161,13 @@ void hak__harden_huge_seal(void *p, size_t n)
     hak__fill_slack(p, n, end);
     *hak__hard_word(p, end) = huge_seal_of(secret, n);
     *hak__hard_word(p, end + 8) = n ^ secret;
+    hak__map_limit(&hak__window.map[hak__slab_of(p)], 0);
 }
 
 size_t hak__harden_huge_size(const void *p, const char *function)
 {
     size_t whole = hak__huge_usable(p), end = whole - HUGE_SEAL;
-    if (whole == 0 || !hak__hardened.canary)
+    if (whole == 0 || !huge_is_sealed(p))
         return whole;
     uint64_t secret = hak__secret_of(p), n = *hak__hard_word(p, end + 8) ^ secret;
     if (n > end || *hak__hard_word(p, end) != huge_seal_of(secret, n) || !hak__slack_is_whole(p, n, end))
@@ -171,11 +175,12 @@ size_t hak__harden_huge_size(const void *p, const char *function)
     return n;
 }
 
-void hak__harden_huge_unseal(void *p)
+bool hak__harden_huge_unseal(void *p)
 {
-    size_t whole = hak__huge_usable(p);
-    if (hak__hardened.canary)
-        memset((char *)p + whole - HUGE_SEAL, 0, HUGE_SEAL);
+    bool sealed = huge_is_sealed(p);
+    if (sealed)
+        memset((char *)p + hak__huge_usable(p) - HUGE_SEAL, 0, HUGE_SEAL);
+    return sealed;
 }
 
 /* --- the check of the heap ------------------------------------------------------------------------------------------------ */

@@ -151,7 +151,7 @@ hak_aside bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n
 hak_aside size_t hak__harden_huge_room(size_t n);
 hak_aside void hak__harden_huge_seal(void *p, size_t n);
 hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
-hak_aside void hak__harden_huge_unseal(void *p);   /* before it changes its size */
+hak_aside bool hak__harden_huge_unseal(void *p);   /* before it changes its size; whether it bore a seal */
 
 /* For the check of the heap: whether the block, handed out and not free in its span, is as it has to be: sealed, or freed
  * and clear. */

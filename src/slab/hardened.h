@@ -4,8 +4,9 @@
  * Nothing of it is on the fast paths: all records are closed, so each malloc takes the slow path; and the owner map's limit of
  * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:
  *
- *   limit == 0, hardened mode     a hardened span's slab
- *   limit != 0                    a span from before the options were read: its blocks are as ever, and it serves no more
+ *   limit == 0, hardened mode     a hardened span's slab, or the first one of a huge block that bears a seal
+ *   limit != 0                    a span from before the options were read: its blocks are as ever, and it serves no more;
+ *                                 or such a huge block
  *
  * A hardened span
  *   - has at least two blocks, or one that is given back by its bit as any other: there are no lone ones, so that slabs which

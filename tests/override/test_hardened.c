@@ -1,7 +1,7 @@
 /* Hardened mode, each of its parts by its effect: the program asks itself, run anew with the options in its environment, which
  * effects there are. With harden=0 there is none, with harden=1 all are there, and each harden_* option takes away its own and
  * no other. Then what must be right in spite of all: sizes, alignment, contents, threads, forks, the check of the heap. */
-// test: timeout=240
+// test: ordinary timeout=240
 #include "expect.h"
 
 #include <errno.h>

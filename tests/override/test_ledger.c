@@ -1,7 +1,7 @@
 /* hak_stats_ledger: the states add up to the kernel's resident size within 3 % in the situations that a heap can be in,
  * and each situation's memory is found where it belongs. The kernel's figure is the Rss of all mappings, which the
  * ledger reads; /proc/self/statm, which it does not read, must agree but for what the kernel counts late. */
-// test: serial
+// test: serial ordinary
 #include "expect.h"
 
 #include <errno.h>

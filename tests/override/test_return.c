@@ -9,7 +9,7 @@
  * Knobs (environment)     default    full
  *   HAK_RETURN_MIB        256        1024      size of the heap of 1
  *   HAK_RETURN_DELAY      200        800       purge_delay in ms; idle_purge is half of it, as by default */
-// test: serial timeout=300 flavours=shared
+// test: serial ordinary timeout=300 flavours=shared
 #include "expect.h"
 
 #include <pthread.h>
