@@ -32,9 +32,8 @@ struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
 
-void hak__arena_unlock(void)
+static void publish_books(void)
 {
-    hak__limit_note(hak__books.mapped);
     hak_store(&hak__arena_books.mapped, hak__books.mapped, HAK_RELAXED);
     hak_store(&hak__arena_books.taken, hak__books.taken, HAK_RELAXED);
     hak_store(&hak__arena_books.dirty, hak__books.dirty, HAK_RELAXED);
@@ -44,8 +43,15 @@ void hak__arena_unlock(void)
     hak_store(&hak__arena_books.waited, hak__books.waited, HAK_RELAXED);
     hak_store(&hak__arena_books.reserved, hak__books.reserved, HAK_RELAXED);
     hak_store(&hak__arena_books.returned_by_age, hak__books.returned_by_age, HAK_RELAXED);
-    hak_store(&hak__arena_books.lock_takes, ++hak__books.lock_takes, HAK_RELAXED);
+    hak_store(&hak__arena_books.lock_takes, hak__books.lock_takes, HAK_RELAXED);
     hak_store(&hak__arena_books.returned_by_bytes, hak__books.returned_by_bytes, HAK_RELAXED);
+}
+
+void hak__arena_unlock(void)
+{
+    hak__limit_note(hak__books.mapped);
+    hak__books.lock_takes++;
+    publish_books();
     hak__lock_release(&lock);
 }
 
@@ -482,20 +488,38 @@ void hak__arena_figures(struct hak_arena_figures *out)
         out->meta += hak__meta_mapped((enum hak_meta_window)w);
 }
 
+/* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
+static void settle(size_t super)
+{
+    struct hak_super *at = &hak__supers[super];
+    bool taken = hak__super_is_taken(super), hole = hak_load(&at->kind, HAK_RELAXED) == HAK_SUPER_HOLE;
+    if (!hole && taken == (hak_load(&at->kind, HAK_RELAXED) != HAK_SUPER_FREE))
+        return;
+    hak_store(&at->kind, hole ? HAK_SUPER_HOLE : HAK_SUPER_FREE, HAK_RELAXED);
+    at->dirty = hole ? 0 : at->mapped;
+    set_hollow(super, 0);
+    mark_taken(super, hole);
+}
+
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__books.mapped = hak__books.taken = 0;
+    hak__books.mapped = hak__books.taken = hak__books.holes = 0;
     for (size_t i = 0; i < hak__arena_top(); i++) {
+        bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__books.mapped += hak__supers[i].mapped;
-        hak__books.taken += hak__super_is_taken(i) && hak_load(&hak__supers[i].kind, HAK_RELAXED) != HAK_SUPER_HOLE;
+        hak__books.holes += hole;
+        hak__books.taken += hak__super_is_taken(i) && !hole;
     }
 }
 
 void hak__arena_fork_child(void)
 {
+    for (size_t i = 0; i < hak__arena_top(); i++)
+        settle(i);
     sum_anew();
     hak__lru_rebuild();
+    publish_books();
     hak__lock_reset(&lock);
     hak__limit_fork_child();
     hak__meta_fork_child();

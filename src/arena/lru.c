@@ -73,7 +73,8 @@ bool hak__super_unmap(size_t super)
     uint32_t mapped = me->mapped;
     hak__lru_remove(super);
     hak__books.mapped -= mapped;
-    me->mapped = me->dirty = 0;
+    me->mapped = 0;
+    hak_owner_store(&me->dirty, 0);   /* later: what is mapped and not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
         me->moved = 0;
         return true;
@@ -188,19 +189,18 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* Another thread may have been at the links, with the lock held. The bitmap, set last and cleared first, says who is in the
- * list; what is not, is at worst found clean and mapped. The order is lost, so all count as emptied just now. */
+/* Another thread may have been at the links, with the lock held. What is free and may hold old data is in the list; the
+ * order is lost, so all count as emptied just now. */
 void hak__lru_rebuild(void)
 {
     uint64_t now = hak__os->now_ms();
     hak__books.newest = hak__books.oldest = 0;
     hak__books.kept = hak__books.dirty = 0;
-    for (size_t i = hak__arena_top(); i-- > 0;)
-        if (hak__super_is_dirty(i) && !hak__super_is_taken(i)) {
-            hak_store(&hak__supers[i].freed_ms, now, HAK_RELAXED);
-            hak__books.dirty += hak__supers[i].dirty;
-            lru_link(i);
-        }
+    for (size_t i = hak__arena_top(); i-- > 0;) {
+        hak__mark(&hak__super_words[i / 64].dirty, i, false);
+        if (!hak__super_is_taken(i))
+            hak__lru_add(i, (uint32_t)hak_min(hak__supers[i].dirty, hak__supers[i].mapped), now);
+    }
 }
 
 bool hak__lru_is_valid(void)

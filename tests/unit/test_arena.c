@@ -390,6 +390,43 @@ FRESH_TEST(child_has_the_sums_right)
     expect_eq(after.taken + 1, before.taken);
 }
 
+static void set_kind(size_t super, enum hak_super_kind kind) { hak_store(&hak__supers[super].kind, kind, HAK_RELAXED); }
+
+/* As the fork has met another thread that was about to take one (4 and 6), to give one (8 and 9), to make a hole (11), to
+ * unmap one (13): each is free or taken, what may hold old data is in the list, and nothing else is taken for zero. */
+FRESH_TEST(child_settles_what_was_under_way)
+{
+    bool fresh;
+    (void)argument;
+    start();
+    expect_eq(take(16), 0);
+    give(4, 1);
+    give(6, 1);
+    give(13, 1);
+    set_kind(4, HAK_SUPER_IN_SLABS);
+    hak__lru_remove(6);
+    set_kind(6, HAK_SUPER_HUGE);
+    set_kind(8, HAK_SUPER_FREE);
+    set_kind(9, HAK_SUPER_FREE);
+    hak__lru_add(9, HAK_SUPER_SIZE, fake.now);
+    set_kind(11, HAK_SUPER_HOLE);
+    hak__lru_remove(13);
+    hak__supers[13].mapped = 0;
+    hak__books.mapped -= HAK_SUPER_SIZE;
+    expect_eq(hak__os_unmap((uintptr_t)hak__super_start(13), HAK_SUPER_SIZE), 0);
+    hak__arena_fork_child();
+    expect_valid();
+    expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
+    expect_eq(hak__books.holes, 1);
+    expect_eq(hak__books.taken, 16 - 6);
+    expect(!hak__super_is_taken(8) && !hak__super_is_taken(4) && hak__super_is_taken(11));
+    for (unsigned i = 0; i < 4; i++) {
+        expect(hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, &fresh) != HAK_NO_SUPER);
+        expect(!fresh);
+    }
+    expect_valid();
+}
+
 /* Emptied last, used first; emptied first, returned first. */
 FRESH_TEST(newest_first_oldest_returned)
 {
@@ -998,6 +1035,7 @@ int main(void)
         cmocka_unit_test(dirty_limit_holds), cmocka_unit_test(room_for_unused_slabs),
         cmocka_unit_test(child_has_the_list_in_order),
         cmocka_unit_test(child_has_the_sums_right),
+        cmocka_unit_test(child_settles_what_was_under_way),
         cmocka_unit_test(newest_first_oldest_returned),
         cmocka_unit_test(emptied_neighbours_make_runs),
         cmocka_unit_test(reserve_is_ready),
