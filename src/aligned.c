@@ -37,7 +37,7 @@ static void *aligned(size_t align, size_t n)
     uint32_t class = hak__aligned_class(align, n);
     if (class < HAK_CLASSES)
         return hak__is_kept(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
-    void *block = hak__start() ? hak__huge_alloc(n, align, &zero) : NULL;
+    void *block = hak__start() ? hak__huge_alloc(n, align, NULL) : NULL;
     return block != NULL ? block : hak__no_memory();
 }
 

@@ -107,8 +107,7 @@ hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
 
 static hak_noinline void *alloc_huge(size_t n)
 {
-    bool zero;
-    void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, NULL);
     hak__tick_huge(0, n);
     start_background();
     return block;

@@ -116,6 +116,12 @@ int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size
     return 0;
 }
 
+bool hak__place_stays(uintptr_t place, size_t bytes)
+{
+    int code = hak__os_map(place, bytes);
+    return code == 0 || code == EEXIST;
+}
+
 int hak__top_raise(size_t new_top)
 {
     if (new_top > hak__window_supers())
@@ -357,6 +363,7 @@ static void move_away(size_t super, size_t moved)
     uint32_t had = hak__supers[super].mapped;
     hak__supers[super].mapped = 0;
     hak__books.mapped -= had;
+    hak__super_set_moved(super, 0);
     if (had == moved || hak__os_unmap(start + moved, had - moved) == 0 || hak__os_map(start, moved) != 0)
         return;
     hak__supers[super].mapped = had;
@@ -371,7 +378,9 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
         for (size_t i = 0; need_of(i, size) != 0; i++)
             move_away(from + i, need_of(i, size));
         for (size_t i = 0; need_of(i, new_size) != 0; i++)
-            hak__supers[to + i].moved = 1;
+            hak__super_set_moved(to + i, 1);
+    } else if (!hak__place_stays((uintptr_t)hak__super_start(to), new_size)) {
+        trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
     }
     hak__arena_unlock();
     return done;
@@ -504,10 +513,11 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__books.mapped = hak__books.taken = hak__books.holes = 0;
+    hak__books.mapped = hak__books.taken = hak__books.holes = hak__books.moved = 0;
     for (size_t i = 0; i < hak__arena_top(); i++) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__books.mapped += hak__supers[i].mapped;
+        hak__books.moved += hak__supers[i].moved;
         hak__books.holes += hole;
         hak__books.taken += hak__super_is_taken(i) && !hole;
     }
@@ -527,7 +537,7 @@ void hak__arena_fork_child(void)
 
 bool hak__arena_is_valid(void)
 {
-    size_t mapped = 0, dirty = 0;
+    size_t mapped = 0, dirty = 0, moved = 0;
     hak__arena_lock();
     bool valid = true;
     for (size_t i = 0; i < hak__arena_top(); i++) {
@@ -535,13 +545,14 @@ bool hak__arena_is_valid(void)
         bool taken = hak__super_is_taken(i);
         bool is_dirty = hak__super_is_dirty(i);
         mapped += super->mapped;
+        moved += super->moved;
         valid &= hak__holds(super->mapped <= HAK_SUPER_SIZE && (!is_dirty || super->dirty <= super->mapped),
                             "what may hold old data is mapped", super);
         valid &= hak__holds(!(taken && is_dirty) && taken == (hak_load(&super->kind, HAK_RELAXED) != HAK_SUPER_FREE),
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty, "the arena's sums are right", &hak__books);
+    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved, "the arena's sums are right", &hak__books);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

@@ -29,7 +29,7 @@ struct hak_super {
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     _Atomic uint16_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
-    uint16_t moved;              /* its pages came by mremap: unmapped rather than purged, so that mappings merge */
+    uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
     _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
@@ -79,6 +79,10 @@ int hak__arena_init(void);
 /* `count` adjacent SuperSlabs, the first at an address that is a multiple of `align` SuperSlabs, of which the first
  * `bytes` bytes are mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
+
+/* Moves pages of emptied SuperSlabs to where a run that has just been taken, for a block of `bytes` bytes, has none; the block
+ * reads as anything then. False: a part of the run is not mapped any more, and the block can't be had. */
+bool hak__supers_fill(size_t first, size_t bytes);
 
 /* Takes the SuperSlabs after a run of `count`, so that it has `new_count` and `bytes` are mapped. False: unchanged. */
 bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes);

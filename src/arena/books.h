@@ -12,6 +12,7 @@ struct hak_books {
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
+    size_t moved;             /* the sum of all SuperSlabs' */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t lock_takes;      /* times that the lock was taken */
     uint64_t waited;          /* requests that had memory mapped */
@@ -33,9 +34,19 @@ hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
 hak_inline bool hak__super_is_taken(size_t super) { return hak__super_words[super / 64].taken >> super % 64 & 1; }
 hak_inline bool hak__super_is_dirty(size_t super) { return hak__super_words[super / 64].dirty >> super % 64 & 1; }
 
+hak_inline void hak__super_set_moved(size_t super, size_t pieces)
+{
+    hak__books.moved += pieces - hak__supers[super].moved;
+    hak__supers[super].moved = (uint16_t)pieces;
+}
+
 /* Maps what is missing of the run with as few calls as there are gaps (one per SuperSlab if `one_by_one`). 0, or an
  * errno code, and *at is the SuperSlab that failed; what has been mapped before it stays mapped and is accounted for. */
 int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size_t *at);
+
+/* After a move to a mapped place was refused: kernels before 6.17 have unmapped it by then, and it is mapped anew. False: that
+ * was refused too. */
+bool hak__place_stays(uintptr_t place, size_t bytes);
 
 /* Raises the frontier, so that the metadata of all SuperSlabs below it exists. 0 or an errno code. */
 int hak__top_raise(size_t new_top);
@@ -45,6 +56,9 @@ int hak__top_raise(size_t new_top);
 /* A free SuperSlab whose first `dirty` bytes may hold old data joins the list as its newest, or leaves it. */
 void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms);
 void hak__lru_remove(size_t super);
+
+/* Of an emptied SuperSlab no more than the first `dirty` bytes hold old data; without any it leaves the list. */
+void hak__lru_cut(size_t super, uint32_t dirty);
 
 /* The SuperSlab that was emptied last; HAK_NO_SUPER when none is kept. */
 size_t hak__lru_newest(void);

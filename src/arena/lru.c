@@ -61,6 +61,15 @@ void hak__lru_remove(size_t super)
     me->newer = me->older = 0;
 }
 
+void hak__lru_cut(size_t super, uint32_t dirty)
+{
+    if (dirty == 0)
+        hak__lru_remove(super);
+    else
+        hak__books.dirty -= hak__supers[super].dirty - dirty;
+    hak_owner_store(&hak__supers[super].dirty, dirty);
+}
+
 size_t hak__lru_newest(void) { return hak__books.newest != 0 ? hak__books.newest - 1 : HAK_NO_SUPER; }
 
 /* --- return ---------------------------------------------------------------------------------------------------------- */
@@ -76,7 +85,7 @@ bool hak__super_unmap(size_t super)
     me->mapped = 0;
     hak_owner_store(&me->dirty, 0);   /* later: what is mapped and not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
-        me->moved = 0;
+        hak__super_set_moved(super, 0);
         return true;
     }
     me->mapped = mapped;
@@ -143,7 +152,7 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
 /* How many bytes may be kept: a fixed amount and a share of what is in use. */
 static size_t lru_limit(void)
 {
-    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 4;
+    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 3;
 }
 
 void hak__lru_due(uint64_t now_ms)

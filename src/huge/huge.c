@@ -72,20 +72,35 @@ static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
     return hak__supers_take(supers_of(n + room), step, n + room, HAK_SUPER_HUGE, zero);
 }
 
+/* The pages of a new block may be any: rather old ones than none. False: the block is lost, and has gone back. */
+static bool fill_run(size_t first, size_t n, size_t room)
+{
+    if (hak__supers_fill(first, n))
+        return true;
+    hak__supers_trim(first, supers_of(n + room), 0);
+    hak__supers_give(first, supers_of(n + room));
+    return false;
+}
+
 void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 {
+    bool fresh;
     if (!round_to_pages(&n) || align > HAK_WINDOW_SIZE)
         return NULL;
     size_t step = hak_max(1, align >> HAK_SUPER_SHIFT), room = room_for_guard();
-    size_t first = take_run(n, room, step, zero);
+    size_t first = take_run(n, room, step, &fresh);
     if (first == HAK_NO_SUPER && room != 0) {   /* the last bytes that may be mapped are the program's */
         room = 0;
-        first = take_run(n, room, step, zero);
+        first = take_run(n, room, step, &fresh);
     }
+    if (zero == NULL && first != HAK_NO_SUPER && !fill_run(first, n, room))
+        first = HAK_NO_SUPER;
     if (first == HAK_NO_SUPER) {
         hak__limit_deliver();
         return NULL;
     }
+    if (zero != NULL)
+        *zero = fresh;
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak__map_limit(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);

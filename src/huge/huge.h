@@ -16,7 +16,8 @@ struct hak_huge_counts {
 };
 extern struct hak_huge_counts hak__huge_counts;
 
-/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0. */
+/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0; NULL where it
+ * does not matter: then pages that are elsewhere and unused may be moved there. */
 void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 
 /* Frees the block that begins at p; aborts when there is none. */

@@ -59,6 +59,13 @@ static void take(struct fuzz_input *in, struct run *run)
     mark(run->first, count, 1);
     for (size_t at = 0; fresh && at < run->bytes; at += MEMORY_STEP)
         expect_eq(*(uint64_t *)(start_of(run) + at), 0);
+    if (shape / 20 % 2 == 1 && !hak__supers_fill(run->first, run->bytes)) {
+        hak__supers_trim(run->first, count, 0);
+        mark(run->first, count, 0);
+        hak__supers_give(run->first, count);
+        *run = (struct run){ 0 };
+        return;
+    }
     fill(run);
 }
 

@@ -48,8 +48,9 @@ static void expect_apart(const struct slot *slot)
 static void allocate(struct fuzz_input *in, struct slot *slot)
 {
     bool zero = false;
-    size_t n = some_size(in), align = HAK_SUPER_SIZE << fuzz_byte(in) % 5;
-    char *p = hak__huge_alloc(n, align, &zero);
+    uint8_t how = fuzz_byte(in);
+    size_t n = some_size(in), align = HAK_SUPER_SIZE << how % 5;
+    char *p = hak__huge_alloc(n, align, how / 5 % 2 == 0 ? &zero : NULL);
     if (p == NULL)
         return;
     expect_eq((uintptr_t)p % align, 0);

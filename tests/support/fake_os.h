@@ -22,6 +22,7 @@ static struct {
     size_t largest_probe;            /* longer ones are refused */
     bool refuse_purge, refuse_unmap;
     int refuse_move;                 /* what moving fails with; 0: it does not */
+    bool move_unmaps;                /* ... and has unmapped the place by then, as kernels before 6.17 have */
     int refuse_advise;               /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
     struct fake_range foreign[FAKE_FOREIGN];
@@ -94,6 +95,8 @@ static int fake_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
     fake.moves++;
     expect(is_mapped((void *)from) && is_mapped((void *)(from + size - 1)));
     expect(is_mapped((void *)to) && is_mapped((void *)(to + new_size - 1)));
+    if (fake.refuse_move && fake.move_unmaps)
+        fake_unmap(to, new_size);
     if (fake.refuse_move)
         return fake.refuse_move;
     int code = hak__os_linux.move(from, size, to, new_size);

@@ -1,0 +1,81 @@
+/* Emptied SuperSlabs lend their pages to huge blocks. A run is found by its addresses; of some of its parts there may be no
+ * pages, while others wait elsewhere. To move those costs a hundredth of what faulting new ones in does, and nothing is
+ * resident twice (docs/decisions/0049). What has moved is a mapping of its own until it is unmapped (hak_super.moved), so
+ * there is a limit to it. Called by huge/ for a run that it has just taken.
+ *
+ * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
+ * before its pages go, so the child may at worst believe that mapped memory is not. */
+#include "arena/books.h"
+#include "os/os.h"
+
+/* How many emptied SuperSlabs are compared for each gap; how many pieces may lie where they have moved to, since the kernel
+ * allows a process 65530 mappings; and below what a call costs as much as the faults. */
+enum { LOOKS_PER_GAP = 64, MOVED_MOST = 512, PIECE_LEAST = 64 << 10 };
+
+/* Of the newest, the one with the least that is enough, else the one with most; HAK_NO_SUPER if there is none. */
+static size_t find_lender(size_t bytes)
+{
+    size_t best = HAK_NO_SUPER, least = 0;
+    unsigned looks = LOOKS_PER_GAP;
+    for (uint32_t at = hak__books.newest; at != 0 && looks > 0 && least != bytes; at = hak__supers[at - 1].older, looks--) {
+        size_t has = hak__supers[at - 1].dirty;
+        bool better = has < bytes ? has > least : least < bytes || has < least;
+        if (better && has >= PIECE_LEAST && has == hak__supers[at - 1].mapped) {
+            best = at - 1;
+            least = has;
+        }
+    }
+    return best;
+}
+
+static void shorten(size_t lender, size_t bytes)
+{
+    hak__books.mapped -= hak__supers[lender].mapped - bytes;
+    hak__supers[lender].mapped = (uint32_t)bytes;
+    hak__lru_cut(lender, (uint32_t)bytes);   /* later: what is mapped and not dirty is zero */
+    if (bytes == 0)
+        hak__super_set_moved(lender, 0);
+}
+
+enum lent { LENT, NOT_LENT, PLACE_LOST };
+
+/* The last `bytes` bytes of what a lender has move to an offset in a SuperSlab. Where the kernel refuses, they go back to it. */
+static enum lent lend(size_t lender, size_t bytes, size_t super, size_t offset)
+{
+    size_t keeps = hak__supers[lender].mapped - bytes;
+    uintptr_t from = (uintptr_t)hak__super_start(lender) + keeps, to = (uintptr_t)hak__super_start(super) + offset;
+    shorten(lender, keeps);
+    if (hak__os_move(from, bytes, to, bytes) == 0) {
+        hak__super_set_moved(super, hak__supers[super].moved + 1u);
+        return LENT;
+    }
+    hak__os_unmap(from, bytes);   /* if that is refused as well, whoever maps there next finds a hole */
+    return hak__place_stays(to, bytes) ? NOT_LENT : PLACE_LOST;
+}
+
+/* The first `need` bytes of a SuperSlab are to have pages, as far as others have some. */
+static enum lent fill(size_t super, size_t need)
+{
+    enum lent done = LENT;
+    for (size_t has = hak__supers[super].dirty; done == LENT && has + PIECE_LEAST <= need;) {
+        size_t lender = hak__books.moved < MOVED_MOST ? find_lender(need - has) : HAK_NO_SUPER;
+        if (lender == HAK_NO_SUPER)
+            return NOT_LENT;
+        size_t bytes = hak_min(need - has, hak__supers[lender].dirty);
+        done = lend(lender, bytes, super, has);
+        has += bytes;
+    }
+    return done;
+}
+
+bool hak__supers_fill(size_t first, size_t bytes)
+{
+    enum lent done = LENT;
+    if (hak__ahead_counts())
+        return true;
+    hak__arena_lock();
+    for (size_t i = 0; i << HAK_SUPER_SHIFT < bytes && done == LENT; i++)
+        done = fill(first + i, hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE));
+    hak__arena_unlock();
+    return done != PLACE_LOST;
+}
