@@ -15,12 +15,13 @@ hak_export hak_fast_path void hak_free(void *p)
         return;
     }
     struct hak_heap *heap = hak__heap_current();
-    size_t x = hak__owner_at(slab) ^ heap->tag;
+    const struct hak_slab *entry = &hak__window.map[slab];
+    size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
     if (hak_unlikely(x >= HAK_CODE_LIMIT)) {
-        hak__free_foreign(p, x, heap);
+        hak__free_foreign(p, x, heap, HAK_PROTECT ? entry : NULL);
         return;
     }
-    bool block = hak__begins_block(&hak__window.map[slab], hak__class_of_code(x), p);
+    bool block = hak__begins_block(entry, hak__class_of_code(x), p);
     if (hak_unlikely(!block || hak__looks_freed(p))) {
         hak__free_doubtful(p, x, heap);
         return;

@@ -337,7 +337,7 @@ static hak_noinline void free_huge(void *p)
 }
 
 /* What neither this thread's record nor its outbox took. */
-static hak_noinline void free_rest(struct hak_heap *heap, uint32_t word, void *p)
+static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
@@ -364,9 +364,15 @@ hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, 
            || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
 }
 
-/* A block of another heap that looks freed, or lies where no block began when the limit was read. */
-static hak_noinline void free_foreign_doubtful(struct hak_heap *heap, uint32_t word, void *p)
+/* A block of another heap that looks freed, or lies where no block began when the limit was read; or no block of a span.
+ * This function and the next have the same arguments in the same order, so that one leads to the other by a jump. */
+static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_heap *heap)
 {
+    uint32_t word = (uint32_t)x ^ heap->tag;
+    if (!names_span(word)) {
+        free_rest(p, word, heap);
+        return;
+    }
     if (hak__hardened_at(hak__slab_of(p))) {
         hak__free_hardened(p, word);
         return;
@@ -374,26 +380,32 @@ static hak_noinline void free_foreign_doubtful(struct hak_heap *heap, uint32_t w
     check_block(p, word, "free", NULL);
     hak__mark_freed(p);
     if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
-        free_rest(heap, word, p);
+        free_rest(p, word, heap);
+}
+
+/* Whether the slab whose word ^ the heap's tag is x may be a span's. Of the words that are not one, those of huge blocks
+ * are left: their slabs' limit is 0 (slab/freed.h), so no block begins there. */
+hak_inline bool may_name_span(const struct hak_heap *heap, size_t x)
+{
+    return HAK_PROTECT ? x != heap->tag && hak__owner_code((uint32_t)x) < HAK_CODE_LIMIT : names_span((uint32_t)x ^ heap->tag);
 }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
- * call nothing, so that no register has to be saved. */
-void hak__free_foreign(void *p, size_t x, struct hak_heap *heap)
+ * call nothing, so that no register has to be saved. The thread waits here for a line that another processor has
+ * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
+void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    uint32_t word = (uint32_t)x ^ heap->tag, code = hak__owner_code(word);
-    size_t slab = hak__slab_of(p);
-    if (hak_unlikely(!names_span(word))) {
-        free_rest(heap, word, p);
-        return;
-    }
-    if (hak_unlikely(!hak__begins_block(&hak__window.map[slab], hak__class_of_code(code), p) || hak__looks_freed(p))) {
-        free_foreign_doubtful(heap, word, p);
+    uint32_t code = hak__owner_code((uint32_t)x);   /* of the word as well: a tag has none */
+    hak__prefetch_mark(p);
+    if (hak_unlikely(!may_name_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
+                     || hak__looks_freed(p))) {
+        free_foreign_doubtful(p, x, heap);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!take_foreign(heap, slab, code, p)))
-        free_rest(heap, word, p);
+    size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
+    if (hak_unlikely(!take_foreign(heap, number, code, p)))
+        free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 
 void hak__free_outside(void *p)

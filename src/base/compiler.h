@@ -21,6 +21,13 @@
 #define hak_line_aligned __attribute__((aligned(64)))   /* of a struct's first member: nothing else lies on its lines */
 /* Begins at a cache line, so that its speed does not depend on what is linked before it. */
 #define hak_fast_path __attribute__((aligned(64)))
+/* Asks for the line of an address, any address, as its writer: where another processor has written it, a load and then a
+ * store would ask twice. */
+#if defined(__x86_64__)
+#define hak_prefetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
+#else
+#define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
+#endif
 #define hak_noreturn __attribute__((noreturn))
 #define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 

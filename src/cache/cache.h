@@ -151,7 +151,7 @@ hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
 {
     struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
     uint32_t count = hak_load(&bucket->count, HAK_RELAXED);
-    if (hak_unlikely(bucket->slab != slab + 1 || count >= hak_load(&bucket->limit, HAK_RELAXED)))
+    if (hak_unlikely(bucket->slab != (uint32_t)slab + 1 || count >= hak_load(&bucket->limit, HAK_RELAXED)))
         return false;
     bucket->blocks[count] = p;
     hak_store(&bucket->count, (uint16_t)(count + 1), HAK_RELEASE);

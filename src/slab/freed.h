@@ -4,7 +4,8 @@
  * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
  * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
  * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
- * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
+ * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time. Where a span
+ * has ended, and so where a huge block begins, the limit is 0.
  *
  * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
@@ -47,6 +48,7 @@ hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == 
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
 hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
+hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); }   /* before a look and a mark */
 
 #else
 
@@ -72,6 +74,7 @@ hak_inline bool hak__looks_freed(const void *p)
 hak_inline bool hak__looks_purged(const void *p) { return (void)p, false; }
 hak_inline void hak__mark_freed(void *p) { (void)p; }
 hak_inline void hak__mark_live(void *p) { (void)p; }
+hak_inline void hak__prefetch_mark(const void *p) { (void)p; }
 
 #endif
 
