@@ -383,11 +383,11 @@ static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_hea
         free_rest(p, word, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag is x may be a span's. Of the words that are not one, those of huge blocks
- * are left: their slabs' limit is 0 (slab/freed.h), so no block begins there. */
-hak_inline bool may_name_span(const struct hak_heap *heap, size_t x)
+/* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
+ * of spans have a class's code. A tag has none, so x has the word's. */
+hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
 {
-    return HAK_PROTECT ? x != heap->tag && hak__owner_code((uint32_t)x) < HAK_CODE_LIMIT : names_span((uint32_t)x ^ heap->tag);
+    return x != heap->tag && hak__owner_code((uint32_t)x) < HAK_CODE_LIMIT;
 }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
@@ -395,9 +395,9 @@ hak_inline bool may_name_span(const struct hak_heap *heap, size_t x)
  * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    uint32_t code = hak__owner_code((uint32_t)x);   /* of the word as well: a tag has none */
+    uint32_t code = hak__owner_code((uint32_t)x);
     hak__prefetch_mark(p);
-    if (hak_unlikely(!may_name_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
+    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
                      || hak__looks_freed(p))) {
         free_foreign_doubtful(p, x, heap);
         return;

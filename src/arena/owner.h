@@ -2,7 +2,7 @@
  * at which addresses blocks begin that have been handed out (slab/freed.h).
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
- *   word = heap id << HAK_CODE_BITS | code      code = class * HAK_RECORD_SIZE, or HAK_CODE_INNER
+ *   word = heap id << HAK_CODE_BITS | code      code = class * HAK_RECORD_SIZE, HAK_CODE_INNER or HAK_CODE_HUGE
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CODE_LIMIT            the slab is this heap's and the result is the record's offset
  *

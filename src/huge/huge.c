@@ -14,7 +14,7 @@
 
 struct hak_huge_counts hak__huge_counts;
 
-static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS;
+static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS | HAK_CODE_HUGE;
 
 /* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
 enum { UNSEALED = 1 };

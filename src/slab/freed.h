@@ -4,8 +4,7 @@
  * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
  * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
  * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
- * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time. Where a span
- * has ended, and so where a huge block begins, the limit is 0.
+ * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
  *
  * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the

@@ -147,10 +147,8 @@ void *hak__span_destroy(struct hak_span *span)
     hak_assert(hak__span_outside(span) == 0, "a span is destroyed while blocks are outside");
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
-    for (uint32_t i = 0; i < span->slabs; i++) {
+    for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
-        hak__map_limit(&hak__window.map[slab + i], 0);
-    }
     hak_store(&span->owner, 0, HAK_RELAXED);
     return bitmaps;
 }
