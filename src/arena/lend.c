@@ -37,6 +37,15 @@ static void shorten(size_t lender, size_t bytes)
         hak__super_set_moved(lender, 0);
 }
 
+/* The system would neither move the lender's pages nor take them. */
+static void lengthen(size_t lender, size_t bytes)
+{
+    hak__books.mapped += bytes - hak__supers[lender].mapped;
+    hak__lru_remove(lender);
+    hak__supers[lender].mapped = (uint32_t)bytes;
+    hak__lru_add(lender, (uint32_t)bytes, hak__os->now_ms());
+}
+
 enum lent { LENT, NOT_LENT, PLACE_LOST };
 
 /* The last `bytes` bytes of what a lender has move to an offset in a SuperSlab. Where the kernel refuses, they go back to it. */
@@ -49,7 +58,8 @@ static enum lent lend(size_t lender, size_t bytes, size_t super, size_t offset)
         hak__super_set_moved(super, hak__supers[super].moved + 1u);
         return LENT;
     }
-    hak__os_unmap(from, bytes);   /* if that is refused as well, whoever maps there next finds a hole */
+    if (hak__os_unmap(from, bytes) != 0)
+        lengthen(lender, keeps + bytes);
     return hak__place_stays(to, bytes) ? NOT_LENT : PLACE_LOST;
 }
 

@@ -202,6 +202,29 @@ FRESH_TEST(refused)
     use(first, 2 * HAK_SUPER_SIZE);
 }
 
+/* What goes nowhere stays with the lender. */
+FRESH_TEST(refused_and_not_taken)
+{
+    const size_t bytes[] = { HAK_SUPER_SIZE, MIB };
+    (void)argument;
+    start();
+    lenders(bytes, 2);
+    size_t first = take(2 * HAK_SUPER_SIZE);
+    fake.refuse_move = ENOMEM;
+    fake.refuse_unmap = true;
+    expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE));
+    expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
+    expect_of(0, 0, HAK_SUPER_SIZE, 1);
+    expect_eq(hak__lru_newest(), 0);
+    expect_valid();
+    expect_eq(hak__books.kept, 2);
+    fake.refuse_move = 0;
+    expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE - MIB));
+    expect_of(first, 0, HAK_SUPER_SIZE, 1);
+    expect_of(first + 1, 0, MIB, 2);
+    expect_valid();
+}
+
 FRESH_TEST(place_lost)
 {
     const size_t bytes[] = { HAK_SUPER_SIZE };
@@ -248,6 +271,7 @@ int main(void)
         cmocka_unit_test(there_is_a_limit_to_pieces),
         cmocka_unit_test(nothing_moves_where_mapping_counts),
         cmocka_unit_test(refused),
+        cmocka_unit_test(refused_and_not_taken),
         cmocka_unit_test(place_lost),
         cmocka_unit_test(place_of_a_move_lost),
     };
