@@ -62,6 +62,8 @@
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
+#define HAK_ABSORB_SMALL 256u              /* of blocks up to this size no other heap's are taken in while a record ... */
+#define HAK_ABSORB_MOST 32u                /* ... holds so many */
 #define HAK_OUTBOX_BUCKETS 32u
 #define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
 #define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */

@@ -114,8 +114,8 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
 /* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
- * another heap for its own next request; false otherwise. Only sizes of a cache line or more
- * (docs/decisions/0003). */
+ * another heap for its own next request; false otherwise. Of small blocks it must have less than HAK_ABSORB_MOST. Only
+ * sizes of a cache line or more (docs/decisions/0003, 0053). */
 hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
 {
     struct hak_record *record = hak__record_at(heap, code);

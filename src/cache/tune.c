@@ -212,7 +212,8 @@ static void count_first_capacities(struct hak_heap *heap)
 }
 
 /* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
- * the threads share lines for good. From a line's size on only edges are shared. */
+ * the threads share lines for good. From a line's size on only edges are shared; but of the smaller ones there are many, so a
+ * thread keeps a few only, when it is running short (docs/decisions/0053). */
 static bool may_absorb(uint32_t class)
 {
     return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64;
@@ -222,6 +223,8 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t most = class->capacity / 2u;
+    if (hak__classes[index].size <= HAK_ABSORB_SMALL)
+        most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0)   /* what others may use is not kept */
         most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
     if (!class->closed && may_absorb(index))

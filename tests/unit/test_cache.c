@@ -425,6 +425,33 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     expect_heap_valid(other);
 }
 
+/* Empties a record that has become deep, and gives the number of another heap's blocks that it takes in then. */
+static uint32_t absorbed_by_deep(struct hak_heap *heap, struct hak_heap *other, uint32_t class)
+{
+    uint32_t count = 0;
+    churn(heap, class, 3000, 8);
+    expect_op(capacity_of(heap, class) / 2, >, HAK_ABSORB_MOST);
+    while (hak__cache_pop(&heap->records[class]) != NULL)
+        continue;
+    heap_malloc_many(other, class, blocks, capacity_of(heap, class));
+    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, class * HAK_RECORD_SIZE, blocks[count]))
+        count++;
+    expect_heap_valid(heap);
+    return count;
+}
+
+/* A thread that has enough of its own sends others' small blocks home, however deep its record has become. */
+FRESH_TEST(deep_records_absorb_few_small_blocks)
+{
+    (void)argument;
+    struct hak_heap *heap = start(), *other = heap_open(0);
+    for (uint32_t c = CLASS_64; c <= HAK_CLASS_TINY_LAST; c++) {
+        bool small = hak__classes[c].size <= HAK_ABSORB_SMALL;
+        uint32_t count = absorbed_by_deep(heap, other, c);
+        expect_eq(count, small ? HAK_ABSORB_MOST : capacity_of(heap, c) / 2);
+    }
+}
+
 /* Capacity may be reclaimed to nothing. A closed record then takes nothing in, wherever its top happens to lie: the
  * comparison with the limit alone would write over the closed record in programs whose constants lie below the heap. */
 FRESH_TEST(closed_classes_absorb_nothing)
@@ -525,6 +552,7 @@ int main(void)
         cmocka_unit_test(drain_counts),
         cmocka_unit_test(flush_leaves_nothing),
         cmocka_unit_test(absorbed_blocks_return_to_their_heap),
+        cmocka_unit_test(deep_records_absorb_few_small_blocks),
         cmocka_unit_test(closed_classes_absorb_nothing),
         cmocka_unit_test(parts_of_a_line_are_not_absorbed),
         cmocka_unit_test(random_operations),
