@@ -3,6 +3,8 @@
  * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
  * sleeping thread keeps can be taken from it. Called by route.c, refill.c, drain.c and upkeep/.
  *
+ * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
+ *
  * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
  * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/held.c),
  * and others are given up for it there, the oldest first, before the heap grows.
@@ -16,12 +18,17 @@
 #include "cache/cache.h"
 #include "diag/broken.h"
 #include "diag/options.h"
+#include "os/os.h"
 
 /* How many classes further up a block may be of. */
 enum { REACH = 3 };
 
 /* After so many blocks what may be kept is computed anew. */
 enum { LOOK_EVERY = 32 };
+
+/* Of the blocks that are freed one in so many is weighed, of a thread's first ones more; what is not resident is counted in
+ * 256ths, believed up to three quarters, and from half on it decides where blocks go. */
+enum { WEIGH_EVERY = 256, WEIGHT = 256, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
 /* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
  * blocks can change size where they stand (large/large.h). */
@@ -150,8 +157,27 @@ static size_t room_for_large(const struct hak_heap *heap)
     return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
 }
 
+static bool is_hollow(const struct hak_heap *heap) { return heap->kept_hollow >= ABSENT_MUCH; }
+
+static bool weigh_due(const struct hak_heap *heap)
+{
+    return heap->kept_clock - heap->kept_weighed >= hak_min(WEIGH_EVERY, heap->kept_clock / 8);
+}
+
+/* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. */
+static hak_noinline void weigh(struct hak_heap *heap, uint32_t index, const void *block)
+{
+    unsigned char pages[HAK_LARGE_MAX >> 12];
+    size_t page = hak__page_size(), count = hak__classes[index].size / page, absent = 0;
+    bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
+    for (size_t i = 0; known && i < count; i++)
+        absent += pages[i] == 0;
+    heap->kept_hollow += (uint32_t)(((int)(absent * WEIGHT / count) - (int)heap->kept_hollow) / 4);
+    heap->kept_weighed = heap->kept_clock;
+}
+
 /* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
- * (docs/decisions/0026); and no more than there is room for. */
+ * (docs/decisions/0026); and no more than there is room for. What counts is what is resident (docs/decisions/0050). */
 static size_t kept_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
@@ -160,14 +186,19 @@ static size_t kept_limit(struct hak_heap *heap)
         return 0;
     heap->large_peak = hak_max(heap->large_peak, used);
     size_t by_share = budget + share_of(all) - hak_min(budget, heap->cache_bytes);
-    return hak_min(by_share, room_for_large(heap) - used);
+    size_t limit = hak_min(by_share, room_for_large(heap) - used);
+    return limit / (WEIGHT - hak_min(heap->kept_hollow, ABSENT_MOST)) * WEIGHT;
 }
 
 /* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
-static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const char *function)
+static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
     size_t size = hak__classes[index].size, limit = kept_limit(heap);
+    if ((heap->kept_bytes + size > limit || is_hollow(heap)) && weigh_due(heap)) {
+        weigh(heap, index, block);
+        limit = kept_limit(heap);
+    }
     if (class->capacity == 0 || size > limit)
         return false;
     if (class->hidden.top == class->hidden.end)
@@ -211,7 +242,7 @@ bool hak__kept_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 
 void hak__kept_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
-    if (find_place(heap, index, function))
+    if (find_place(heap, index, block, function))
         push_to(heap, index, block, heap->kept_bytes + hak__classes[index].size);
     else
         hak__heap_give(heap, &block, 1, function);
@@ -226,10 +257,14 @@ static void give_up_for(struct hak_heap *heap, uint32_t index)
     hak__kept_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
-/* Whether a further SuperSlab fits what the heap may have for large blocks. */
-static bool may_open(const struct hak_heap *heap)
+/* Whether a further SuperSlab fits what the heap may have for large blocks. Where much of these is not resident, blocks rather
+ * stay where their pages are: in the place of others they would touch further ones. */
+static bool may_open(struct hak_heap *heap)
 {
-    return (heap->held_count + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    uint32_t oldest = oldest_class(heap);
+    if (weigh_due(heap))
+        weigh(heap, oldest, heap->classes[oldest].bottom[0]);
+    return is_hollow(heap) || (heap->held_count + 1) * HAK_SUPER_SIZE <= heap->large_peak;
 }
 
 void *hak__kept_refill(struct hak_heap *heap, uint32_t index)

@@ -22,6 +22,14 @@ static void set(const char *name, const char *value) { expect_eq(hak__option_set
 
 static uint32_t kept(struct hak_heap *heap, uint32_t class) { return hak__cache_count(heap, class); }
 
+/* What is not resident does not count. */
+static void touch(uint32_t class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t at = 0; at < hak__classes[class].size; at += MEMORY_STEP)
+            ((char *)blocks[i])[at] = 1;
+}
+
 /* The one that was freed last comes first, and no span ends or begins meanwhile. */
 FRESH_TEST(last_freed_first)
 {
@@ -92,6 +100,7 @@ FRESH_TEST(bytes_are_bounded)
     struct hak_heap *heap = heap_open(0);
     for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
         heap_malloc_many(heap, c, blocks, 20);
+        touch(c, 20);
         heap_free_many(heap, c, blocks, 20);
         expect_op(heap->kept_bytes, <=, 2 << 20);
         expect_op(heap->kept_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
@@ -117,6 +126,7 @@ FRESH_TEST(share_follows_what_is_in_use)
     set("thread_budget_share", "50");
     struct hak_heap *heap = heap_open(0);
     heap_malloc_many(heap, CLASS_1M, blocks, MANY);
+    touch(CLASS_1M, MANY);
     for (uint32_t i = 0; i < 12; i++)
         heap_free(heap, CLASS_1M, blocks[i]);
     expect_eq(kept(heap, CLASS_1M), 12);
@@ -130,6 +140,30 @@ FRESH_TEST(share_follows_what_is_in_use)
     expect_heap_valid(heap);
 }
 
+/* Blocks of which nothing is resident may be kept up to four times as many, until they are written to. */
+FRESH_TEST(resident_bytes_count)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "2M");
+    set("thread_budget_share", "0");
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t round = 0; round < 8; round++) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+        expect_op(heap->kept_bytes, <=, 8 << 20);
+        expect_heap_valid(heap);
+    }
+    expect_op(kept(heap, CLASS_512K), >, 8);
+    for (uint32_t round = 0; round < 128; round++) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        touch(CLASS_512K, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+    }
+    expect_op(kept(heap, CLASS_512K), <=, 4);
+    expect_heap_valid(heap);
+}
+
 /* Of several classes the block that was freed first goes first. */
 FRESH_TEST(oldest_go_first)
 {
@@ -140,6 +174,8 @@ FRESH_TEST(oldest_go_first)
     struct hak_heap *heap = heap_open(0);
     void *a = heap_malloc(heap, CLASS_512K), *b = heap_malloc(heap, CLASS_1M), *c = heap_malloc(heap, CLASS_512K);
     void *d = heap_malloc(heap, CLASS_512K);
+    blocks[0] = d;
+    touch(CLASS_512K, 1);
     heap_free(heap, CLASS_512K, a);
     heap_free(heap, CLASS_1M, b);
     heap_free(heap, CLASS_512K, c);
@@ -282,6 +318,7 @@ int main(void)
         cmocka_unit_test(nearest_class_serves),
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(share_follows_what_is_in_use),
+        cmocka_unit_test(resident_bytes_count),
         cmocka_unit_test(oldest_go_first),
         cmocka_unit_test(kept_blocks_make_room),
         cmocka_unit_test(what_is_not_touched_goes_back),
