@@ -40,10 +40,10 @@ static void shorten(size_t lender, size_t bytes)
 /* The system would neither move the lender's pages nor take them. */
 static void lengthen(size_t lender, size_t bytes)
 {
-    hak__books.mapped += bytes - hak__supers[lender].mapped;
     hak__lru_remove(lender);
-    hak__supers[lender].mapped = (uint32_t)bytes;
     hak__lru_add(lender, (uint32_t)bytes, hak__os->now_ms());
+    hak__books.mapped += bytes - hak__supers[lender].mapped;
+    hak__supers[lender].mapped = (uint32_t)bytes;   /* not before: what is mapped and not dirty is zero */
 }
 
 enum lent { LENT, NOT_LENT, PLACE_LOST };
