@@ -281,10 +281,13 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
+/* Asked of all SuperSlabs before each further one; most have none, and to count bits is a call where the processor may lack
+ * an instruction for it. */
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
-    return (size_t)hak_popcount32(hak__slabs_unused(word) & hak__slabs_dirty(word)) << HAK_SLAB_SHIFT;
+    uint32_t idle = hak__slabs_unused(word) & hak__slabs_dirty(word);
+    return hak_likely(idle == 0) ? 0 : (size_t)hak_popcount32(idle) << HAK_SLAB_SHIFT;
 }
 
 size_t hak__pool_purge(uint64_t before_ms)
@@ -307,9 +310,16 @@ size_t hak__pool_purge(uint64_t before_ms)
 
 uint64_t hak__pool_waiting_ms(void) { return hak_load(&waiting_ms, HAK_RELAXED); }
 
+/* To look at all SuperSlabs before each further one would make the growth of a very large heap quadratic. */
+enum { SUPERS_PER_LOOK = 256 };
+
 size_t hak__pool_trim(void)
 {
+    static _Atomic uint32_t passed;
     size_t top = hak__arena_top(), idle = 0, bytes = 0;
+    if (hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
+        return 0;
+    hak_store(&passed, 0, HAK_RELAXED);
     for (size_t super = 0; super < top; super++)
         idle += idle_bytes(super);
     size_t room = hak__arena_dirty_room(idle);

@@ -102,6 +102,31 @@ FRESH_TEST(fresh_is_honest)
     expect_eq(figures().opened, 2);
 }
 
+/* What is unused and dirty when the heap grows goes back down to the limit, at each SuperSlab that is opened; of a heap with many
+ * of them, at one of some. */
+FRESH_TEST(growth_trims)
+{
+    enum { HALF = HAK_SUPER_SLABS / 2, FEW = 40, MANY = 600 };
+    static size_t slabs[2 * MANY];
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 2 * FEW; i++)
+        slabs[i] = take(HALF);
+    for (size_t i = 0; i < FEW; i++)
+        hak__pool_give(slabs[2 * i], HALF);
+    size_t most = ((16 << 20) + FEW * (HAK_SUPER_SIZE / 2) / 8) / 8 * 9;
+    expect_op(hak__pool_trim(), >=, FEW * (HAK_SUPER_SIZE / 2) - most);
+    expect_eq(hak__pool_trim(), 0);
+    for (size_t i = 2 * FEW; i < 2 * MANY; i++)
+        slabs[i] = take(HALF);
+    for (size_t i = FEW; i < MANY; i++)
+        hak__pool_give(slabs[2 * i], HALF);
+    unsigned looks = 0;
+    while (hak__pool_trim() == 0)
+        expect_op(++looks, <=, MANY / 256);
+    expect_eq(looks, MANY / 256);
+}
+
 /* Unused slabs of a SuperSlab that is otherwise in use give their pages back when nothing was given back for a while. */
 FRESH_TEST(idle_slabs_are_purged)
 {
@@ -297,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_first),      cmocka_unit_test(odd_runs_are_found_too),
         cmocka_unit_test(empty_supers_close), cmocka_unit_test(fresh_is_honest),
+        cmocka_unit_test(growth_trims),
         cmocka_unit_test(idle_slabs_are_purged), cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
         cmocka_unit_test(random_operations), cmocka_unit_test(threads_share_nothing),
     };
