@@ -28,6 +28,9 @@ static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
 
 enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 
+/* The part of the dirty limit that may be unused while memory grows beyond what was in use lately. */
+enum { GROWTH_SHARE = 8 };
+
 struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
@@ -398,16 +401,44 @@ int hak__arena_init(void)
     return code;
 }
 
+/* Of a limit for `idle` bytes and emptied SuperSlabs together, the part that the latter leave. */
+static size_t room_within(size_t limit, size_t idle, uint64_t before_ms)
+{
+    size_t kept = hak_counted(&hak__arena_books.dirty);
+    if (kept != 0 && idle + kept > limit)
+        kept = hak__lru_shorten(before_ms, limit > idle ? limit - idle : 0);
+    return limit > kept ? limit - kept : 0;
+}
+
 size_t hak__arena_dirty_room(size_t idle)
 {
-    size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT;
-    size_t kept = hak_counted(&hak__arena_books.dirty), used = taken > idle ? taken - idle : 0;
+    size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
     size_t limit = hak__option(HAK_OPTION_dirty_limit) + used / 8;
     /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */
-    limit += limit / 8;
-    if (kept != 0 && idle + kept > limit)
-        kept = hak__lru_shorten(limit > idle ? limit - idle : 0);
-    return limit > kept ? limit - kept : 0;
+    return room_within(limit + limit / 8, idle, UINT64_MAX);
+}
+
+/* The most bytes in use at the looks of this period and of the one before; a period is as long as unused memory stays. Threads
+ * that look at the same time may overwrite each other's figure, which the next look corrects. */
+static size_t most_used(size_t used, uint64_t now_ms)
+{
+    static _Atomic uint64_t begun_ms;
+    static _Atomic size_t most, most_before;
+    size_t lately = hak_max(hak_load(&most, HAK_RELAXED), used);
+    if (now_ms - hak_load(&begun_ms, HAK_RELAXED) >= hak__option(HAK_OPTION_purge_delay)) {
+        hak_store(&begun_ms, now_ms, HAK_RELAXED);
+        hak_store(&most_before, lately, HAK_RELAXED);
+        hak_store(&most, used, HAK_RELAXED);
+    } else if (lately == used) {
+        hak_store(&most, used, HAK_RELAXED);
+    }
+    return hak_max(lately, hak_load(&most_before, HAK_RELAXED));
+}
+
+size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms, uint64_t before_ms)
+{
+    size_t limit = most_used(used, now_ms) - used + hak__option(HAK_OPTION_dirty_limit) / GROWTH_SHARE;
+    return room_within(limit, idle, before_ms);
 }
 
 /* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came

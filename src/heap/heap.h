@@ -119,6 +119,7 @@ struct hak_heap {
     uint32_t moved_seen[HAK_CLASSES];               /* blocks refilled and drained then, modulo 2^32 */
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
+    uint32_t clean_slabs;                           /* claimed since memory was trimmed, that were not resident */
     size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
     uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
     uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */

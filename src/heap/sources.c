@@ -151,9 +151,21 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, false, fresh);
 }
 
-/* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
-static size_t locked(unsigned count, bool *fresh)
+/* Slabs that are not resident make the process grow as a further SuperSlab does, though others are resident and unused, but too
+ * short or out of sight. */
+static void grown_by(struct hak_heap *heap, unsigned count)
 {
+    heap->clean_slabs += count;
+    if (heap->clean_slabs < HAK_SUPER_SLABS)
+        return;
+    heap->clean_slabs = 0;
+    hak__pool_trim();
+}
+
+/* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
+static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
+{
+    heap->clean_slabs = 0;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
@@ -184,7 +196,9 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_LOCKED;
         *count = wanted_slabs(heap, class_index);
-        slab = locked(*count, fresh);
+        slab = locked(heap, *count, fresh);
+    } else if (*fresh) {
+        grown_by(heap, *count);
     }
     if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
         hak__held_add(heap, slab);

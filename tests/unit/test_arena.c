@@ -352,6 +352,32 @@ FRESH_TEST(room_for_unused_slabs)
     expect_valid();
 }
 
+/* While memory grows what is unused and what is used together are no more than was used lately, and an eighth of the dirty
+ * limit; of emptied SuperSlabs only the older ones go back for it. */
+FRESH_TEST(room_while_memory_grows)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("lru_bytes", "1G"), 0);
+    expect_eq(hak__option_set("dirty_limit", "16M"), 0);
+    expect_eq(hak__option_set("purge_delay", "800"), 0);
+    expect_eq(take(16), 0);
+    for (size_t i = 0; i < 6; i++, fake.now += 100)
+        give(i, 1);
+    uint64_t third = fake.now - 400;
+    expect_eq(hak__arena_growth_room(0, 20 * MIB, fake.now, third), 0);
+    expect_eq(figure_dirty(), 6 * MIB);   /* there may be 2, but those came later */
+    expect_eq(hak__arena_growth_room(MIB, 10 * MIB, fake.now, UINT64_MAX), 6 * MIB);   /* 20 + 2 - 10 - 6 */
+    expect_eq(figure_dirty(), 6 * MIB);
+    fake.now += 800;
+    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, 0), 6 * MIB);
+    fake.now += 800;                      /* what was used before is forgotten now */
+    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, 0), 0);
+    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, UINT64_MAX), 0);
+    expect_eq(figure_dirty(), 2 * MIB);
+    expect_valid();
+}
+
 /* A forked child makes the list anew, whatever the order was in which the SuperSlabs were emptied. */
 FRESH_TEST(child_has_the_list_in_order)
 {
@@ -1040,6 +1066,7 @@ int main(void)
         cmocka_unit_test(purged_by_age),
         cmocka_unit_test(purged_by_what_follows),
         cmocka_unit_test(dirty_limit_holds), cmocka_unit_test(room_for_unused_slabs),
+        cmocka_unit_test(room_while_memory_grows),
         cmocka_unit_test(child_has_the_list_in_order),
         cmocka_unit_test(child_has_the_sums_right),
         cmocka_unit_test(child_settles_what_was_under_way),

@@ -102,29 +102,32 @@ FRESH_TEST(fresh_is_honest)
     expect_eq(figures().opened, 2);
 }
 
-/* What is unused and dirty when the heap grows goes back down to the limit, at each SuperSlab that is opened; of a heap with many
- * of them, at one of some. */
-FRESH_TEST(growth_trims)
+/* Where memory grows, unused slabs are returned down to what was used lately and is not now, and 2 MiB; but not where slabs
+ * came back just now. */
+FRESH_TEST(growth_is_paid_with_unused_slabs)
 {
-    enum { HALF = HAK_SUPER_SLABS / 2, FEW = 40, MANY = 600 };
-    static size_t slabs[2 * MANY];
+    enum { HALF = HAK_SUPER_SLABS / 2, SUPERS = 6 };
+    size_t slabs[2 * SUPERS];
     (void)argument;
     start();
-    for (size_t i = 0; i < 2 * FEW; i++)
+    for (size_t i = 0; i < 2 * SUPERS; i++)
         slabs[i] = take(HALF);
-    for (size_t i = 0; i < FEW; i++)
-        hak__pool_give(slabs[2 * i], HALF);
-    size_t most = ((16 << 20) + FEW * (HAK_SUPER_SIZE / 2) / 8) / 8 * 9;
-    expect_op(hak__pool_trim(), >=, FEW * (HAK_SUPER_SIZE / 2) - most);
     expect_eq(hak__pool_trim(), 0);
-    for (size_t i = 2 * FEW; i < 2 * MANY; i++)
-        slabs[i] = take(HALF);
-    for (size_t i = FEW; i < MANY; i++)
+    for (size_t i = 0; i < SUPERS; i++)
         hak__pool_give(slabs[2 * i], HALF);
-    unsigned looks = 0;
-    while (hak__pool_trim() == 0)
-        expect_op(++looks, <=, MANY / 256);
-    expect_eq(looks, MANY / 256);
+    fake.now += 800;
+    expect_eq(hak__pool_trim(), 0);   /* 6 MiB are unused, where 6 more were used */
+    fake.now += 800;
+    size_t last = hak__pool_take_near(slabs[2 * SUPERS - 1], 1, &(bool){ false });
+    expect_eq(last, slabs[2 * SUPERS - 2]);
+    hak__pool_give(last, 1);
+    expect_eq(hak__pool_trim(), 4 * HAK_SUPER_SIZE / 2);
+    for (size_t i = 0; i < SUPERS; i++) {
+        uint64_t word = hak_load(&hak__supers[slabs[2 * i] / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
+        bool stays = i == 0 || i == SUPERS - 1;
+        expect_eq((hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0, stays);
+    }
+    expect_eq(hak__pool_trim(), 0);
 }
 
 /* Unused slabs of a SuperSlab that is otherwise in use give their pages back when nothing was given back for a while. */
@@ -322,7 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_first),      cmocka_unit_test(odd_runs_are_found_too),
         cmocka_unit_test(empty_supers_close), cmocka_unit_test(fresh_is_honest),
-        cmocka_unit_test(growth_trims),
+        cmocka_unit_test(growth_is_paid_with_unused_slabs),
         cmocka_unit_test(idle_slabs_are_purged), cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
         cmocka_unit_test(random_operations), cmocka_unit_test(threads_share_nothing),
     };

@@ -1,11 +1,13 @@
 /* heap/sources.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
  * use before. */
+#include "diag/options.h"
 #include "shared/pool.h"
+#include "support/fake_os.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 40 };
+enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 40, CLASS_49280 = 41 };
 
-static void *blocks[HAK_SUPER_SLABS * 64 + 64];
+static void *blocks[3 * HAK_SUPER_SLABS * 64];
 
 static struct hak_heap *start(void)
 {
@@ -117,6 +119,33 @@ FRESH_TEST(adoption_is_counted_and_comes_before_unused_slabs)
     expect_stages(heap, "0 0 1 1 0");
 }
 
+/* Who takes a SuperSlab's worth of slabs that are not resident has others trimmed, as if one had been opened. */
+FRESH_TEST(slabs_that_are_not_resident_count)
+{
+    enum { SPAN = 64, HALF = HAK_SUPER_SLABS / 2 };
+    void *next;
+    (void)argument;
+    struct hak_heap *heap = start();
+    expect_eq(hak__option_set("dirty_limit", "0"), 0);
+    take_all(heap, CLASS_1024, blocks, 3 * HAK_SUPER_SLABS * SPAN);
+    for (size_t super = 0; super < 2; super++)
+        hak__heap_give(heap, blocks + (super * HAK_SUPER_SLABS + HALF) * SPAN, HALF * SPAN, "free");
+    expect_op(hak__pool_purge(UINT64_MAX), >, 0);
+    for (size_t i = 0; i < HALF; i++)
+        hak__heap_give(heap, blocks + (2 * HAK_SUPER_SLABS + 2 * i) * SPAN, SPAN, "free");
+    fake.now += 100;
+    uint32_t before = heap->clean_slabs = 0;
+    for (; heap->clean_slabs >= before && before < HAK_SUPER_SLABS - 2; before = heap->clean_slabs)
+        take_all(heap, CLASS_41088, &next, 1);
+    expect_eq(before, HAK_SUPER_SLABS - 2);
+    uint64_t word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
+    expect((hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0);
+    take_all(heap, CLASS_49280, &next, 1);
+    expect_eq(heap->clean_slabs, 0);
+    word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
+    expect_eq(hak__slabs_unused(word) & hak__slabs_dirty(word), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +154,7 @@ int main(void)
         cmocka_unit_test(an_empty_span_of_another_class_serves),
         cmocka_unit_test(a_span_in_use_again_stays),
         cmocka_unit_test(adoption_is_counted_and_comes_before_unused_slabs),
+        cmocka_unit_test(slabs_that_are_not_resident_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
