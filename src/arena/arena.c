@@ -28,9 +28,6 @@ static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
 
 enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 
-/* The part of the dirty limit that may be unused while memory grows beyond what was in use lately. */
-enum { GROWTH_SHARE = 8 };
-
 struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
@@ -437,7 +434,7 @@ static size_t most_used(size_t used, uint64_t now_ms)
 
 size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms, uint64_t before_ms)
 {
-    size_t limit = most_used(used, now_ms) - used + hak__option(HAK_OPTION_dirty_limit) / GROWTH_SHARE;
+    size_t limit = most_used(used, now_ms) - used + hak__option(HAK_OPTION_dirty_limit);
     return room_within(limit, idle, before_ms);
 }
 

@@ -338,8 +338,8 @@ size_t hak__pool_trim(void)
         idle += idle_bytes(super);
         used += used_bytes(super);
     }
-    uint64_t now = hak__os->now_ms(), quiet = now > BUSY_MS ? now - BUSY_MS : 0;
-    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, now, quiet), idle, quiet);
+    uint64_t now = hak__os->now_ms();
+    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, now, now), idle, now);
     return bytes + purge_beyond(hak__arena_dirty_room(idle - hak_min(bytes, idle)), idle - hak_min(bytes, idle), UINT64_MAX);
 }
 

@@ -5,7 +5,7 @@
  * Expects: peak resident memory above the start <= 1.5 x the most bytes in flight at once + 8 MiB, and nothing live at
  * the end. Threads that deal in one size are held to that, however many they are; but where many allocate and few free, each
  * of the many may have 256 KiB besides, because what is freed waits for its owner, who may not be running. Threads that
- * deal in every size may have 512 KiB each, and 4.5 MiB each where all of them do both, for the partly used spans of all
+ * deal in every size may have 512 KiB each, and 5 MiB each where all of them do both, for the partly used spans of all
  * classes and the SuperSlabs that wait to be used again (docs/decisions/0009, 0055). (Under sanitizers and emulators memory mapped by the arena is measured instead, less
  * what it mapped ahead, with 16 MiB a thread.)
  *
@@ -231,7 +231,7 @@ static size_t slack(const struct setup *setup)
     if (has_other_memory())
         kib = threads * 16384;
     else if (setup->size == 0)
-        kib = threads * (setup->both_ways ? 4608 : 512);
+        kib = threads * (setup->both_ways ? 5120 : 512);
     else if (setup->producers > setup->consumers)
         kib = (size_t)setup->producers * 256;
     return (8192 + kib) << 10;

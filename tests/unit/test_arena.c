@@ -352,14 +352,14 @@ FRESH_TEST(room_for_unused_slabs)
     expect_valid();
 }
 
-/* While memory grows what is unused and what is used together are no more than was used lately, and an eighth of the dirty
+/* While memory grows what is unused and what is used together are no more than was used lately, and the dirty
  * limit; of emptied SuperSlabs only the older ones go back for it. */
 FRESH_TEST(room_while_memory_grows)
 {
     (void)argument;
     start();
     expect_eq(hak__option_set("lru_bytes", "1G"), 0);
-    expect_eq(hak__option_set("dirty_limit", "16M"), 0);
+    expect_eq(hak__option_set("dirty_limit", "2M"), 0);
     expect_eq(hak__option_set("purge_delay", "800"), 0);
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 6; i++, fake.now += 100)
