@@ -399,11 +399,11 @@ int hak__arena_init(void)
 }
 
 /* Of a limit for `idle` bytes and emptied SuperSlabs together, the part that the latter leave. */
-static size_t room_within(size_t limit, size_t idle, uint64_t before_ms)
+static size_t room_within(size_t limit, size_t idle)
 {
     size_t kept = hak_counted(&hak__arena_books.dirty);
     if (kept != 0 && idle + kept > limit)
-        kept = hak__lru_shorten(before_ms, limit > idle ? limit - idle : 0);
+        kept = hak__lru_shorten(limit > idle ? limit - idle : 0);
     return limit > kept ? limit - kept : 0;
 }
 
@@ -412,7 +412,7 @@ size_t hak__arena_dirty_room(size_t idle)
     size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
     size_t limit = hak__option(HAK_OPTION_dirty_limit) + used / 8;
     /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */
-    return room_within(limit + limit / 8, idle, UINT64_MAX);
+    return room_within(limit + limit / 8, idle);
 }
 
 /* The most bytes in use at the looks of this period and of the one before; a period is as long as unused memory stays. Threads
@@ -432,10 +432,10 @@ static size_t most_used(size_t used, uint64_t now_ms)
     return hak_max(lately, hak_load(&most_before, HAK_RELAXED));
 }
 
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms, uint64_t before_ms)
+size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
 {
     size_t limit = most_used(used, now_ms) - used + hak__option(HAK_OPTION_dirty_limit);
-    return room_within(limit, idle, before_ms);
+    return room_within(limit, idle);
 }
 
 /* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came

@@ -111,8 +111,8 @@ bool hak__ahead_counts(void);
 size_t hak__arena_dirty_room(size_t idle);
 
 /* The same where memory becomes resident that was not: `used` bytes are in use, and with what may stay they are no more than was
- * in use lately, and HAKMEM_DIRTY_LIMIT. Only SuperSlabs that were emptied at or before `before_ms` go back. */
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms, uint64_t before_ms);
+ * in use lately, and HAKMEM_DIRTY_LIMIT. */
+size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
 
 /* Returns the pages of a range of one SuperSlab that the caller has to himself; it reads as zeros then. False: the system
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */

@@ -67,8 +67,8 @@ size_t hak__lru_newest(void);
  * left. Gives the bytes returned. */
 size_t hak__lru_purge(uint64_t before_ms, size_t keep);
 
-/* The same with the lock taken for it; gives the dirty bytes that are left. */
-size_t hak__lru_shorten(uint64_t before_ms, size_t keep);
+/* Takes the lock and returns the oldest until `keep` dirty bytes are left. Gives those that are. */
+size_t hak__lru_shorten(size_t keep);
 
 /* What every give and take does: cheap unless the list is too long or its last look is long ago. */
 void hak__lru_due(uint64_t now_ms);

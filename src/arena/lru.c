@@ -178,10 +178,10 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     return freed;
 }
 
-size_t hak__lru_shorten(uint64_t before_ms, size_t keep)
+size_t hak__lru_shorten(size_t keep)
 {
     hak__arena_lock();
-    hak__books.returned_by_bytes += hak__lru_purge(before_ms, keep);
+    hak__books.returned_by_bytes += hak__lru_purge(UINT64_MAX, keep);
     size_t left = hak__books.dirty;
     hak__arena_unlock();
     return left;

@@ -315,32 +315,40 @@ static size_t used_bytes(size_t super)
     uint32_t kind = hak_load(&hak__supers[super].kind, HAK_RELAXED);
     if (kind == HAK_SUPER_HUGE)
         return hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
-    uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
-    return kind == HAK_SUPER_IN_SLABS ? (size_t)hak__slabs_used(word) << HAK_SLAB_SHIFT : 0;
+    if (kind != HAK_SUPER_IN_SLABS)
+        return 0;
+    uint32_t unused = hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+    return hak_likely(unused == 0) ? HAK_SUPER_SIZE : HAK_SUPER_SIZE - ((size_t)hak_popcount32(unused) << HAK_SLAB_SHIFT);
 }
 
-/* From the top down, what has come back at or before `before_ms`, until `idle` bytes have become `room`. */
-static size_t purge_beyond(size_t room, size_t idle, uint64_t before_ms)
+/* From the top down, until `idle` bytes have become `room`. */
+static size_t purge_beyond(size_t room, size_t idle)
 {
     size_t bytes = 0;
     for (size_t super = hak__arena_top(); super-- > 0 && idle > room + bytes;)
-        if (idle_bytes(super) != 0 && hak_load(&hak__supers[super].freed_ms, HAK_RELAXED) <= before_ms)
+        if (idle_bytes(super) != 0)
             bytes += purge_super(super);
     return bytes;
 }
 
+/* To look at all SuperSlabs before each further one would make the growth of a very large heap quadratic. */
+enum { SUPERS_PER_LOOK = 256 };
+
 size_t hak__pool_trim(void)
 {
+    static _Atomic uint32_t passed;
     size_t top = hak__arena_top(), idle = 0, used = 0;
-    if (top == 0)   /* nor is the time asked for: see hak__pool_take_held */
+    /* Before the first SuperSlab the time is not asked for either: see hak__pool_take_held. */
+    if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
+    hak_store(&passed, 0, HAK_RELAXED);
     for (size_t super = 0; super < top; super++) {
         idle += idle_bytes(super);
         used += used_bytes(super);
     }
-    uint64_t now = hak__os->now_ms();
-    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, now, now), idle, now);
-    return bytes + purge_beyond(hak__arena_dirty_room(idle - hak_min(bytes, idle)), idle - hak_min(bytes, idle), UINT64_MAX);
+    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
+    idle -= hak_min(bytes, idle);
+    return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
 }
 
 void hak__pool_figures(struct hak_pool_figures *out)

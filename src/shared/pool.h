@@ -62,9 +62,9 @@ size_t hak__pool_purge(uint64_t before_ms);
 uint64_t hak__pool_waiting_ms(void);
 
 /* Returns pages of unused slabs, from the top of the heap down, until what is dirty without use is within the dirty
- * limit, and no more than that limit beyond what was in use lately and is not now. For whoever is
- * about to open a SuperSlab although there are unused slabs, because none of them was long enough, or has taken as much in
- * slabs that were not resident. */
+ * limit, and no more than that limit beyond what was in use lately and is not now. For whoever is about to open a SuperSlab
+ * although there are unused slabs, because none of them was long enough, or has taken as much in slabs that were not resident.
+ * In a heap of many SuperSlabs it looks once while it grows by a 256th. Gives the bytes returned. */
 size_t hak__pool_trim(void);
 
 void hak__pool_figures(struct hak_pool_figures *out);

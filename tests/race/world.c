@@ -82,9 +82,9 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms, uint64_t before_ms)
+size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
 {
-    (void)idle, (void)used, (void)now_ms, (void)before_ms;
+    (void)idle, (void)used, (void)now_ms;
     return SIZE_MAX / 2;
 }
 

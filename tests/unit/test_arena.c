@@ -352,8 +352,7 @@ FRESH_TEST(room_for_unused_slabs)
     expect_valid();
 }
 
-/* While memory grows what is unused and what is used together are no more than was used lately, and the dirty
- * limit; of emptied SuperSlabs only the older ones go back for it. */
+/* While memory grows what is unused and what is used together are no more than was used lately, and the dirty limit. */
 FRESH_TEST(room_while_memory_grows)
 {
     (void)argument;
@@ -364,16 +363,14 @@ FRESH_TEST(room_while_memory_grows)
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 6; i++, fake.now += 100)
         give(i, 1);
-    uint64_t third = fake.now - 400;
-    expect_eq(hak__arena_growth_room(0, 20 * MIB, fake.now, third), 0);
-    expect_eq(figure_dirty(), 6 * MIB);   /* there may be 2, but those came later */
-    expect_eq(hak__arena_growth_room(MIB, 10 * MIB, fake.now, UINT64_MAX), 6 * MIB);   /* 20 + 2 - 10 - 6 */
-    expect_eq(figure_dirty(), 6 * MIB);
+    expect_eq(figure_dirty(), 12 * MIB);
+    expect_eq(hak__arena_growth_room(0, 14 * MIB, fake.now), 0);
+    expect_eq(figure_dirty(), 2 * MIB);
+    expect_eq(hak__arena_growth_room(MIB, 4 * MIB, fake.now), 10 * MIB);   /* 14 - 4 + 2 - 2 */
     fake.now += 800;
-    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, 0), 6 * MIB);
+    expect_eq(hak__arena_growth_room(0, 4 * MIB, fake.now), 10 * MIB);
     fake.now += 800;                      /* what was used before is forgotten now */
-    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, 0), 0);
-    expect_eq(hak__arena_growth_room(0, 10 * MIB, fake.now, UINT64_MAX), 0);
+    expect_eq(hak__arena_growth_room(0, 4 * MIB, fake.now), 0);
     expect_eq(figure_dirty(), 2 * MIB);
     expect_valid();
 }

@@ -127,6 +127,25 @@ FRESH_TEST(growth_is_paid_with_unused_slabs)
     expect_eq(hak__pool_trim(), 0);
 }
 
+/* In a heap of many SuperSlabs growth looks for unused slabs now and then only. */
+FRESH_TEST(large_heaps_look_seldom)
+{
+    enum { HALF = HAK_SUPER_SLABS / 2, MANY = 600 };
+    static size_t slabs[2 * MANY];
+    unsigned passed = 0;
+    (void)argument;
+    start();
+    for (size_t i = 0; i < 2 * MANY; i++)
+        slabs[i] = take(HALF);
+    for (unsigned i = 0; i <= MANY / 256; i++)
+        expect_eq(hak__pool_trim(), 0);
+    for (size_t i = 0; i < MANY; i++)
+        hak__pool_give(slabs[2 * i], HALF);
+    while (hak__pool_trim() == 0)
+        expect_op(++passed, <=, MANY / 256);
+    expect_eq(passed, MANY / 256);
+}
+
 /* Unused slabs of a SuperSlab that is otherwise in use give their pages back when nothing was given back for a while. */
 FRESH_TEST(idle_slabs_are_purged)
 {
@@ -322,7 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_first),      cmocka_unit_test(odd_runs_are_found_too),
         cmocka_unit_test(empty_supers_close), cmocka_unit_test(fresh_is_honest),
-        cmocka_unit_test(growth_is_paid_with_unused_slabs),
+        cmocka_unit_test(growth_is_paid_with_unused_slabs), cmocka_unit_test(large_heaps_look_seldom),
         cmocka_unit_test(idle_slabs_are_purged), cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
         cmocka_unit_test(random_operations), cmocka_unit_test(threads_share_nothing),
     };
