@@ -74,6 +74,7 @@ struct hak_stats {
     uint64_t system_madvise;
     uint64_t system_mremap;
     uint64_t system_probe;            /* searches for room after the random window was refused */
+    uint64_t system_mincore;          /* looks at which pages are resident; those of hak_stats_ledger() too */
     uint64_t system_failed;           /* those that the system refused */
 
     /* calls of the library, HAK_STATS_HAS_CALLS only */

@@ -1,6 +1,6 @@
 /* Start and end of the library. The first allocation starts it, wherever that comes from (an IFUNC resolver, a
- * constructor, a thread); the constructor below does what needs a working C library, and all that takes other system calls than those for memory and
- * waiting: a program may forbid itself the others later. */
+ * constructor, a thread); the constructor below does what needs a working C library, and all that takes other system
+ * calls than those for memory and waiting: a program may forbid itself the others later. */
 #include "init.h"
 
 #include "arena/limit.h"

@@ -580,7 +580,8 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved, "the arena's sums are right", &hak__books);
+    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
+                        "the arena's sums are right", &hak__books);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

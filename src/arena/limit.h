@@ -14,7 +14,8 @@ typedef void hak_pressure_function(size_t mapped, size_t limit, void *argument);
 /* May `more` bytes be mapped besides the `mapped` ones? */
 hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
 
-/* Whether there is a limit, or what is mapped counts otherwise (HAKMEM_UNMAP): free memory is unmapped then rather than purged, so that the figure compared falls. */
+/* Whether there is a limit, or what is mapped counts otherwise (HAKMEM_UNMAP): free memory is unmapped then rather
+ * than purged, so that the figure compared falls. */
 hak_noinline bool hak__limit_exists(void);
 
 /* What is mapped has changed. */

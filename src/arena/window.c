@@ -1,6 +1,7 @@
 /* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit,
- * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
- * refused (a simulator or a small address space), the system is asked where there is room, for less and less. */
+ * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is
+ * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
+ * the system is asked where there is room, for less and less. */
 #include "arena/window.h"
 
 #include <errno.h>
@@ -25,7 +26,8 @@ uintptr_t hak__nothing_start(void) { return guarded_start + HAK_GUARDED_SIZE; }
 /* The addresses in front of the window. */
 static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE; }
 
-/* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the pieces mapped so far are given back. */
+/* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the
+ * pieces mapped so far are given back. */
 static int map_first(void)
 {
     for (int w = 0; w < HAK_META_WINDOWS; w++) {

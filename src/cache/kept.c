@@ -26,9 +26,10 @@ enum { REACH = 3 };
 /* After so many blocks what may be kept is computed anew. */
 enum { LOOK_EVERY = 32 };
 
-/* Of the blocks that are freed one in so many is weighed, of a thread's first ones more; what is not resident is counted in
- * 256ths, believed up to three quarters, and from half on it decides where blocks go. */
-enum { WEIGH_EVERY = 256, WEIGHT = 256, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
+/* Of the first blocks that a thread frees one in so many is weighed, of the very first ones more; later some at each look for
+ * old ones, so that a steady state asks nothing of the system. What is not resident is counted in 256ths, believed up to three
+ * quarters, and from half on it decides where blocks go. */
+enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, WEIGHT = 256, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
 /* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
  * blocks can change size where they stand (large/large.h). */
@@ -161,7 +162,8 @@ static bool is_hollow(const struct hak_heap *heap) { return heap->kept_hollow >=
 
 static bool weigh_due(const struct hak_heap *heap)
 {
-    return heap->kept_clock - heap->kept_weighed >= hak_min(WEIGH_EVERY, heap->kept_clock / 8);
+    return heap->kept_clock < WEIGH_FIRST
+        && heap->kept_clock - heap->kept_weighed >= hak_min(WEIGH_EVERY, heap->kept_clock / 8);
 }
 
 /* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. */
@@ -294,9 +296,21 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
     }
 }
 
+/* Of each class the block that was freed last. */
+static void weigh_some(struct hak_heap *heap)
+{
+    uint64_t left = heap->kept_classes;
+    for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0; i++, left &= left - 1) {
+        uint32_t index = hak_ctz64(left);
+        weigh(heap, index, heap->classes[index].hidden.top[-1]);
+    }
+    heap->kept_sure = 0;
+}
+
 void hak__kept_age(struct hak_heap *heap)
 {
     give_up_before(heap, heap->kept_seen);
+    weigh_some(heap);
     heap->kept_seen = heap->kept_clock;
     heap->large_peak -= heap->large_peak / 4;
     hak__cache_discharge_kept(heap);

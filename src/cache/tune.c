@@ -49,8 +49,8 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
 }
 
-/* A record that caches nothing or large blocks, or of which every call is to be counted, is closed: the visible one looks empty to a pop
- * and full to a push, the real one is hidden. */
+/* A record that caches nothing or large blocks, or of which every call is to be counted, is closed: the visible one
+ * looks empty to a pop and full to a push, the real one is hidden. */
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -286,8 +286,9 @@ static bool refuse_for_a_while(struct hak_heap *heap)
     return false;
 }
 
-/* What the thread may cache but large blocks: the option's bytes, and a share of what its spans of those classes hold. A thread that works with much moves
- * much, and a cache that is too small for it spreads its blocks over more pages, not fewer (docs/decisions/0026). */
+/* What the thread may cache but large blocks: the option's bytes, and a share of what its spans of those classes
+ * hold. A thread that works with much moves much, and a cache that is too small for it spreads its blocks over more
+ * pages, not fewer (docs/decisions/0026). */
 static size_t budget_of_thread(const struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget), slabs = 0;

@@ -1,7 +1,8 @@
-/* Huge blocks. Behind each there is a guard page where the kernel has them (MADV_GUARD_INSTALL, 6.13): one page more of the
- * run, mapped and not part of the block; for a block of whole SuperSlabs the run is one SuperSlab of addresses longer. It
- * is made ordinary again before the run changes or goes back. Run = supers_of(bytes + guard). The first slab's owner word names the reserved huge owner; the exchange of that word decides which of
- * two racing frees is the second. Everything else about a block is in its first SuperSlab's descriptor. */
+/* Huge blocks. Behind each there is a guard page where the kernel has them (MADV_GUARD_INSTALL, 6.13): one page more
+ * of the run, mapped and not part of the block; for a block of whole SuperSlabs the run is one SuperSlab of addresses
+ * longer. It is made ordinary again before the run changes or goes back. Run = supers_of(bytes + guard). The first
+ * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
+ * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
 #include <errno.h>

@@ -24,7 +24,8 @@
 #include "base/assert.h"
 #include "base/atomic.h"
 
-enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_CALLS };   /* advice counts with purges */
+enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_LOOK,
+                   HAK_OS_CALLS };   /* advice counts with purges */
 enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
                      HAK_OS_FORBID, HAK_OS_ALLOW,
                      HAK_OS_ADVICES };

@@ -14,6 +14,7 @@ int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
     int code = syscall(SYS_mincore, address, size, pages) == 0 ? 0 : errno;
     size_t count = size / hak__os_linux.page_size();
     errno = saved;
+    hak_fetch_add(&hak__os_calls[HAK_OS_LOOK], 1, HAK_RELAXED);
     for (size_t i = 0; i < count && code == 0; i++)
         pages[i] &= 1;
     return code;

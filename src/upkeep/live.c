@@ -111,6 +111,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 #define LIVE_system_madvise OS_CALLS(HAK_OS_PURGE)
 #define LIVE_system_mremap OS_CALLS(HAK_OS_MOVE)
 #define LIVE_system_probe OS_CALLS(HAK_OS_PROBE)
+#define LIVE_system_mincore OS_CALLS(HAK_OS_LOOK)
 #define LIVE_system_failed WORD(os_failures, 0)
 #define LIVE_calls_malloc RULE
 #define LIVE_calls_free RULE

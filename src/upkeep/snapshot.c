@@ -214,6 +214,7 @@ static void fill_from_system(struct hak_stats *out)
     out->system_madvise = hak_load(&hak__os_calls[HAK_OS_PURGE], HAK_RELAXED);
     out->system_mremap = hak_load(&hak__os_calls[HAK_OS_MOVE], HAK_RELAXED);
     out->system_probe = hak_load(&hak__os_calls[HAK_OS_PROBE], HAK_RELAXED);
+    out->system_mincore = hak_load(&hak__os_calls[HAK_OS_LOOK], HAK_RELAXED);
     out->system_failed = hak_load(&hak__os_failures, HAK_RELAXED);
     out->remote_lock_waits = hak__lock_waits();
 }

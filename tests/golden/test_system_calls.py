@@ -11,7 +11,7 @@ import unittest
 
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 PROGRAMS = LIBRARY.parent
-CALLS = ("mmap", "munmap", "madvise", "mremap", "probe")
+CALLS = ("mmap", "munmap", "madvise", "mremap", "probe", "mincore")
 TRIES = 3
 
 

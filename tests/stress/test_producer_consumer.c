@@ -6,8 +6,8 @@
  * the end. Threads that deal in one size are held to that, however many they are; but where many allocate and few free, each
  * of the many may have 256 KiB besides, because what is freed waits for its owner, who may not be running. Threads that
  * deal in every size may have 512 KiB each, and 5 MiB each where all of them do both, for the partly used spans of all
- * classes and the SuperSlabs that wait to be used again (docs/decisions/0009, 0055). (Under sanitizers and emulators memory mapped by the arena is measured instead, less
- * what it mapped ahead, with 16 MiB a thread.)
+ * classes and the SuperSlabs that wait to be used again (docs/decisions/0009, 0055). (Under sanitizers and emulators memory
+ * mapped by the arena is measured instead, less what it mapped ahead, with 16 MiB a thread.)
  *
  * Knobs (environment)      default    long run
  *   HAK_STRESS_SECONDS     2          60         shared by the cases

@@ -71,7 +71,8 @@ int main(void)
            late, stress_rss_peak());
     /* One each, the main thread's, the shared one of late frees; in hardened mode that of what was allocated before the options
      * were read serves no more. */
-    STRESS_EXPECT(hak__heap_last_id() <= window + 2 + hak__hardened.on, "%u heaps for %zu threads at once", hak__heap_last_id(), window);
+    STRESS_EXPECT(hak__heap_last_id() <= window + 2 + hak__hardened.on, "%u heaps for %zu threads at once",
+                  hak__heap_last_id(), window);
     STRESS_EXPECT(late <= early + early / 2 + ((size_t)8 << 20), "%zu bytes mapped after %zu", late, early);
     stress_expect_empty();
     return 0;

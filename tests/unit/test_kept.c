@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "diag/options.h"
+#include "os/os.h"
 #include "support/heaps.h"
 
 enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 47, CLASS_512K = 55, CLASS_640K = 56, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
@@ -164,6 +165,42 @@ FRESH_TEST(resident_bytes_count)
     expect_heap_valid(heap);
 }
 
+/* Of a thread that has freed many no further block is looked at, however many more would be kept than may be; each look for
+ * old ones tells whether they are resident. */
+FRESH_TEST(looks_end)
+{
+    (void)argument;
+    heaps_start();
+    set("thread_budget", "2M");
+    set("thread_budget_share", "0");
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t round = 0; round < 600; round++) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+    }
+    uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
+    uint32_t hollow = heap->kept_hollow;
+    expect_op(looks, >, 0);
+    for (uint32_t round = 0; round < 64; round++) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        touch(CLASS_512K, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+    }
+    expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
+    expect_eq(heap->kept_hollow, hollow);
+    for (uint32_t round = 0; round < 8; round++) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+        hak__kept_age(heap);
+    }
+    expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks + 8);
+    expect_op(heap->kept_hollow, <, hollow / 4);
+    heap_malloc_many(heap, CLASS_512K, blocks, 16);
+    heap_free_many(heap, CLASS_512K, blocks, 16);
+    expect_op(kept(heap, CLASS_512K), <=, 5);
+    expect_heap_valid(heap);
+}
+
 /* Of several classes the block that was freed first goes first. */
 FRESH_TEST(oldest_go_first)
 {
@@ -319,6 +356,7 @@ int main(void)
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(share_follows_what_is_in_use),
         cmocka_unit_test(resident_bytes_count),
+        cmocka_unit_test(looks_end),
         cmocka_unit_test(oldest_go_first),
         cmocka_unit_test(kept_blocks_make_room),
         cmocka_unit_test(what_is_not_touched_goes_back),

@@ -125,6 +125,7 @@ static void counts_by_kind(void **state)
 {
     (void)state;
     uint64_t before[HAK_OS_CALLS];
+    unsigned char resident;
     for (int kind = 0; kind < HAK_OS_CALLS; kind++)
         before[kind] = atomic_load(&hak__os_calls[kind]);
     hak__os_map(room, page);
@@ -133,8 +134,9 @@ static void counts_by_kind(void **state)
     hak__os_move(room, page, room + 2 * page, page);
     hak__os_unmap(room + 2 * page, page);
     hak__os_probe(page);
+    expect_eq(hak__os_resident(room + 2 * page, page, &resident), ENOMEM);
     static const uint64_t made[HAK_OS_CALLS] = { [HAK_OS_MAP] = 2, [HAK_OS_UNMAP] = 1, [HAK_OS_PURGE] = 1,
-                                                 [HAK_OS_MOVE] = 1, [HAK_OS_PROBE] = 1 };
+                                                 [HAK_OS_MOVE] = 1, [HAK_OS_PROBE] = 1, [HAK_OS_LOOK] = 1 };
     for (int kind = 0; kind < HAK_OS_CALLS; kind++)
         expect_eq(atomic_load(&hak__os_calls[kind]) - before[kind], made[kind]);
 }
