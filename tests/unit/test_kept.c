@@ -347,6 +347,22 @@ FRESH_TEST(ring_cap_holds)
     expect_eq(heap->kept_bytes, 0);
 }
 
+/* A full stack sends every free the slow way, which is not to bring upkeep any sooner: what counts are the frees that went
+ * the quick way meanwhile. */
+FRESH_TEST(full_stack_counts_once)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    heap_malloc_many(heap, CLASS_64K, blocks, MANY);
+    uint32_t calls = heap->upkeep_calls;
+    heap_free_many(heap, CLASS_64K, blocks, MANY);
+    expect_eq(kept(heap, CLASS_64K), 16);
+    expect_eq(heap->kept_clock, MANY);
+    expect_op(heap->upkeep_calls - calls, >=, MANY / 2);
+    expect_op(heap->upkeep_calls - calls, <=, 2 * MANY);
+    expect_heap_valid(heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +380,7 @@ int main(void)
         cmocka_unit_test(freed_by_others),
         cmocka_unit_test(process_is_charged),
         cmocka_unit_test(ring_cap_holds),
+        cmocka_unit_test(full_stack_counts_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
