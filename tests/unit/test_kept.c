@@ -9,7 +9,7 @@
 #include "os/os.h"
 #include "support/heaps.h"
 
-enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 47, CLASS_512K = 55, CLASS_640K = 56, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
+enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 51, CLASS_512K = 59, CLASS_640K = 60, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
 
 static void *blocks[MANY];
 
