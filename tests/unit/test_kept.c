@@ -188,12 +188,15 @@ FRESH_TEST(looks_end)
     }
     expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
     expect_eq(heap->kept_hollow, hollow);
-    for (uint32_t round = 0; round < 8; round++) {
+    for (uint32_t round = 0; round < 16; round++) {
         heap_malloc_many(heap, CLASS_512K, blocks, 16);
         heap_free_many(heap, CLASS_512K, blocks, 16);
         hak__kept_age(heap);
+        if (round == 4)   /* as many as were surprises */
+            expect_op(heap->kept_hollow, <, hollow / 2);
     }
-    expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks + 8);
+    expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), >=, looks + 6);
+    expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), <=, looks + 9);
     expect_op(heap->kept_hollow, <, hollow / 4);
     heap_malloc_many(heap, CLASS_512K, blocks, 16);
     heap_free_many(heap, CLASS_512K, blocks, 16);
