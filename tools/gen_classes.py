@@ -25,7 +25,7 @@ TABLE_MAX = 64 << 10
 RECORD_SIZE = 16
 MIN_BLOCKS = 4
 MAX_WASTE = 0.06
-EIGHTHS = (1152, 2304, 4480, 9344)
+EIGHTHS_ABOVE = (1 << 10, 2 << 10, 4 << 10, 8 << 10)
 SPREAD = 128
 SPREAD_FROM = 4096
 BATCH = 32
@@ -41,6 +41,14 @@ HEADER = """\
 """
 
 
+def eighth_above(base):
+    """An eighth more than `base`; where sizes are spread, the largest odd multiple beside it of which a slab holds as many."""
+    size = base + base // 8
+    if base < SPREAD_FROM:
+        return size
+    return max(near for near in (size - SPREAD, size + SPREAD) if SLAB // near >= SLAB // size)
+
+
 def sizes():
     """All block sizes, ascending."""
     result = list(range(16, 129, 16))
@@ -49,7 +57,7 @@ def sizes():
         result += [base + base // 4 * step for step in (1, 2, 3, 4)]
         base *= 2
     spread = [size + SPREAD if SPREAD_FROM < size < MID_MAX and size & (size - 1) else size for size in result]
-    return sorted([*spread, *EIGHTHS])
+    return sorted([*spread, *map(eighth_above, EIGHTHS_ABOVE)])
 
 
 def span_slabs(size):
