@@ -26,10 +26,11 @@ enum { REACH = 3 };
 /* After so many blocks what may be kept is computed anew. */
 enum { LOOK_EVERY = 32 };
 
-/* Of the first blocks that a thread frees one in so many is weighed, of the very first ones more; later some at each look for
- * old ones, so that a steady state asks nothing of the system. What is not resident is counted in 256ths, believed up to three
- * quarters, and from half on it decides where blocks go. */
-enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, WEIGHT = 256, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
+/* Of the first blocks that a thread frees one in so many is weighed, of the very first ones more; later one at every fourth look
+ * for old ones, so that a steady state asks next to nothing of the system, and more where it comes as a surprise. What is not
+ * resident is counted in 256ths, believed up to three quarters, and from half on it decides where blocks go. */
+enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
+enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
 /* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
  * blocks can change size where they stand (large/large.h). */
@@ -166,16 +167,19 @@ static bool weigh_due(const struct hak_heap *heap)
         && heap->kept_clock - heap->kept_weighed >= hak_min(WEIGH_EVERY, heap->kept_clock / 8);
 }
 
-/* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. */
-static hak_noinline void weigh(struct hak_heap *heap, uint32_t index, const void *block)
+/* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. Whether
+ * it is far from what they have said. */
+static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     unsigned char pages[HAK_LARGE_MAX >> 12];
     size_t page = hak__page_size(), count = hak__classes[index].size / page, absent = 0;
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    heap->kept_hollow += (uint32_t)(((int)(absent * WEIGHT / count) - (int)heap->kept_hollow) / 4);
+    int change = (int)(absent * WEIGHT / count) - (int)heap->kept_hollow;
+    heap->kept_hollow += (uint32_t)(change / 4);
     heap->kept_weighed = heap->kept_clock;
+    return change >= SURPRISE || change <= -SURPRISE;
 }
 
 /* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
@@ -297,14 +301,18 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
     }
 }
 
-/* Of each class the block that was freed last. */
+/* Of a class the block that was freed last; of the next ones too, while they surprise. */
 static void weigh_some(struct hak_heap *heap)
 {
     uint64_t left = heap->kept_classes;
-    for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0; i++, left &= left - 1) {
+    if (left == 0 || heap->kept_pass-- != 0)
+        return;
+    bool surprised = true;
+    for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0 && surprised; i++, left &= left - 1) {
         uint32_t index = hak_ctz64(left);
-        weigh(heap, index, heap->classes[index].hidden.top[-1]);
+        surprised = weigh(heap, index, heap->classes[index].hidden.top[-1]);
     }
+    heap->kept_pass = surprised ? 0 : LOOKS_TO_PASS;
     heap->kept_sure = 0;
 }
 

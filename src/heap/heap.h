@@ -134,6 +134,7 @@ struct hak_heap {
     uint32_t kept_clock, kept_seen, kept_stepped;   /* blocks kept so far, modulo 2^32; at the last looks for old ones */
     uint32_t kept_hollow;                           /* of the large blocks freed, how much is not resident: in 256ths */
     uint32_t kept_weighed;                          /* kept_clock when a block was last looked at for that */
+    uint32_t kept_pass;                             /* looks for old blocks until the next one is */
     uint32_t kept_oldest[HAK_LARGE_CLASSES];        /* kept_clock when the lowest block of the stack came */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */

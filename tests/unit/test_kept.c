@@ -9,7 +9,7 @@
 #include "os/os.h"
 #include "support/heaps.h"
 
-enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 47, CLASS_512K = 55, CLASS_640K = 56, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
+enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 51, CLASS_512K = 59, CLASS_640K = 60, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
 
 static void *blocks[MANY];
 
@@ -188,12 +188,15 @@ FRESH_TEST(looks_end)
     }
     expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
     expect_eq(heap->kept_hollow, hollow);
-    for (uint32_t round = 0; round < 8; round++) {
+    for (uint32_t round = 0; round < 16; round++) {
         heap_malloc_many(heap, CLASS_512K, blocks, 16);
         heap_free_many(heap, CLASS_512K, blocks, 16);
         hak__kept_age(heap);
+        if (round == 4)   /* as many as were surprises */
+            expect_op(heap->kept_hollow, <, hollow / 2);
     }
-    expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks + 8);
+    expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), >=, looks + 6);
+    expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), <=, looks + 9);
     expect_op(heap->kept_hollow, <, hollow / 4);
     heap_malloc_many(heap, CLASS_512K, blocks, 16);
     heap_free_many(heap, CLASS_512K, blocks, 16);
