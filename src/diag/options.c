@@ -24,8 +24,9 @@ hak_rare_table const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 };
 #undef X
 
+/* On lines of its own, because misses read it: before it lie locks. */
 #define X(name, kind, value, least, most, when, help) value,
-_Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
+hak_line_aligned _Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
 #undef X
