@@ -135,7 +135,7 @@ static void thread_ends(void *value)
     heap->ending = false;
     hak__enter(heap);
     hak__heap_collect(heap);
-    hak__cache_flush(heap);
+    hak__cache_leave(heap);
     hak__cache_park(heap);
     hak__held_let_go(heap);
     hak__leave(heap);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Generates src/size/classes.def: the size classes, annotated.
 
-The classes are multiples of 16 bytes: 16-byte steps to 128 B, then four steps per doubling up to 1 MiB. From 4 KiB to
+The classes are multiples of 16 bytes: 16-byte steps to 128 B, then four steps per doubling up to 1 MiB, and from 1 to 8 KiB
+one more an eighth above the power of two, for requests of a round size and a header (docs/decisions/0061). From 4 KiB to
 the end of the mid pool those between the powers of two are SPREAD bytes larger, which makes them odd multiples of it:
 the first lines of a span's blocks then fall into 32 sets of a first-level cache with 64 sets, not into 2 or 4
 (docs/decisions/0025).
@@ -24,6 +25,7 @@ TABLE_MAX = 64 << 10
 RECORD_SIZE = 16
 MIN_BLOCKS = 4
 MAX_WASTE = 0.06
+EIGHTHS_ABOVE = (1 << 10, 2 << 10, 4 << 10, 8 << 10)
 SPREAD = 128
 SPREAD_FROM = 4096
 BATCH = 32
@@ -39,6 +41,14 @@ HEADER = """\
 """
 
 
+def eighth_above(base):
+    """An eighth more than `base`; where sizes are spread, the largest odd multiple beside it of which a slab holds as many."""
+    size = base + base // 8
+    if base < SPREAD_FROM:
+        return size
+    return max(near for near in (size - SPREAD, size + SPREAD) if SLAB // near >= SLAB // size)
+
+
 def sizes():
     """All block sizes, ascending."""
     result = list(range(16, 129, 16))
@@ -46,7 +56,8 @@ def sizes():
     while base < LARGE_MAX:
         result += [base + base // 4 * step for step in (1, 2, 3, 4)]
         base *= 2
-    return [size + SPREAD if SPREAD_FROM < size < MID_MAX and size & (size - 1) else size for size in result]
+    spread = [size + SPREAD if SPREAD_FROM < size < MID_MAX and size & (size - 1) else size for size in result]
+    return sorted([*spread, *map(eighth_above, EIGHTHS_ABOVE)])
 
 
 def span_slabs(size):

@@ -92,8 +92,9 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, con
 /* Gives the oldest `count` blocks of a class back to the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Empties all records and the outbox. */
+/* Empties all records and the outbox; at a thread's end all but a few small blocks, which the next thread finds. */
 void hak__cache_flush(struct hak_heap *heap);
+void hak__cache_leave(struct hak_heap *heap);
 
 /* --- marks (mark.c): NULLs in a stack at which a request goes the slow way, while sample_guards is on ----------------- */
 

@@ -6,6 +6,9 @@
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 
+/* What a thread that ends leaves of a class for the next one: blocks, and bytes of them (docs/decisions/0057). */
+enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
+
 /* Blocks that may be other heaps': those go out as the frees that they are. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
@@ -74,17 +77,35 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     (void)pushed;
 }
 
-void hak__cache_flush(struct hak_heap *heap)
+/* Of what may be another heap's nothing stays: others wait for it, and it would be another's block for ever. */
+static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
 {
+    if (heap->foreign[class] || heap->classes[class].marks != 0)
+        return 0;
+    return (uint32_t)hak_min(LEFT_BLOCKS, LEFT_BYTES / hak__classes[class].size);
+}
+
+static void empty(struct hak_heap *heap, bool leave)
+{
+    bool left = false;
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
-        hak__cache_drain(heap, class, (uint32_t)-1, "free");
+        const struct hak_record *record = hak__cache_real(heap, class);
+        uint32_t held = (uint32_t)(record->top - heap->classes[class].bottom);
+        uint32_t keep = leave ? may_be_left(heap, class) : 0;
+        if (held > keep)
+            hak__cache_drain(heap, class, held - keep, "free");
+        left |= record->top != heap->classes[class].bottom;
         heap->classes[class].ramp = 0;
     }
+    hak_owner_store(&heap->left, left ? HAK_LEFT_NOW : HAK_LEFT_NOTHING);
     hak__kept_flush(heap);
     hak__outbox_flush(heap, "free");
 }
+
+void hak__cache_flush(struct hak_heap *heap) { empty(heap, false); }
+void hak__cache_leave(struct hak_heap *heap) { empty(heap, true); }
 
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {

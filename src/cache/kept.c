@@ -217,7 +217,8 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         give_up_oldest(heap);
     }
     heap->kept_sure = hak_min(limit, heap->kept_charged);
-    heap->upkeep_calls += LOOK_EVERY;   /* the frees that have not been counted */
+    if (heap->kept_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+        heap->upkeep_calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 

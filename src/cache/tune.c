@@ -443,20 +443,27 @@ void hak__cache_park(struct hak_heap *heap)
 
 /* A heap keeps its capacities while it is parked; the process's budget may have been spent by others meanwhile. A heap
  * that a forked child has parked was never taken out of the sum. */
-void hak__cache_unpark(struct hak_heap *heap)
+static void join_process(struct hak_heap *heap)
 {
-    if (heap->in_process_bytes)
-        return;
     size_t budget = hak__option(HAK_OPTION_process_budget);
     size_t sum = hak_fetch_add(&all_bytes, heap->process_bytes, HAK_RELAXED) + heap->process_bytes;
     heap->in_process_bytes = true;
     if (budget == 0 || sum <= budget)
         return;
-    hak__enter(heap);
     for (uint32_t index = 0; index < HAK_CLASSES; index++)
         heap->classes[index].moves = 0;
     for (uint32_t halvings = 0; heap->cache_bytes != 0 && halvings < 16; halvings++)
         reclaim(heap, 0);
+}
+
+/* A step of upkeep may be emptying the records: who has entered the heap here comes after it, and a later one sees that the
+ * heap is not parked any more. */
+void hak__cache_unpark(struct hak_heap *heap)
+{
+    hak__enter(heap);
+    hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
+    if (!heap->in_process_bytes)
+        join_process(heap);
     hak__leave(heap);
 }
 

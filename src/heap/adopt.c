@@ -15,17 +15,34 @@ static bool promising(struct hak_heap *heap, uint32_t class)
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
 
-/* A heap that its own thread has parked caches nothing. One that a forked child has parked is as the fork found it: the
- * blocks in its record may lie in the spans that go, and are drained as another heap's from then on. */
-static bool caches_blocks(const struct hak_heap *heap, uint32_t index)
+static struct hak_record *record_of(struct hak_heap *heap, uint32_t index)
 {
-    const struct hak_heap_class *class = &heap->classes[index];
-    return (class->closed ? &class->hidden : &heap->records[index])->top != class->bottom;
+    struct hak_heap_class *class = &heap->classes[index];
+    return class->closed ? &class->hidden : &heap->records[index];
+}
+
+/* The few blocks that a thread left for the next one go with their spans. */
+static void give_what_is_left(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_record *record = record_of(heap, index);
+    void **bottom = heap->classes[index].bottom;
+    if (heap->left == HAK_LEFT_NOTHING || record->top == bottom)
+        return;
+    hak__heap_give(heap, bottom, (uint32_t)(record->top - bottom), "free");
+    hak_owner_store(&record->top, bottom);
+}
+
+/* A heap that a forked child has parked is as the fork found it: the blocks in its record may lie in the spans that go, and are
+ * drained as another heap's from then on. */
+static bool caches_blocks(struct hak_heap *heap, uint32_t index)
+{
+    return record_of(heap, index)->top != heap->classes[index].bottom;
 }
 
 static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
 {
     struct hak_span *span;
+    give_what_is_left(former, class);
     former->foreign[class] |= former->classes[class].spans != NULL && caches_blocks(former, class);
     while ((span = former->classes[class].spans) != NULL) {
         hak__heap_unlist(former, span);

@@ -2,7 +2,7 @@
  * Called by cache/, large/, route.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
  *
  * Who may touch what:
- *   records                     the owner thread
+ *   records                     the owner thread; while the heap is parked, who holds `busy`
  *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
  *                               over heaps that were not busy
@@ -69,6 +69,7 @@ _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers f
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
+enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
 enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8, HAK_MODE_HARDENED = 16 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
@@ -119,6 +120,7 @@ struct hak_heap {
     uint32_t moved_seen[HAK_CLASSES];               /* blocks refilled and drained then, modulo 2^32 */
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
+    uint32_t left;                                  /* blocks in the records of a parked heap: enum hak_heap_left */
     uint32_t clean_slabs;                           /* claimed since memory was trimmed, that were not resident */
     size_t home;                                    /* the single slab that was taken last, plus one; 0: none yet */
     bool no_further;                                /* no SuperSlab is to be opened now */

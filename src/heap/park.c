@@ -12,7 +12,8 @@ static uint64_t head_with(uint64_t before, uint32_t id) { return ((before >> 32)
 
 void hak__heap_park(struct hak_heap *heap)
 {
-    hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELAXED);
+    /* release: pairs with the acquire in upkeep/step.c, which may empty the records from here on. */
+    hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELEASE);
     uint64_t head = hak_load(&parked, HAK_RELAXED);
     do
         hak_store(&heap->parked_next, (uint32_t)head, HAK_RELAXED);

@@ -36,7 +36,7 @@ _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
 
 enum {
     HAK_CLASS_TINY_LAST = 19,   /* 1024 B */
-    HAK_CLASS_MID_LAST = 42,    /* 56 KiB */
+    HAK_CLASS_MID_LAST = 46,    /* 56 KiB */
     HAK_CLASS_FIRST_LARGE = HAK_CLASS_MID_LAST + 1,
     HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE,
     HAK_CLASS_LOCAL_FIRST = 1,  /* bands C2 .. C6, whose slots may lie in the heap's own struct */
@@ -51,7 +51,7 @@ hak_inline uint32_t hak__code_above_tiny(size_t n)
         return hak__mid_code[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
     size_t last = n - 1;
     unsigned msb = hak_msb64(last);
-    return (uint32_t)((msb - 10) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_TINY_LAST + 1) * HAK_RECORD_SIZE;
+    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_RECORD_SIZE;
 }
 
 hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__code_above_tiny(n) / HAK_RECORD_SIZE; }

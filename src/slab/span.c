@@ -155,21 +155,28 @@ void *hak__span_destroy(struct hak_span *span)
 
 /* --- taking ----------------------------------------------------------------------------------------------------- */
 
-/* The `count` lowest blocks of one word of bits, stored downwards below `out`; the bits that remain. Freed memory comes
- * in runs, and within a run the next address is one addition away. */
-static uint64_t take_word(uint64_t bits, char *base, size_t size, void **out, uint32_t count)
+/* The lowest blocks of one word of bits, stored downwards from `out` as far as `end`; the bits that remain. Of memory that was
+ * freed in one go all bits of a word are one run, in which the next address is one addition away. */
+static uint64_t take_word(uint64_t bits, char *base, size_t size, void ***out, void **end)
 {
-    void **end = out - count;
-    while (out > end) {
-        unsigned first = hak_ctz64(bits), run = hak_ctz64(~(bits >> first) | 1ull << 63);
+    void **at = *out;
+    if ((bits & (bits + (bits & (0 - bits)))) == 0) {
+        unsigned first = hak_ctz64(bits);
+        size_t run = bits >> first == ~0ull ? 64 : hak_ctz64(~(bits >> first)), room = (size_t)(at - end);
         char *block = base + first * size;
-        uint64_t left = (uint64_t)(out - end);
-        run = run == 63 && ~bits == 0 ? 64 : run;
-        run = run < left ? run : (unsigned)left;
-        for (void **stop = out - run; out > stop; block += size)
-            *--out = block;
-        bits &= ~(hak_ones64(run) << first);
+        run = run < room ? run : room;
+        for (void **stop = at - run; at > stop; block += size)
+            *--at = block;
+        bits &= ~(hak_ones64((unsigned)run) << first);
+    } else {
+        do {
+            *--at = base + hak_ctz64(bits) * size;
+            bits &= bits - 1;
+            if (at == end)
+                break;
+        } while (bits != 0);
     }
+    *out = at;
     return bits;
 }
 
@@ -179,17 +186,15 @@ static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
     char *start = hak__span_start(span);
     size_t size = hak__classes[span->class].size;
     uint64_t summary = span->summary;
-    uint32_t taken = 0;
-    while (summary != 0 && taken < want) {
+    void **at = out + want;
+    while (summary != 0 && at > out) {
         unsigned w = hak_ctz64(summary);
-        uint64_t bits = span->free[w];
-        uint32_t count = (uint32_t)hak_min(hak_popcount64(bits), want - taken);
-        bits = take_word(bits, start + w * 64 * size, size, out + (want - taken), count);
+        uint64_t bits = take_word(span->free[w], start + w * 64 * size, size, &at, out);
         span->free[w] = bits;
-        taken += count;
         if (bits == 0)
             summary &= summary - 1;
     }
+    uint32_t taken = want - (uint32_t)(at - out);
     span->summary = summary;
     span->free_count = (uint16_t)(span->free_count - taken);
     return taken;

@@ -27,7 +27,8 @@ static bool has_work(struct hak_heap *heap)
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0
-        || hak_peek(&heap->held_count) != 0 || hak_peek(&heap->kept_bytes) != 0;
+        || hak_peek(&heap->held_count) != 0 || hak_peek(&heap->kept_bytes) != 0
+        || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
 /* The large blocks of a thread that has freed none since the step before are not kept any longer. */
@@ -38,8 +39,22 @@ static void age_kept(struct hak_heap *heap, bool all)
     heap->kept_stepped = heap->kept_clock;
 }
 
+/* What a thread has left in its records for the next one, which has not come. A heap that is found parked here, with its
+ * busy word held, stays out of a new thread's hands until it is left again. */
+static void age_left(struct hak_heap *heap, bool all)
+{
+    /* acquire: pairs with the release in hak__heap_park. */
+    if (hak_load(&heap->state, HAK_ACQUIRE) != HAK_HEAP_PARKED || heap->left == HAK_LEFT_NOTHING)
+        return;
+    if (all || heap->left == HAK_LEFT_BEFORE)
+        hak__cache_flush(heap);
+    else
+        hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
+}
+
 static void serve(struct hak_heap *heap, bool all)
 {
+    age_left(heap, all);
     age_kept(heap, all);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));

@@ -1,7 +1,8 @@
 /* Stress: many short threads.
  *
  * Exercises: attaching, draining, parking and reusing heaps at a high rate; blocks that outlive their thread and are
- * freed by later ones, among them while their heap is parked or belongs to a third thread.
+ * freed by later ones, among them while their heap is parked or belongs to a third thread; steps of upkeep, which empty
+ * the records of parked heaps while threads take these up.
  * Expects: no more heaps than threads at once (and the main thread's and the late one), and mapped memory that does
  * not grow with the number of threads.
  *
@@ -10,8 +11,10 @@
  *   HAK_STRESS_SHORT         1700 x seconds         100000      threads in all
  *   HAK_STRESS_WINDOW        8                      32          threads at once */
 // test: timeout=600
+#include "os/os.h"
 #include "slab/hardened.h"
 #include "support/stress.h"
+#include "upkeep/step.h"
 
 enum { BLOCKS = 64, MAILBOX = 256, WINDOW_MAX = 256 };
 
@@ -61,6 +64,8 @@ int main(void)
             pthread_join(running[i % window], NULL);
         if (i < total)
             running[i % window] = stress_thread(short_life, (void *)(uintptr_t)(i + 1));
+        if (i % 4 == 0)
+            hak__upkeep_step(hak__os->now_ms(), i % 32 == 0 ? HAK_UPKEEP_ALL : HAK_UPKEEP_BOUNDED);
         if (i == total / 2)
             early = mapped_now();
     }

@@ -149,15 +149,24 @@ FRESH_TEST(below_cached_blocks)
     expect_heap_valid(heap);
 }
 
-/* One that its own thread has parked caches nothing, and stays as it is for the next thread. */
-FRESH_TEST(nothing_cached_nothing_foreign)
+/* What a thread has left in its record for the next one goes with its span. */
+FRESH_TEST(what_is_left_goes_too)
 {
     (void)argument;
     heaps_start();
     struct hak_heap *ended = used_heap(), *heap = heap_open(0);
+    heap_free(ended, CLASS_1024, blocks[1]);
+    hak__cache_leave(ended);
+    expect_eq(hak__cache_count(ended, CLASS_1024), 1);
     hak__heap_park(ended);
     expect(hak__heap_adopt(heap, CLASS_1024));
+    expect_eq(hak__cache_count(ended, CLASS_1024), 0);
     expect_eq(ended->foreign[CLASS_1024], 0);
+    expect_eq(owner_of(blocks[1]), heap->id);
+    void *first = heap_malloc(heap, CLASS_1024), *second = heap_malloc(heap, CLASS_1024);
+    expect(first == blocks[1] || second == blocks[1]);
+    expect_heap_valid(ended);
+    expect_heap_valid(heap);
 }
 
 FRESH_TEST(parked_heaps_stay_in_order)
@@ -185,7 +194,7 @@ int main(void)
         cmocka_unit_test(late_frees_find_the_new_owner),
         cmocka_unit_test(queued_on_the_former_owner),
         cmocka_unit_test(below_cached_blocks),
-        cmocka_unit_test(nothing_cached_nothing_foreign),
+        cmocka_unit_test(what_is_left_goes_too),
         cmocka_unit_test(parked_heaps_stay_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

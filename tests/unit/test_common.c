@@ -4,7 +4,7 @@
 #include "diag/options.h"
 #include "support/heaps.h"
 
-enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 27, FEW = 15, SHARE = 16 };
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 29, FEW = 15, SHARE = 16 };
 
 static uint32_t owner_of(const void *block) { return hak__owner_id(hak__owner_of(block)); }
 

@@ -11,7 +11,7 @@
 #include "support/heaps.h"
 #include "upkeep/dump.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 27, MANY = 300 };
+enum { CLASS_64 = 3, CLASS_4096 = 29, MANY = 300 };
 
 static void *blocks[MANY];
 

@@ -92,10 +92,16 @@ static void bands(void **state)
 
 /* --- the rule ------------------------------------------------------------------------------------------------------ */
 
+enum { FIRST_EIGHTH = 20, LAST_OF_FIVE = 39 };   /* 1152 B; 16 KiB */
+
 static uint32_t size_by_rule(uint32_t c)
 {
+    static const uint32_t eighths[] = { 1152, 2304, 4480, 9344 };
     if (c < 8)
         return 16 * (c + 1);
+    if (c >= FIRST_EIGHTH && c <= LAST_OF_FIVE && (c - FIRST_EIGHTH) % 5 == 0)
+        return eighths[(c - FIRST_EIGHTH) / 5];
+    c -= c > LAST_OF_FIVE ? 4 : c > FIRST_EIGHTH ? (c - FIRST_EIGHTH) / 5 + 1 : 0;
     uint32_t base = 128u << (c - 8) / 4, step = (c - 8) % 4 + 1, size = base + base / 4 * step;
     bool spread = size > 4096 && size < HAK_MID_MAX && step != 4;   /* odd multiples of 128 */
     return size + (spread ? 128 : 0);

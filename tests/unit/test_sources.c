@@ -5,7 +5,7 @@
 #include "support/fake_os.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 40, CLASS_49280 = 41 };
+enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 44, CLASS_49280 = 45 };
 
 static void *blocks[3 * HAK_SUPER_SLABS * 64];
 

@@ -272,6 +272,45 @@ FRESH_TEST(idle_spans_end)
     expect_heap_valid(heap);
 }
 
+/* What a thread left in its records for the next one: there for two steps, unless a thread comes, or everything is asked for. */
+FRESH_TEST(what_a_thread_left_goes_back)
+{
+    enum { LEFT = 4 };   /* of the batch that the first miss brings */
+    (void)argument;
+    start();
+    struct hak_heap *heap = heap_open(0);
+    void *block = heap_malloc(heap, CLASS_1024);
+    for (unsigned round = 0; round < 2; round++) {
+        heap_free(heap, CLASS_1024, block);
+        hak__cache_leave(heap);
+        expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
+        hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* not parked yet: its thread's */
+        hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+        expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
+        hak__heap_park(heap);
+        hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+        expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
+        if (round == 0)
+            hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+        else
+            hak__upkeep_step(fake.now, HAK_UPKEEP_ALL);
+        expect_eq(hak__cache_count(heap, CLASS_1024), 0);
+        expect_eq(heap_live(heap, CLASS_1024), 0);
+        expect_ptr(hak__heap_unpark(), heap);
+        hak__cache_unpark(heap);
+        block = heap_malloc(heap, CLASS_1024);
+    }
+    heap_free(heap, CLASS_1024, block);
+    hak__cache_leave(heap);
+    hak__heap_park(heap);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    expect_ptr(hak__heap_unpark(), heap);
+    hak__cache_unpark(heap);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* a thread has come */
+    expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
+    expect_heap_valid(heap);
+}
+
 FRESH_TEST(outboxes_are_published)
 {
     (void)argument;
@@ -484,6 +523,7 @@ int main(void)
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
         cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(due_slabs_are_not_left),
         cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(what_a_thread_left_goes_back),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
         cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
