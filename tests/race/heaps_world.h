@@ -9,7 +9,7 @@
 #include "shared/pool.h"
 #include "world.h"
 
-enum { SMALL = 23, LARGE = 55, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };
+enum { SMALL = 24, LARGE = 59, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };
 
 /* The options that heap/ reads, at their defaults. */
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_refill_count] = 32, [HAK_OPTION_warm_pool_prefill] = 3 };
