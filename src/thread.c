@@ -52,7 +52,7 @@ static struct hak_heap *open_new(void)
 
 static struct hak_heap *obtain(void)
 {
-    struct hak_heap *heap = hak__heap_unpark();
+    struct hak_heap *heap = hak__heap_take_up();
     if (heap != NULL) {
         hak__cache_unpark(heap);
         return heap;

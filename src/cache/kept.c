@@ -271,7 +271,7 @@ static bool may_open(struct hak_heap *heap)
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
         weigh(heap, oldest, heap->classes[oldest].bottom[0]);
-    return is_hollow(heap) || (heap->held_count + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    return is_hollow(heap) || (hak_max(heap->held_count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
 }
 
 void *hak__kept_refill(struct hak_heap *heap, uint32_t index)

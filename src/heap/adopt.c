@@ -62,6 +62,9 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
 {
     struct hak_heap *seen[HEAPS_PER_CALL];
     uint32_t count = 0;
+    if (!hak__heap_any_parked(promising, class, HEAPS_PER_CALL))
+        return false;
+    hak__heaps_borrow(true);
     while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
         struct hak_heap *former = hak__heap_unpark();
         if (former == NULL)
@@ -76,5 +79,6 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
     }
     while (count > 0)
         hak__heap_park(seen[--count]);
+    hak__heaps_borrow(false);
     return heap->classes[class].spans != NULL;
 }

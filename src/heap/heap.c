@@ -211,6 +211,12 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 {
     void *block = NULL;
+    if (heap->held_count == 0) {
+        heap->no_further = true;
+        hak__heap_take(heap, class_index, &block, 1);
+        heap->no_further = false;
+        return block;
+    }
     hak__heap_collect(heap);
     struct hak_span *span = heap->classes[class_index].spans;
     if (span == NULL && (span = hak__heap_held_span(heap, class_index)) == NULL)

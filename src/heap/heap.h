@@ -122,7 +122,8 @@ struct hak_heap {
     uint32_t ending;                                /* the thread has begun to run its destructors */
     uint32_t left;                                  /* blocks in the records of a parked heap: enum hak_heap_left */
     uint32_t clean_slabs;                           /* claimed since memory was trimmed, that were not resident */
-    size_t home;                                    /* the slab that was taken last, plus one; 0: none yet */
+    size_t home;                                    /* the single slab that was taken last, plus one; 0: none yet */
+    bool no_further;                                /* no SuperSlab is to be opened now */
     uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
     uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */
     uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
@@ -210,8 +211,8 @@ uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
  * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 
-/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab that it holds. NULL: there is
- * none. */
+/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab that it holds; in any that is open,
+ * if it holds none. NULL: there is none. */
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class);
 
 /* Blocks of the large pool have left their spans, or come back: then `count` is negative. */
@@ -258,7 +259,7 @@ struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class);
 /* A run of slabs of a SuperSlab that the heap holds, or HAK_NO_RUN. */
 size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh);
 
-/* Holds the SuperSlab in which the slab lies, unless somebody does. */
+/* Holds the SuperSlab in which the slab lies, unless somebody does, or the heap has little in large blocks. */
 void hak__held_add(struct hak_heap *heap, size_t slab);
 
 /* The SuperSlab of this slab, which the heap holds, has emptied. */
@@ -293,6 +294,14 @@ void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap 
 
 void hak__heap_park(struct hak_heap *heap);
 struct hak_heap *hak__heap_unpark(void);      /* NULL if none is parked */
+
+/* The same for a new thread, which waits a little while one is borrowed: taken off the list by an adopter, who says so before
+ * the first and after the last of those that he takes and parks again. */
+struct hak_heap *hak__heap_take_up(void);
+void hak__heaps_borrow(bool begin);
+
+/* Whether one of the first few parked heaps is wanted, without taking any off the list; just now, and perhaps not any more. */
+bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most);
 
 /* Takes over the spans of a class that have free blocks from parked heaps; whether there were any (adopt.c). */
 bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);

@@ -1,4 +1,4 @@
-/* The SuperSlabs that a heap holds for its large blocks: it looks there first, and other heaps are not shown them, so that
+/* The SuperSlabs that a heap with many large blocks holds for them: it looks there first, and other heaps are not shown them, so that
  * threads which open and end spans all the time do not meet on the words of the same SuperSlabs. Called by sources.c, and
  * by thread.c and upkeep/ when the heap is to let go; always with the heap entered.
  *
@@ -91,9 +91,18 @@ static unsigned worst_place(const struct hak_heap *heap)
     return worst;
 }
 
+/* A heap whose large blocks would fit one SuperSlab shares those that there are: in one of its own most slabs would be unused
+ * most of the time (docs/decisions/0059). */
+static bool is_worth_one(struct hak_heap *heap)
+{
+    return heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED) >= HAK_SUPER_SIZE;
+}
+
 void hak__held_add(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
+    if (!is_worth_one(heap))
+        return;
     for (unsigned place = 0; place < heap->held_count; place++)
         if (heap->held[place] == super)
             return;

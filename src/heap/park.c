@@ -4,6 +4,9 @@
 #include "heap/heap.h"
 
 static _Atomic uint64_t parked;   /* changes << 32 | id of the first; id 0: none */
+static _Atomic uint32_t borrowers;
+
+enum { BORROW_TRIES = 128 };
 
 static uint64_t head_with(uint64_t before, uint32_t id) { return ((before >> 32) + 1) << 32 | id; }
 
@@ -24,7 +27,8 @@ static struct hak_heap *first_parked(void)
     while ((uint32_t)head != 0) {
         struct hak_heap *heap = hak__heap_by_id((uint32_t)head);
         uint32_t next = hak_load(&heap->parked_next, HAK_RELAXED);
-        if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQUIRE, HAK_ACQUIRE))
+        /* acquire: the heap as it was left. release: who finds it gone sees that it is borrowed (hak__heap_take_up). */
+        if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQ_REL, HAK_ACQUIRE))
             return heap;
     }
     return NULL;
@@ -40,10 +44,47 @@ struct hak_heap *hak__heap_unpark(void)
     return heap;
 }
 
+/* A heap is never unmapped, so one that is taken off the list meanwhile may be looked at as well; the list is then that of
+ * another moment, and the look ends sooner or goes on elsewhere. */
+bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most)
+{
+    uint32_t id = (uint32_t)hak_load(&parked, HAK_ACQUIRE);
+    for (; id != 0 && most > 0; most--) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (wanted(heap, class))
+            return true;
+        id = hak_load(&heap->parked_next, HAK_RELAXED);
+    }
+    return false;
+}
+
+void hak__heaps_borrow(bool begin)
+{
+    if (begin)
+        hak_fetch_add(&borrowers, 1, HAK_RELAXED);
+    else
+        hak_fetch_sub(&borrowers, 1, HAK_RELEASE);   /* what was borrowed is parked again */
+}
+
+/* A heap more would have its own slab of each class for good, so a borrowed one is waited for; not for long, because its
+ * borrower may be interrupted. */
+struct hak_heap *hak__heap_take_up(void)
+{
+    for (unsigned tries = 0;; tries++) {
+        struct hak_heap *heap = hak__heap_unpark();
+        if (heap != NULL || tries == BORROW_TRIES)
+            return heap;
+        if (hak_load(&borrowers, HAK_ACQUIRE) == 0)   /* maybe no more, since just now */
+            return hak__heap_unpark();
+        hak__yield(tries);
+    }
+}
+
 /* A parked heap is busy when a sweeper was inside. It is lost where it stands in the list, because what stands above it
  * there may be sound; who takes heaps off passes it over. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
+    hak_store(&borrowers, 0, HAK_RELAXED);   /* their heaps are among those that are parked here */
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
@@ -59,6 +100,7 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
 bool hak__heaps_fork_further(void)
 {
     bool known = true;
+    hak_store(&borrowers, 0, HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED), busy = hak_load(&heap->busy, HAK_RELAXED);

@@ -1,8 +1,8 @@
 /* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
  * (hak_heap.stages). Also how a span begins and ends. Called by heap.c, with the heap entered.
  *
- *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap took last; for large blocks any
- *                    of those that this heap holds (held.c)
+ *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
+ *                    blocks any of those that this heap holds (held.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is outside
  *   1    adopted     spans with free blocks of heaps whose threads have ended (adopt.c; lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
@@ -14,6 +14,9 @@
 #include "heap/heap.h"
 #include "shared/pool.h"
 #include "slab/hardened.h"
+
+/* So many spans of a class are short (docs/decisions/0040, 0059). */
+enum { SHORT_SPANS = 3 };
 
 /* --- begin and end ---------------------------------------------------------------------------------------------------- */
 
@@ -115,12 +118,12 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
-/* The slabs that a further span of the class is to have. The first one is short: of most sizes above 16 KiB a thread has
- * a block or two at a time, and the rest of a full span would lie idle. */
+/* The slabs that a further span of the class is to have. The first ones are short: of most sizes above 16 KiB a thread has
+ * a few blocks at a time, and the rest of a full span would lie idle. */
 static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
 {
-    bool first = hak_counted(&heap->classes[class_index].span_count) == 0 && !hak__hardened.on;
-    return first ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
+    bool few = hak_counted(&heap->classes[class_index].span_count) < SHORT_SPANS && !hak__hardened.on;
+    return few ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
 }
 
 /* Large blocks of which a full span has several also take a run that holds just one: the ends of SuperSlabs that full
@@ -165,6 +168,8 @@ static void grown_by(struct hak_heap *heap, unsigned count)
 /* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
+    if (heap->no_further)
+        return HAK_NO_RUN;
     heap->clean_slabs = 0;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, fresh);
@@ -217,7 +222,8 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    heap->home = slab + 1;
+    if (count == 1)   /* single slabs gather; if they went where there was room for a longer run, few runs would be left */
+        heap->home = slab + 1;
     hak_count(&heap->runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
     hak_count(&heap->stages[stage], span != NULL);

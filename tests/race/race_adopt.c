@@ -25,10 +25,11 @@ static void free_0_and_1(void)
     publish(block_at(0, 1));
 }
 
-/* A new thread takes the heap up, works, and ends. */
+/* A new thread takes the heap up, works, and ends. While the adopter has the heap, it is waited for. */
 static void new_thread(void)
 {
-    struct hak_heap *mine = hak__heap_unpark();
+    struct hak_heap *mine = hak__heap_take_up();
+    EXPLORE_EXPECT(mine != NULL, "a heap is parked or borrowed, and a new thread finds none");
     if (mine == NULL)
         return;
     take(mine->id, SMALL);

@@ -199,7 +199,7 @@ FRESH_TEST(large_spans_end_at_once)
     expect_eq(figures.taken, 0);
 }
 
-/* The first block is alone in its span; what full spans leave over at the end of a SuperSlab is filled with such blocks, as many
+/* The first three blocks are alone in their spans; what full spans leave over at the end of a SuperSlab is filled with such blocks, as many
  * as fit. */
 FRESH_TEST(ends_of_superslabs_are_used)
 {
@@ -208,8 +208,9 @@ FRESH_TEST(ends_of_superslabs_are_used)
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
         const struct hak_class *class = &hak__classes[c];
-        uint32_t single = hak__class_lone_slabs(c), left = HAK_SUPER_SLABS - single;
-        uint32_t spans = left / class->slabs, singles = 1 + left % class->slabs / single;
+        uint32_t single = hak__class_lone_slabs(c), first = (uint32_t)hak_min(3, HAK_SUPER_SLABS / single);
+        uint32_t left = HAK_SUPER_SLABS - first * single;
+        uint32_t spans = left / class->slabs, singles = first + left % class->slabs / single;
         uint32_t count = spans * class->blocks + singles, lone = 0;
         take_all(heap, c, blocks, count);
         hak__arena_figures(&figures);
@@ -221,7 +222,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         for (uint32_t i = 0; i < count; i++)
             expect(*(char *)blocks[i] == (char)i && ((char *)blocks[i])[class->size - 1] == (char)i);
         expect_eq(lone, class->blocks == 1 ? count : singles);
-        expect(class->size > 256 << 10 || count * class->size > HAK_SUPER_SIZE / 8 * 7);
+        expect(class->size > 256 << 10 || count * class->size >= HAK_SUPER_SIZE / 8 * 7);
         take_all(heap, c, blocks + count, 1);
         hak__arena_figures(&figures);
         expect_eq(figures.taken, 2);

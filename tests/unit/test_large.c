@@ -70,7 +70,7 @@ static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t t
     expect_eq(heap_live(heap, now), there);
 }
 
-/* The first block of a class is alone in its span; the second one is where a full span has one block. */
+/* The first three blocks of a class are alone in their spans; the fourth one is where a full span has one block. */
 FRESH_TEST(every_class_to_every_class)
 {
     (void)argument;
@@ -78,10 +78,17 @@ FRESH_TEST(every_class_to_every_class)
     struct hak_heap *heap = heap_open(0);
     for (uint32_t from = FIRST; from <= LAST; from++)
         for (uint32_t to = FIRST; to <= LAST; to++) {
-            void *first = take(heap, from), *second = take(heap, from);
-            expect(lone(first));
-            expect_eq(lone(second), hak__classes[from].blocks == 1);
-            resize(heap, second, from, to);
+            void *first = take(heap, from), *more[3] = { take(heap, from), take(heap, from), take(heap, from) };
+            bool whole = hak__classes[from].blocks == 1;
+            expect(lone(first) && lone(more[0]) && lone(more[1]));
+            expect_eq(lone(more[2]), whole);
+            hak__heap_give(heap, &more[0], 1, "free");
+            hak__heap_give(heap, &more[1], 1, "free");
+            if (whole) {   /* once more, right behind the first */
+                hak__heap_give(heap, &more[2], 1, "free");
+                more[2] = take(heap, from);
+            }
+            resize(heap, more[2], from, to);
             resize(heap, first, from, to);
         }
     for (uint32_t c = FIRST; c <= LAST; c++)

@@ -146,6 +146,62 @@ FRESH_TEST(slabs_that_are_not_resident_count)
     expect_eq(hak__slabs_unused(word) & hak__slabs_dirty(word), 0);
 }
 
+/* Where the last single slab was is where the next one comes from, whatever longer runs were claimed in between. */
+FRESH_TEST(longer_runs_do_not_lead_single_ones)
+{
+    void *next;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 1);
+    size_t home = heap->home;
+    expect_eq(home, hak__slab_of(blocks[0]) + 1);
+    take_all(heap, CLASS_41088, &next, 1);
+    expect_op(span_of(next)->slabs, >, 1);
+    expect_eq(heap->home, home);
+    take_all(heap, CLASS_80, &next, 1);
+    expect_eq(heap->home, hak__slab_of(next) + 1);
+}
+
+/* A heap holds SuperSlabs from a SuperSlab's worth of large blocks on; those that others have freed do not count. */
+FRESH_TEST(little_holds_nothing)
+{
+    enum { HALF = 1 << 20, CLASS_1M = HAK_CLASSES - 1 };
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_1M, blocks, 2);
+    expect_eq(heap->held_count, 0);
+    hak_fetch_add(&heap->large_lost, HALF, HAK_RELAXED);
+    take_all(heap, CLASS_1M, blocks + 2, 1);
+    expect_eq(heap->large_out, 3 * HALF);
+    expect_eq(heap->held_count, 0);
+    take_all(heap, CLASS_1M, blocks + 3, 2);
+    expect_op(heap->held_count, >, 0);
+    hak_fetch_sub(&heap->large_lost, HALF, HAK_RELAXED);
+    hak__heap_give(heap, blocks, 5, "free");
+    expect(hak__heap_is_valid(heap));
+}
+
+/* While nothing is held, what is at hand is any run of an open SuperSlab, and none is opened for it. */
+FRESH_TEST(at_hand_opens_nothing)
+{
+    enum { CLASS_1M = HAK_CLASSES - 1 };
+    struct hak_arena_figures before, after;
+    (void)argument;
+    struct hak_heap *heap = start();
+    take_all(heap, CLASS_64, blocks, 1);
+    hak__arena_figures(&before);
+    blocks[1] = hak__heap_take_at_hand(heap, CLASS_1M);
+    expect(blocks[1] != NULL);
+    expect_eq(hak__slab_of(blocks[1]) / HAK_SUPER_SLABS, hak__slab_of(blocks[0]) / HAK_SUPER_SLABS);
+    expect(hak__heap_take_at_hand(heap, CLASS_1M) == NULL);   /* 15 slabs are left */
+    hak__arena_figures(&after);
+    expect_eq(after.taken, before.taken);
+    take_all(heap, CLASS_1M, blocks + 2, 1);
+    hak__arena_figures(&after);
+    expect_eq(after.taken, before.taken + 1);
+    hak__heap_give(heap, blocks, 3, "free");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +211,9 @@ int main(void)
         cmocka_unit_test(a_span_in_use_again_stays),
         cmocka_unit_test(adoption_is_counted_and_comes_before_unused_slabs),
         cmocka_unit_test(slabs_that_are_not_resident_count),
+        cmocka_unit_test(longer_runs_do_not_lead_single_ones),
+        cmocka_unit_test(little_holds_nothing),
+        cmocka_unit_test(at_hand_opens_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
