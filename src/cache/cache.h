@@ -96,6 +96,11 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, con
 void hak__cache_flush(struct hak_heap *heap);
 void hak__cache_leave(struct hak_heap *heap);
 
+/* Of a heap that a step of upkeep has entered: what was left there before the last step goes back, or all. And the new thread's
+ * side, to come before it touches a record. */
+void hak__cache_age_left(struct hak_heap *heap, bool all);
+void hak__cache_take_up(struct hak_heap *heap);
+
 /* --- marks (mark.c): NULLs in a stack at which a request goes the slow way, while sample_guards is on ----------------- */
 
 /* After a refill, of which one block goes out at once: marks among the others, one in N of them. */

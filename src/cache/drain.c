@@ -107,6 +107,26 @@ static void empty(struct hak_heap *heap, bool leave)
 void hak__cache_flush(struct hak_heap *heap) { empty(heap, false); }
 void hak__cache_leave(struct hak_heap *heap) { empty(heap, true); }
 
+/* The thread that left it has not touched a record since, and the next one takes back the word before it does; all three
+ * have entered the heap. */
+void hak__cache_age_left(struct hak_heap *heap, bool all)
+{
+    if (heap->left == HAK_LEFT_NOTHING)
+        return;
+    if (all || heap->left == HAK_LEFT_BEFORE)
+        hak__cache_flush(heap);
+    else
+        hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
+}
+
+/* Comes after a step that is emptying the records; a later one finds nothing left. */
+void hak__cache_take_up(struct hak_heap *heap)
+{
+    hak__enter(heap);
+    hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
+    hak__leave(heap);
+}
+
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];

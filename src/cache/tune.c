@@ -456,14 +456,13 @@ static void join_process(struct hak_heap *heap)
         reclaim(heap, 0);
 }
 
-/* A step of upkeep may be emptying the records: who has entered the heap here comes after it, and a later one sees that the
- * heap is not parked any more. */
 void hak__cache_unpark(struct hak_heap *heap)
 {
+    hak__cache_take_up(heap);
+    if (heap->in_process_bytes)
+        return;
     hak__enter(heap);
-    hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
-    if (!heap->in_process_bytes)
-        join_process(heap);
+    join_process(heap);
     hak__leave(heap);
 }
 

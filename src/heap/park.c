@@ -12,8 +12,7 @@ static uint64_t head_with(uint64_t before, uint32_t id) { return ((before >> 32)
 
 void hak__heap_park(struct hak_heap *heap)
 {
-    /* release: pairs with the acquire in upkeep/step.c, which may empty the records from here on. */
-    hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELEASE);
+    hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELAXED);
     uint64_t head = hak_load(&parked, HAK_RELAXED);
     do
         hak_store(&heap->parked_next, (uint32_t)head, HAK_RELAXED);
@@ -62,8 +61,8 @@ void hak__heaps_borrow(bool begin)
 {
     if (begin)
         hak_fetch_add(&borrowers, 1, HAK_RELAXED);
-    else
-        hak_fetch_sub(&borrowers, 1, HAK_RELEASE);   /* what was borrowed is parked again */
+    else if (hak_load(&borrowers, HAK_RELAXED) != 0)   /* 0: a signal handler has forked in between, and this is the child */
+        hak_fetch_sub(&borrowers, 1, HAK_RELEASE);     /* what was borrowed is parked again */
 }
 
 /* A heap more would have its own slab of each class for good, so a borrowed one is waited for; not for long, because its

@@ -39,22 +39,9 @@ static void age_kept(struct hak_heap *heap, bool all)
     heap->kept_stepped = heap->kept_clock;
 }
 
-/* What a thread has left in its records for the next one, which has not come. A heap that is found parked here, with its
- * busy word held, stays out of a new thread's hands until it is left again. */
-static void age_left(struct hak_heap *heap, bool all)
-{
-    /* acquire: pairs with the release in hak__heap_park. */
-    if (hak_load(&heap->state, HAK_ACQUIRE) != HAK_HEAP_PARKED || heap->left == HAK_LEFT_NOTHING)
-        return;
-    if (all || heap->left == HAK_LEFT_BEFORE)
-        hak__cache_flush(heap);
-    else
-        hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
-}
-
 static void serve(struct hak_heap *heap, bool all)
 {
-    age_left(heap, all);
+    hak__cache_age_left(heap, all);
     age_kept(heap, all);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));

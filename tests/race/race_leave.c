@@ -1,0 +1,147 @@
+/* What a thread leaves in its records for the next one (cache/drain.c), every schedule within the bounds: one thread ends, another
+ * takes its heap up and allocates and frees without entering anything, and a step of upkeep empties the records of a
+ * heap in which something is left. Each block is in one place afterwards. The planted bugs: a new thread that does not enter the
+ * heap once, and one that does not take the note back. */
+#include "world.h"
+
+#include "base/lock.h"
+#include "cache/cache.h"
+
+enum { CLASS = 3, BLOCKS = 4 };
+
+static void *slots[BLOCKS + 1];
+static char memory[BLOCKS];                 /* the blocks; nobody looks into them */
+static unsigned given[BLOCKS], in_use[BLOCKS];
+
+static struct hak_heap *the_heap(void) { return hak__heap_by_id(1); }
+static struct hak_record *record(void) { return &the_heap()->records[CLASS]; }
+static unsigned number(const void *block) { return (unsigned)((const char *)block - memory); }
+
+/* --- what drain.c calls ------------------------------------------------------------------------------------------------ */
+
+void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    (void)heap, (void)function;
+    for (uint32_t i = 0; i < count; i++) {
+        EXPLORE_EXPECT(blocks[i] != NULL, "a block that somebody has popped goes back");
+        given[number(blocks[i])]++;
+    }
+}
+
+void hak__heap_wait(struct hak_heap *heap)
+{
+    for (unsigned tries = 0; !hak__heap_try_enter(heap, HAK_OWNER); tries++)
+        hak__yield(tries);
+}
+
+void hak__outbox_add_slow(struct hak_heap *heap, void *block, uint32_t word, const char *function)
+{
+    (void)heap, (void)block, (void)word, (void)function;
+}
+void hak__outbox_flush(struct hak_heap *heap, const char *function) { (void)heap, (void)function; }
+void hak__kept_flush(struct hak_heap *heap) { (void)heap; }
+void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
+bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
+
+/* --- the cases --------------------------------------------------------------------------------------------------------- */
+
+/* As malloc and free do it. */
+static void *pop(void)
+{
+    void *block = hak__cache_pop(record());
+    if (block != NULL)
+        in_use[number(block)]++;
+    return block;
+}
+
+static void push(void *block)
+{
+    if (block == NULL)
+        return;
+    in_use[number(block)]--;
+    EXPLORE_EXPECT(hak__cache_push(record(), block), "there is room for what was popped");
+}
+
+static void end(struct hak_heap *heap)
+{
+    hak__enter(heap);
+    hak__cache_leave(heap);
+    hak__leave(heap);
+    hak__heap_park(heap);
+}
+
+static void thread_ends(void)
+{
+    push(pop());
+    end(the_heap());
+}
+
+static void thread_begins(void)
+{
+    struct hak_heap *heap = hak__heap_take_up();
+    if (heap == NULL)
+        return;
+    hak__cache_take_up(heap);
+    void *kept = pop(), *freed = pop();
+    push(freed);
+    (void)kept;
+}
+
+static void thread_begins_and_ends(void)
+{
+    struct hak_heap *heap = hak__heap_take_up();
+    if (heap == NULL)
+        return;
+    hak__cache_take_up(heap);
+    push(pop());
+    end(heap);
+}
+
+static void step(void)
+{
+    if (!hak__heap_try_enter(the_heap(), HAK_SWEEPER))
+        return;
+    hak__cache_age_left(the_heap(), true);
+    hak__leave(the_heap());
+}
+
+static void setup(void)
+{
+    while (hak__heap_unpark() != NULL)
+        ;
+    world_reset();
+    struct hak_heap *heap = the_heap();
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        slots[i + 1] = &memory[i];
+        given[i] = in_use[i] = 0;
+    }
+    heap->classes[CLASS].bottom = slots + 1;
+    heap->classes[CLASS].capacity = BLOCKS;
+    heap->records[CLASS].top = heap->records[CLASS].end = slots + 1 + BLOCKS;
+    heap->left = HAK_LEFT_NOTHING;
+}
+
+static void setup_parked(void)
+{
+    setup();
+    the_heap()->left = HAK_LEFT_NOW;
+    hak__heap_park(the_heap());
+}
+
+static void check(void)
+{
+    unsigned places[BLOCKS] = { 0 };
+    for (void **slot = slots + 1; slot < record()->top; slot++)
+        places[number(*slot)]++;
+    for (unsigned i = 0; i < BLOCKS; i++)
+        EXPLORE_EXPECT(places[i] + given[i] + in_use[i] == 1, "a block is in one place");
+}
+
+static const struct explore_case cases[] = {
+    { "a thread ends, a step", EXPLORE_ALL, 2, setup, { thread_ends, step }, check },
+    { "a thread begins, a step", EXPLORE_ALL, 2, setup_parked, { thread_begins, step }, check },
+    { "a thread begins and ends, a step", 6, 2, setup_parked, { thread_begins_and_ends, step }, check },
+    { "a thread ends, one begins, a step", 4, 3, setup, { thread_ends, thread_begins, step }, check },
+};
+
+int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }
