@@ -15,11 +15,15 @@ static void *free_twice(void *argument)
 int main(void)
 {
     pthread_t thread;
-    void *alone = malloc(100 << 10), *other = malloc(100 << 10);   /* the first has a span of its own */
+    void *alone[3];   /* the first three have spans of their own */
+    for (int i = 0; i < 3; i++)
+        alone[i] = malloc(100 << 10);
+    void *other = malloc(100 << 10);
     p = malloc(100 << 10);
     pthread_create(&thread, NULL, free_twice, NULL);
     pthread_join(thread, NULL);
     free(other);
-    free(alone);
+    for (int i = 0; i < 3; i++)
+        free(alone[i]);
     return 0;
 }
