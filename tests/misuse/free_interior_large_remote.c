@@ -14,10 +14,13 @@ static void *free_inside(void *argument)
 int main(void)
 {
     pthread_t thread;
-    void *alone = malloc(100 << 10);   /* has a span of its own */
+    void *alone[3];   /* the first three have spans of their own */
+    for (int i = 0; i < 3; i++)
+        alone[i] = malloc(100 << 10);
     p = malloc(100 << 10);
     pthread_create(&thread, NULL, free_inside, NULL);
     pthread_join(thread, NULL);
-    free(alone);
+    for (int i = 0; i < 3; i++)
+        free(alone[i]);
     return 0;
 }
