@@ -91,11 +91,13 @@ static unsigned worst_place(const struct hak_heap *heap)
     return worst;
 }
 
-/* A heap whose large blocks would fit one SuperSlab shares those that there are: in one of its own most slabs would be unused
- * most of the time (docs/decisions/0059). */
+/* What a heap has in large blocks before it holds a SuperSlab. In one of its own for a block or two most slabs would be unused;
+ * but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). */
+enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
+
 static bool is_worth_one(struct hak_heap *heap)
 {
-    return heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED) >= HAK_SUPER_SIZE;
+    return heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED) >= WORTH_ONE;
 }
 
 void hak__held_add(struct hak_heap *heap, size_t slab)

@@ -162,19 +162,19 @@ FRESH_TEST(longer_runs_do_not_lead_single_ones)
     expect_eq(heap->home, hak__slab_of(next) + 1);
 }
 
-/* A heap holds SuperSlabs from a SuperSlab's worth of large blocks on; those that others have freed do not count. */
+/* A heap holds SuperSlabs from 512 KiB of large blocks on; those that others have freed do not count. */
 FRESH_TEST(little_holds_nothing)
 {
-    enum { HALF = 1 << 20, CLASS_1M = HAK_CLASSES - 1 };
+    enum { HALF = 256 << 10, CLASS_256K = 55 };
     (void)argument;
     struct hak_heap *heap = start();
-    take_all(heap, CLASS_1M, blocks, 2);
+    take_all(heap, CLASS_256K, blocks, 2);
     expect_eq(heap->held_count, 0);
     hak_fetch_add(&heap->large_lost, HALF, HAK_RELAXED);
-    take_all(heap, CLASS_1M, blocks + 2, 1);
+    take_all(heap, CLASS_256K, blocks + 2, 1);
     expect_eq(heap->large_out, 3 * HALF);
     expect_eq(heap->held_count, 0);
-    take_all(heap, CLASS_1M, blocks + 3, 2);
+    take_all(heap, CLASS_256K, blocks + 3, 2);
     expect_op(heap->held_count, >, 0);
     hak_fetch_sub(&heap->large_lost, HALF, HAK_RELAXED);
     hak__heap_give(heap, blocks, 5, "free");
