@@ -97,7 +97,8 @@ enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
 
 static bool is_worth_one(struct hak_heap *heap)
 {
-    return heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED) >= WORTH_ONE;
+    size_t lost = hak_load(&heap->large_lost, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
+    return heap->large_out >= lost + WORTH_ONE;
 }
 
 void hak__held_add(struct hak_heap *heap, size_t slab)

@@ -21,6 +21,15 @@ static struct hak_heap *start(void)
 
 static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
 
+/* A heap whose thread may keep 2 MiB, and no share of what it holds. */
+static struct hak_heap *start_with_2m(void)
+{
+    heaps_start();
+    set("thread_budget", "2M");
+    set("thread_budget_share", "0");
+    return heap_open(0);
+}
+
 static uint32_t kept(struct hak_heap *heap, uint32_t class) { return hak__cache_count(heap, class); }
 
 /* What is not resident does not count. */
@@ -95,10 +104,7 @@ FRESH_TEST(nearest_class_serves)
 FRESH_TEST(bytes_are_bounded)
 {
     (void)argument;
-    heaps_start();
-    set("thread_budget", "2M");
-    set("thread_budget_share", "0");
-    struct hak_heap *heap = heap_open(0);
+    struct hak_heap *heap = start_with_2m();
     for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
         heap_malloc_many(heap, c, blocks, 20);
         touch(c, 20);
@@ -141,56 +147,48 @@ FRESH_TEST(share_follows_what_is_in_use)
     expect_heap_valid(heap);
 }
 
+/* Allocates and frees 16 blocks at a time, written to or not. */
+static void replace(struct hak_heap *heap, uint32_t rounds, bool touched)
+{
+    while (rounds-- > 0) {
+        heap_malloc_many(heap, CLASS_512K, blocks, 16);
+        if (touched)
+            touch(CLASS_512K, 16);
+        heap_free_many(heap, CLASS_512K, blocks, 16);
+    }
+}
+
 /* Blocks of which nothing is resident may be kept up to four times as many, until they are written to. */
 FRESH_TEST(resident_bytes_count)
 {
     (void)argument;
-    heaps_start();
-    set("thread_budget", "2M");
-    set("thread_budget_share", "0");
-    struct hak_heap *heap = heap_open(0);
+    struct hak_heap *heap = start_with_2m();
     for (uint32_t round = 0; round < 8; round++) {
-        heap_malloc_many(heap, CLASS_512K, blocks, 16);
-        heap_free_many(heap, CLASS_512K, blocks, 16);
+        replace(heap, 1, false);
         expect_op(heap->kept_bytes, <=, 8 << 20);
         expect_heap_valid(heap);
     }
     expect_op(kept(heap, CLASS_512K), >, 8);
-    for (uint32_t round = 0; round < 128; round++) {
-        heap_malloc_many(heap, CLASS_512K, blocks, 16);
-        touch(CLASS_512K, 16);
-        heap_free_many(heap, CLASS_512K, blocks, 16);
-    }
+    replace(heap, 128, true);
     expect_op(kept(heap, CLASS_512K), <=, 4);
     expect_heap_valid(heap);
 }
 
-/* Of a thread that has freed many no further block is looked at, however many more would be kept than may be; each look for
- * old ones tells whether they are resident. */
+/* Of a thread that has freed many no further block is looked at, however many more would be kept than may be; looks for
+ * old ones go on until nothing is a surprise, and then one in four. */
 FRESH_TEST(looks_end)
 {
     (void)argument;
-    heaps_start();
-    set("thread_budget", "2M");
-    set("thread_budget_share", "0");
-    struct hak_heap *heap = heap_open(0);
-    for (uint32_t round = 0; round < 600; round++) {
-        heap_malloc_many(heap, CLASS_512K, blocks, 16);
-        heap_free_many(heap, CLASS_512K, blocks, 16);
-    }
+    struct hak_heap *heap = start_with_2m();
+    replace(heap, 600, false);
     uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
     uint32_t hollow = heap->kept_hollow;
     expect_op(looks, >, 0);
-    for (uint32_t round = 0; round < 64; round++) {
-        heap_malloc_many(heap, CLASS_512K, blocks, 16);
-        touch(CLASS_512K, 16);
-        heap_free_many(heap, CLASS_512K, blocks, 16);
-    }
+    replace(heap, 64, true);
     expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
     expect_eq(heap->kept_hollow, hollow);
     for (uint32_t round = 0; round < 16; round++) {
-        heap_malloc_many(heap, CLASS_512K, blocks, 16);
-        heap_free_many(heap, CLASS_512K, blocks, 16);
+        replace(heap, 1, false);
         hak__kept_age(heap);
         if (round == 4)   /* as many as were surprises */
             expect_op(heap->kept_hollow, <, hollow / 2);
@@ -198,8 +196,7 @@ FRESH_TEST(looks_end)
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), >=, looks + 6);
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), <=, looks + 9);
     expect_op(heap->kept_hollow, <, hollow / 4);
-    heap_malloc_many(heap, CLASS_512K, blocks, 16);
-    heap_free_many(heap, CLASS_512K, blocks, 16);
+    replace(heap, 1, false);
     expect_op(kept(heap, CLASS_512K), <=, 5);
     expect_heap_valid(heap);
 }
@@ -208,10 +205,7 @@ FRESH_TEST(looks_end)
 FRESH_TEST(oldest_go_first)
 {
     (void)argument;
-    heaps_start();
-    set("thread_budget", "2M");
-    set("thread_budget_share", "0");
-    struct hak_heap *heap = heap_open(0);
+    struct hak_heap *heap = start_with_2m();
     void *a = heap_malloc(heap, CLASS_512K), *b = heap_malloc(heap, CLASS_1M), *c = heap_malloc(heap, CLASS_512K);
     void *d = heap_malloc(heap, CLASS_512K);
     blocks[0] = d;
