@@ -97,7 +97,7 @@ void hak__cache_flush(struct hak_heap *heap);
 void hak__cache_leave(struct hak_heap *heap);
 
 /* Of a heap that a step of upkeep has entered: what was left there before the last step goes back, or all. And the new thread's
- * side, to come before it touches a record. */
+ * side, to come before it touches a record: it enters the heap. */
 void hak__cache_age_left(struct hak_heap *heap, bool all);
 void hak__cache_take_up(struct hak_heap *heap);
 

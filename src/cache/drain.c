@@ -124,7 +124,6 @@ void hak__cache_take_up(struct hak_heap *heap)
 {
     hak__enter(heap);
     hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
-    hak__leave(heap);
 }
 
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)

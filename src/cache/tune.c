@@ -459,10 +459,8 @@ static void join_process(struct hak_heap *heap)
 void hak__cache_unpark(struct hak_heap *heap)
 {
     hak__cache_take_up(heap);
-    if (heap->in_process_bytes)
-        return;
-    hak__enter(heap);
-    join_process(heap);
+    if (!heap->in_process_bytes)
+        join_process(heap);
     hak__leave(heap);
 }
 

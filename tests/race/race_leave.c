@@ -82,6 +82,7 @@ static void thread_begins(void)
     if (heap == NULL)
         return;
     hak__cache_take_up(heap);
+    hak__leave(heap);
     void *kept = pop(), *freed = pop();
     push(freed);
     (void)kept;
@@ -93,6 +94,7 @@ static void thread_begins_and_ends(void)
     if (heap == NULL)
         return;
     hak__cache_take_up(heap);
+    hak__leave(heap);
     push(pop());
     end(heap);
 }
