@@ -237,7 +237,7 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
         hak__outbox_add_slow(heap, p, word, function);
     else if (hak__is_kept(class))
         hak__kept_push(heap, class, p, function);
-    else if (!hak__cache_push(hak__cache_real(heap, class), p))   /* the very heap that the block came from */
+    else if (!hak__cache_push(hak__heap_record(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
 }

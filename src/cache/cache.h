@@ -38,12 +38,6 @@ hak_inline bool hak__cache_push(struct hak_record *record, void *block)
     return true;
 }
 
-/* The stack that really holds the class's blocks, visible or hidden. */
-hak_inline struct hak_record *hak__cache_real(struct hak_heap *heap, uint32_t class)
-{
-    return heap->classes[class].closed ? &heap->classes[class].hidden : &heap->records[class];
-}
-
 /* --- large blocks (kept.c): closed records, of which the stacks are worked with the heap entered ---------------------- */
 
 /* A block of the class that is kept, or NULL; or one of the next classes, for a request that has no alignment. */

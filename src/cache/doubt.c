@@ -33,7 +33,7 @@ static hak_cold bool enter_for_a_look(struct hak_heap *heap)
 
 static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
 {
-    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__cache_real(heap, class)->top);
+    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__heap_record(heap, class)->top);
     while (slot > bottom)
         if (hak_peek(--slot) == p)
             return true;

@@ -44,7 +44,7 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    struct hak_record *record = hak__cache_real(heap, class_index);
+    struct hak_record *record = hak__heap_record(heap, class_index);
     hak_assert(!hak__is_kept(class_index), "large blocks are drained by kept.c");
     if (hak_unlikely(class->marks != 0))
         hak__cache_drop_marks(heap, class_index);
@@ -72,7 +72,7 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     }
     if (!grown)
         hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
-    bool pushed = hak__cache_push(hak__cache_real(heap, class_index), block);
+    bool pushed = hak__cache_push(hak__heap_record(heap, class_index), block);
     hak_assert(pushed, "a drained record has room");
     (void)pushed;
 }
@@ -91,7 +91,7 @@ static void empty(struct hak_heap *heap, bool leave)
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
-        const struct hak_record *record = hak__cache_real(heap, class);
+        const struct hak_record *record = hak__heap_record(heap, class);
         uint32_t held = (uint32_t)(record->top - heap->classes[class].bottom);
         uint32_t keep = leave ? may_be_left(heap, class) : 0;
         if (held > keep)
@@ -129,7 +129,7 @@ void hak__cache_take_up(struct hak_heap *heap)
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    void **top = hak_peek(&hak__cache_real(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
+    void **top = hak_peek(&hak__heap_record(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
     /* Seen from another thread the two words may be of different moments. */
     return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
 }

@@ -33,7 +33,7 @@ static bool has_room(struct hak_heap *heap, const struct hak_record *record, uin
 void hak__cache_mark(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__cache_real(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(record->top - class->bottom);
     uint64_t left = heap->sample_left == 0 ? draw() : heap->sample_left;
     left -= left > 1;   /* the block that goes out now */
@@ -48,7 +48,7 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_record *record = hak__cache_real(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     if (heap->classes[index].capacity != 0 && has_room(heap, record, index))
         put_mark(heap, record, index, record->top);
 }
@@ -56,7 +56,7 @@ void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
 bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__cache_real(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     if (class->capacity != 0 && record->top != class->bottom) {
         bool mark = record->top[-1] == NULL;
         if (mark) {
@@ -78,7 +78,7 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__cache_real(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     void **to = class->bottom;
     for (void **from = class->bottom; from < record->top; from++)
         if (*from != NULL)

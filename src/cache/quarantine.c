@@ -26,7 +26,7 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
         hak__outbox_add_slow(heap, p, word, function);
     else if (hak__is_kept(class))
         hak__heap_give(heap, &p, 1, function);
-    else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__cache_real(heap, class), p))
+    else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_record(heap, class), p))
         hak__cache_overflow(heap, class, p, function);
     if (!inside)
         hak__leave(heap);

@@ -237,7 +237,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__cache_real(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     uint32_t held = (uint32_t)(record->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a stack fits its new area");
     if (capacity > FIRST_SLOTS || old > FIRST_SLOTS) {
@@ -479,7 +479,7 @@ bool hak__cache_is_valid(struct hak_heap *heap)
     bool valid = true;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         const struct hak_heap_class *class = &heap->classes[index];
-        const struct hak_record *record = hak__cache_real(heap, index);
+        const struct hak_record *record = hak__heap_record(heap, index);
         void **top = hak_peek(&record->top);
         if (!hak__holds(class->bottom[-1] == NULL && record->end == class->bottom + class->capacity,
                         "a stack has its bottom and its capacity", record)

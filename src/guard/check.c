@@ -55,7 +55,7 @@ static bool check_heap(struct hak_heap *heap)
 {
     bool valid = hak__heap_is_valid(heap) && hak__cache_is_valid(heap);
     for (uint32_t class = 0; class < HAK_CLASSES && valid; class++) {
-        void **bottom = heap->classes[class].bottom, **top = hak_peek(&hak__cache_real(heap, class)->top);
+        void **bottom = heap->classes[class].bottom, **top = hak_peek(&hak__heap_record(heap, class)->top);
         for (void **slot = bottom; slot < top && valid; slot++) {
             const void *block = hak_peek(slot);
             valid = block == NULL || check_ready(heap, class, block);

@@ -15,16 +15,10 @@ static bool promising(struct hak_heap *heap, uint32_t class)
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
 
-static struct hak_record *record_of(struct hak_heap *heap, uint32_t index)
-{
-    struct hak_heap_class *class = &heap->classes[index];
-    return class->closed ? &class->hidden : &heap->records[index];
-}
-
 /* The few blocks that a thread left for the next one go with their spans. */
 static void give_what_is_left(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_record *record = record_of(heap, index);
+    struct hak_record *record = hak__heap_record(heap, index);
     void **bottom = heap->classes[index].bottom;
     if (heap->left == HAK_LEFT_NOTHING || record->top == bottom)
         return;
@@ -36,7 +30,7 @@ static void give_what_is_left(struct hak_heap *heap, uint32_t index)
  * drained as another heap's from then on. */
 static bool caches_blocks(struct hak_heap *heap, uint32_t index)
 {
-    return record_of(heap, index)->top != heap->classes[index].bottom;
+    return hak__heap_record(heap, index)->top != heap->classes[index].bottom;
 }
 
 static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)

@@ -161,6 +161,12 @@ struct hak_heap {
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
 
+/* The stack that really holds the class's blocks, visible or hidden. */
+hak_inline struct hak_record *hak__heap_record(struct hak_heap *heap, uint32_t class)
+{
+    return heap->classes[class].closed ? &heap->classes[class].hidden : &heap->records[class];
+}
+
 /* Blocks of so many bytes were given back, or taken. Under `busy`, or by the owner; should both do so at once, the figure
  * is a little wrong, and only decides how soon upkeep comes. */
 hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->idle_bytes, bytes); }

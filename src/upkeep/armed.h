@@ -34,14 +34,14 @@ hak_inline void hak__armed_count(struct hak_heap *heap)
  * for another reason. */
 hak_inline void *hak__armed_pop(struct hak_heap *heap, uint32_t class)
 {
-    void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(hak__cache_real(heap, class));
+    void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(hak__heap_record(heap, class));
     if (hak_likely(block != NULL))
         hak__armed_count(heap);
     return block;
 }
 hak_inline bool hak__armed_push(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__cache_real(heap, class), block))
+    if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_record(heap, class), block))
         return false;
     hak__armed_count(heap);
     return true;

@@ -77,7 +77,7 @@ FRESH_TEST(in_a_hidden_record)
     expect(p.owner->classes[CLASS_64].closed);
     void *block = hak__cache_refill(p.owner, CLASS_64);
     expect_freed(p, block, false);
-    expect(hak__cache_push(hak__cache_real(p.owner, CLASS_64), block));
+    expect(hak__cache_push(hak__heap_record(p.owner, CLASS_64), block));
     expect_freed(p, block, true);
 }
 
