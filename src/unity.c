@@ -25,6 +25,7 @@
 #include "arena/window.c"
 #include "arena/wiped.c"
 #include "arena/limit.c"
+#include "arena/regions.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"
 #include "arena/lend.c"

@@ -20,7 +20,6 @@ struct hak_super *hak__supers;
 struct hak_super_word *hak__super_words;
 
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
-_Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all state below it is valid */
 struct hak_books hak__books;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
@@ -61,14 +60,16 @@ enum which { WHICH_FREE, WHICH_DIRTY };
 
 static uint64_t eligible(enum which which, size_t word)
 {
-    return which == WHICH_DIRTY ? hak__super_words[word].dirty : ~hak__super_words[word].taken;
+    if (which == WHICH_FREE)
+        return hak__region_free(word);
+    return hak__region_is_open(word) ? hak__super_words[word].dirty : 0;
 }
 
 /* The first SuperSlab at or after `from`, below the top, whose eligibility is `value`; the top if there is none. */
 static size_t next(enum which which, size_t from, bool value)
 {
     size_t end = hak__arena_top();
-    for (size_t word = from / 64; word * 64 < end; word++) {
+    for (size_t word = from / 64; word * 64 < end; word += hak__regions_alike(word)) {
         uint64_t bits = eligible(which, word) ^ (value ? 0 : ~0ull);
         if (word == from / 64)
             bits &= ~0ull << from % 64;
@@ -89,22 +90,33 @@ static size_t need_of(size_t i, size_t bytes)
 
 /* --- mapping --------------------------------------------------------------------------------------------------- */
 
-int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size_t *at)
+/* How many of the SuperSlabs from `i` on, up to `end` and `most`, have nothing of what the block needs; the bytes to map. */
+static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
 {
-    for (size_t i = 0; i < count;) {
+    size_t length = need_of(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
+    for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && need_of(j, bytes) != 0; j++)
+        length += need_of(j, bytes);
+    *next_one = j;
+    return length;
+}
+
+int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
+{
+    for (size_t i = 0, j, most = count; i < count;) {
         struct hak_super *super = &hak__supers[first + i];
-        size_t need = need_of(i, bytes);
         *at = first + i;
-        if (super->mapped >= need) {
+        if (super->mapped >= need_of(i, bytes)) {
             i++;
             continue;
         }
-        size_t length = need - super->mapped, j = i + 1;
-        for (; !one_by_one && j < count && hak__supers[first + j].mapped == 0 && need_of(j, bytes) != 0; j++)
-            length += need_of(j, bytes);
+        size_t length = map_length(first, i, count, bytes, most, &j);
         if (!hak__limit_allows(hak__books.mapped, length))
             return ENOMEM;
         int code = hak__os_map((uintptr_t)hak__super_start(first + i) + super->mapped, length);
+        if (code == EEXIST && j - i > 1) {
+            most = (j - i) / 2;
+            continue;
+        }
         if (code != 0)
             return code;
         hak__thp_mapped((uintptr_t)hak__super_start(first + i) + super->mapped, length);
@@ -122,34 +134,14 @@ bool hak__place_stays(uintptr_t place, size_t bytes)
     return code == 0 || code == EEXIST;
 }
 
-int hak__top_raise(size_t new_top)
-{
-    if (new_top > hak__window_supers())
-        return ENOMEM;
-    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
-    if (code == 0)
-        code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
-    if (code == 0)
-        code = hak__meta_ensure(HAK_META_WORDS, hak_div_up(new_top, 64) * sizeof(struct hak_super_word));
-    if (code == 0)
-        code = hak__meta_ensure(HAK_META_SPANS, new_top * HAK_SUPER_SLABS * 128);
-    if (code != 0)
-        return code;
-    /* release: whoever reads the new mark may read the metadata below it. */
-    hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
-    hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
-    hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
-    return 0;
-}
-
 /* Maps a few SuperSlabs above a new one, an eighth of what there is, so that growth takes few system calls. */
 static void map_ahead(void)
 {
     size_t from = hak__arena_top(), at;
     size_t count = hak_min(hak__books.mapped / 8, HAK_GROW_MAX) >> HAK_SUPER_SHIFT;
-    if (count == 0 || hak__ahead_counts() || hak__top_raise(from + count) != 0)
+    if (count == 0 || hak__ahead_counts() || hak__run_open(from, count) != 0)
         return;
-    if (hak__run_map(from, count, count << HAK_SUPER_SHIFT, false, &at) == 0)
+    if (hak__run_map(from, count, count << HAK_SUPER_SHIFT, &at) == 0)
         hak__ahead_mapped(from, count);
 }
 
@@ -186,27 +178,17 @@ static size_t find_run(enum which which, size_t count, size_t align)
     return best;
 }
 
-/* A run at the frontier, joined with what is free just below it. The metadata for it exists afterwards. */
-static int run_at_top(size_t count, size_t align, size_t *first)
+/* Where the free SuperSlabs just below the frontier begin. */
+static size_t free_end(void)
 {
     size_t at = hak__arena_top();
-    while (at > 0 && eligible(WHICH_FREE, (at - 1) / 64) >> (at - 1) % 64 & 1)
-        at--;
-    *first = aligned_from(at, align);
-    return *first + count > hak__arena_top() ? hak__top_raise(*first + count) : 0;
-}
-
-/* Somebody else's mapping lies in a SuperSlab: it is never used again, and what we had there goes. */
-static void make_hole(size_t super)
-{
-    /* If even the unmapping is refused, our part stays where it is, counted as mapped. */
-    if (!hak__super_unmap(super)) {
-        hak__lru_remove(super);
-        hak__supers[super].dirty = 0;
+    while (at > 0) {
+        uint64_t taken = ~eligible(WHICH_FREE, (at - 1) / 64) & hak_ones64((unsigned)((at - 1) % 64 + 1));
+        if (taken != 0)
+            return hak_align_down(at - 1, 64) + hak_msb64(taken) + 1;
+        at = hak_align_down(at - 1, 64);
     }
-    hak_store(&hak__supers[super].kind, HAK_SUPER_HOLE, HAK_RELAXED);
-    mark_taken(super, true);
-    hak__books.holes++;
+    return 0;
 }
 
 /* Rather one whose pages are there, or at least mapped. */
@@ -226,37 +208,22 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
         *first = count == 1 && align == 1 ? find_one() : find_run(WHICH_DIRTY, count, align);
         if (*first == HAK_NO_SUPER)
             *first = find_run(WHICH_FREE, count, align);
-        if (*first == HAK_NO_SUPER) {
-            code = run_at_top(count, align, first);
+        if (*first == HAK_NO_SUPER) {   /* a run at the frontier, joined with what is free just below it */
+            *first = aligned_from(free_end(), align);
             grown = true;
         }
-        if (code != 0)
-            return code;
-        code = hak__run_map(*first, count, bytes, false, &at);
-        if (code == EEXIST)
-            code = hak__run_map(*first, count, bytes, true, &at);
+        code = hak__run_open(*first, count);
+        if (code == 0)
+            code = hak__run_map(*first, count, bytes, &at);
         if (code != EEXIST) {
             if (code == 0 && grown && ahead)
                 map_ahead();
             return code;
         }
-        make_hole(at);
+        hak__hole_make(at);
         holes++;
     }
     return ENOMEM;
-}
-
-/* A run that was used before may carry more old pages behind a huge block than the block is worth. */
-static void purge_tail(size_t last, size_t need, size_t bytes)
-{
-    struct hak_super *super = &hak__supers[last];
-    size_t from = hak_align_up(need, hak__page_size());
-    if (!hak__super_is_dirty(last) || super->dirty <= from || super->dirty - from <= bytes / 8)
-        return;
-    if (hak__os_purge((uintptr_t)hak__super_start(last) + from, super->dirty - from) == 0) {
-        hak__books.dirty -= super->dirty - from;
-        super->dirty = (uint32_t)from;
-    }
 }
 
 /* Marks a run as taken and says whether its first `bytes` bytes are zero. */
@@ -290,7 +257,6 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         code = find_and_map(count, align, bytes, ahead, &first);
     hak__books.waited += hak__books.mapped != mapped;
     if (code == 0) {
-        purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     }
     hak__arena_unlock();
@@ -302,12 +268,12 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
     size_t at;
     hak__arena_lock();
     bool done = next(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
-    if (done && first + new_count > hak__arena_top())
-        done = hak__top_raise(first + new_count) == 0;
+    if (done)
+        done = hak__run_open(first + count, new_count - count) == 0;
     /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
     if (done) {
-        int code = hak__run_map(first, new_count, bytes, false, &at);
-        done = code == 0 || (code == ENOMEM && hak__lru_unmap_all() && hak__run_map(first, new_count, bytes, false, &at) == 0);
+        int code = hak__run_map(first, new_count, bytes, &at);
+        done = code == 0 || (code == ENOMEM && hak__lru_unmap_all() && hak__run_map(first, new_count, bytes, &at) == 0);
     }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
@@ -348,11 +314,22 @@ static bool trim(size_t first, size_t count, size_t bytes)
     return true;
 }
 
-void hak__supers_trim(size_t first, size_t count, size_t bytes)
+static bool ends_there(size_t first, size_t count, size_t bytes)
 {
+    size_t i = count, need = 0;
+    while (i > 0 && need < HAK_SUPER_SIZE && hak__supers[first + i - 1].mapped <= need_of(i - 1, bytes))
+        need = need_of(--i, bytes);
+    return i == 0 || need == HAK_SUPER_SIZE;
+}
+
+bool hak__supers_trim(size_t first, size_t count, size_t bytes)
+{
+    if (ends_there(first, count, bytes))
+        return true;
     hak__arena_lock();
-    trim(first, count, bytes);
+    bool done = trim(first, count, bytes);
     hak__arena_unlock();
+    return done;
 }
 
 /* The first `moved` bytes of a SuperSlab lie elsewhere now. What is mapped behind them is no prefix any more and goes too; if
@@ -497,7 +474,7 @@ void *hak__heap_memory(uint32_t id)
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
 
-size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }
+size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */
 
 size_t hak__page_size(void)
 {
@@ -521,8 +498,7 @@ void hak__arena_figures(struct hak_arena_figures *out)
         .returned_by_bytes = hak_counted(&hak__arena_books.returned_by_bytes),
         .lock_takes = hak_counted(&hak__arena_books.lock_takes), .top = hak__arena_top(),
     };
-    for (int w = 0; w < HAK_META_WINDOWS; w++)
-        out->meta += hak__meta_mapped((enum hak_meta_window)w);
+    out->meta = hak__meta_bytes();
 }
 
 /* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
@@ -541,8 +517,9 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__books.mapped = hak__books.taken = hak__books.holes = hak__books.moved = 0;
-    for (size_t i = 0; i < hak__arena_top(); i++) {
+    hak__books.mapped = hak__books.taken = hak__books.moved = 0;
+    hak__books.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
+    for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__books.mapped += hak__supers[i].mapped;
         hak__books.moved += hak__supers[i].moved;
@@ -551,16 +528,20 @@ static void sum_anew(void)
     }
 }
 
+/* Unless another thread had the lock when the process forked, all is as it has to be, and a child that went over it would only
+ * copy the pages of the tables. */
 void hak__arena_fork_child(void)
 {
-    for (size_t i = 0; i < hak__arena_top(); i++)
-        settle(i);
-    sum_anew();
-    hak__lru_rebuild();
-    publish_books();
-    hak__lock_reset(&lock);
+    if (hak__lock_is_held(&lock)) {
+        for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
+            settle(i);
+        sum_anew();
+        hak__lru_rebuild();
+        publish_books();
+        hak__lock_reset(&lock);
+        hak__meta_fork_child();
+    }
     hak__limit_fork_child();
-    hak__meta_fork_child();
 }
 
 bool hak__arena_is_valid(void)
@@ -568,7 +549,7 @@ bool hak__arena_is_valid(void)
     size_t mapped = 0, dirty = 0, moved = 0;
     hak__arena_lock();
     bool valid = true;
-    for (size_t i = 0; i < hak__arena_top(); i++) {
+    for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         const struct hak_super *super = &hak__supers[i];
         bool taken = hak__super_is_taken(i);
         bool is_dirty = hak__super_is_dirty(i);

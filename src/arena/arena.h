@@ -2,7 +2,7 @@
  * windows beside it. The only caller of the operating system's memory functions.
  *
  * Nothing is reserved: memory is mapped upwards from the window's random base in growing steps, so the virtual size
- * of the process is the heap's. A foreign mapping met on the way is a hole that is stepped over.
+ * of the process is the heap's. A foreign mapping met on the way is a hole that is stepped over, whatever its size (regions.c).
  *
  * A SuperSlab below `top` is free or taken (bit in `taken`); a free one may be mapped (a prefix of `mapped` bytes) and
  * dirty (a prefix of `dirty` bytes may hold old data). All of this changes only under the arena's lock, in an order
@@ -72,6 +72,7 @@ extern struct hak_arena_books hak__arena_books;
 extern _Atomic size_t hak__arena_frontier;
 
 #define HAK_NO_SUPER ((size_t)-1)
+#define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; slab/span.h asserts their size */
 
 /* Starts the arena: chooses the window and maps the first metadata. 0, or an errno code; may be called again. */
 int hak__arena_init(void);
@@ -125,8 +126,8 @@ int hak__arena_guard(void *start, bool guard);
 /* The same for kernels that have no such guards, by protection. */
 int hak__arena_forbid(void *start, bool forbid);
 
-/* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
-void hak__supers_trim(size_t first, size_t count, size_t bytes);
+/* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
+bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
 /* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
 void *hak__meta_alloc(size_t bytes);
@@ -147,6 +148,21 @@ extern struct hak_super *hak__supers;
 extern struct hak_super_word *hak__super_words;
 
 size_t hak__arena_top(void);                 /* SuperSlabs below the frontier */
+
+/* Walks of all SuperSlabs pass over regions that nobody has used (regions.c), where there is nothing to see:
+ *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
+ * Elsewhere a walk may only begin in an open region, or where one of its 64 SuperSlabs begins. */
+#define HAK_REGION_SUPERS 64
+bool hak__region_is_open(size_t region);
+size_t hak__region_next(size_t region);      /* the first open one from this one on; none: it begins at or above the top */
+size_t hak__super_before(size_t super);      /* the other way: the next lower one in an open region; HAK_NO_SUPER */
+bool hak__super_is_hole(size_t super);       /* below the top: somebody else's mapping was found there */
+
+hak_inline size_t hak__super_from(size_t super)
+{
+    return super % HAK_REGION_SUPERS != 0 ? super : hak__region_next(super / HAK_REGION_SUPERS) * HAK_REGION_SUPERS;
+}
+
 size_t hak__page_size(void);
 
 /* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */

@@ -1,4 +1,4 @@
-/* What the files of the arena share: its books and its lock. For arena.c, lru.c and reserve.c alone; everything here is
+/* What the files of the arena share: its books and its lock. For arena.c, regions.c, lru.c, lend.c and reserve.c alone; everything here is
  * read and written under the lock. */
 #ifndef HAK_ARENA_BOOKS_H
 #define HAK_ARENA_BOOKS_H
@@ -40,16 +40,28 @@ hak_inline void hak__super_set_moved(size_t super, size_t pieces)
     hak__supers[super].moved = (uint16_t)pieces;
 }
 
-/* Maps what is missing of the run with as few calls as there are gaps (one per SuperSlab if `one_by_one`). 0, or an
- * errno code, and *at is the SuperSlab that failed; what has been mapped before it stays mapped and is accounted for. */
-int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size_t *at);
+/* Maps what is missing of a run in open regions with as few calls as there are gaps. 0, or an errno code, and *at is the
+ * SuperSlab that failed; what has been mapped before it stays mapped and is accounted for. */
+int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at);
 
 /* After a move to a mapped place was refused: kernels before 6.17 have unmapped it by then, and it is mapped anew. False: that
  * was refused too. */
 bool hak__place_stays(uintptr_t place, size_t bytes);
 
-/* Raises the frontier, so that the metadata of all SuperSlabs below it exists. 0 or an errno code. */
-int hak__top_raise(size_t new_top);
+/* --- regions.c: which parts of the window are in use --------------------------------------------------------------- */
+
+/* Opens the regions of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0 or an
+ * errno code. */
+int hak__run_open(size_t first, size_t count);
+
+/* How many regions, from this one on, are free, or foreign, all alike; 1 if it is open. As far as one look tells. */
+size_t hak__regions_alike(size_t region);
+
+uint64_t hak__region_free(size_t region);   /* which of its SuperSlabs are, by their place in it */
+size_t hak__regions_foreign(void);          /* how many closed ones are foreign */
+
+/* Somebody else's mapping lies in a SuperSlab: it is never used again, nor are those behind it where that mapping goes on. */
+void hak__hole_make(size_t super);
 
 /* --- lru.c: emptied SuperSlabs ------------------------------------------------------------------------------------- */
 

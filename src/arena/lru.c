@@ -190,7 +190,7 @@ size_t hak__lru_shorten(size_t keep)
 bool hak__lru_unmap_all(void)
 {
     size_t before = hak__books.mapped;
-    for (size_t i = 0; i < hak__arena_top(); i++)
+    for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
         if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
             hak__super_unmap(i);
     return hak__books.mapped < before;
@@ -205,7 +205,7 @@ void hak__lru_rebuild(void)
     uint64_t now = hak__os->now_ms();
     hak__books.newest = hak__books.oldest = 0;
     hak__books.kept = hak__books.dirty = 0;
-    for (size_t i = hak__arena_top(); i-- > 0;) {
+    for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         hak__mark(&hak__super_words[i / 64].dirty, i, false);
         if (!hak__super_is_taken(i))
             hak__lru_add(i, (uint32_t)hak_min(hak__supers[i].dirty, hak__supers[i].mapped), now);
@@ -218,7 +218,7 @@ bool hak__lru_is_valid(void)
     uint32_t newer = 0;
     uint64_t age = UINT64_MAX;
     bool valid = true;
-    for (size_t word = 0; word * 64 < hak__arena_top(); word++)
+    for (size_t word = hak__region_next(0); word * 64 < hak__arena_top(); word = hak__region_next(word + 1))
         bits += hak_popcount64(hak__super_words[word].dirty);
     for (uint32_t at = hak__books.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
         const struct hak_super *me = &hak__supers[at - 1];

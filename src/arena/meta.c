@@ -7,8 +7,6 @@
 #include "base/bits.h"
 #include "os/os.h"
 
-enum { SPAN_BYTES = 128 };   /* slab/span.h asserts that a descriptor has this size */
-
 struct window {
     uintptr_t start;
     size_t limit;
@@ -17,6 +15,8 @@ struct window {
 };
 
 static struct window windows[HAK_META_WINDOWS];
+static _Atomic size_t pieces_mapped;          /* bytes of descriptors that lie apart */
+static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where in its window; 0: none is */
 
 /* The most bytes that a window can come to need. */
 static size_t limit_of(enum hak_meta_window window, size_t supers)
@@ -28,7 +28,7 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     case HAK_META_WORDS: return hak_div_up(supers, 64) * sizeof(struct hak_super_word);
     case HAK_META_HEAPS: return HAK_HEAPS_MAX * HAK_HEAP_STRIDE;
     case HAK_META_POOL: return slabs * 1024;
-    case HAK_META_SPANS: return slabs * SPAN_BYTES;
+    case HAK_META_SPANS: return supers * HAK_SUPER_SPANS;
     case HAK_META_WINDOWS: break;
     }
     return 0;
@@ -52,7 +52,7 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
 {
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         windows[w].start = start;
-        windows[w].limit = limit_of((enum hak_meta_window)w, supers);
+        windows[w].limit = limit_of((enum hak_meta_window)w, w == HAK_META_SPANS ? HAK_REGION_SUPERS : supers);
         hak_store(&windows[w].mapped, 0, HAK_RELAXED);
         hak_store(&windows[w].intent, 0, HAK_RELAXED);
         start += room_of((enum hak_meta_window)w, supers);
@@ -89,8 +89,41 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
     return code;
 }
 
+int hak__meta_piece(size_t offset, size_t bytes)
+{
+    hak_store(&piece_length, bytes, HAK_RELAXED);
+    hak_store(&piece_at, offset, HAK_RELAXED);
+    hak_signal_fence();
+    int code = hak__os_map(windows[HAK_META_SPANS].start + offset, bytes);
+    if (code != 0)
+        hak__meta_piece_done();
+    else
+        hak_fetch_add(&pieces_mapped, bytes, HAK_RELAXED);
+    return code;
+}
+
+void hak__meta_piece_done(void) { hak_store(&piece_at, 0, HAK_RELAXED); }
+
+size_t hak__meta_bytes(void)
+{
+    size_t bytes = hak_load(&pieces_mapped, HAK_RELAXED);
+    for (int w = 0; w < HAK_META_WINDOWS; w++)
+        bytes += hak__meta_mapped((enum hak_meta_window)w);
+    return bytes;
+}
+
+/* A piece of which the bit is not set yet will be mapped anew. */
+static void undo_piece(void)
+{
+    size_t at = hak_load(&piece_at, HAK_RELAXED);
+    if (at != 0 && !hak__region_is_open(at / (HAK_REGION_SUPERS * HAK_SUPER_SPANS)))
+        hak__os_unmap(windows[HAK_META_SPANS].start + at, hak_load(&piece_length, HAK_RELAXED));
+    hak__meta_piece_done();
+}
+
 void hak__meta_fork_child(void)
 {
+    undo_piece();
     for (int i = 0; i < HAK_META_WINDOWS; i++) {
         struct window *w = &windows[i];
         size_t mapped = hak_load(&w->mapped, HAK_RELAXED), intent = hak_load(&w->intent, HAK_RELAXED);

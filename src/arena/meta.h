@@ -1,5 +1,6 @@
 /* The metadata windows: address ranges beside the user data that grow as the data does. Internal to arena/.
- * Each is mapped from its start in steps and never shrinks; all change under the arena's lock. */
+ * Each is mapped from its start in steps and never shrinks, but for the span descriptors: there, those of regions that are
+ * closed are left out (regions.c). All change under the arena's lock. */
 #ifndef HAK_ARENA_META_H
 #define HAK_ARENA_META_H
 
@@ -20,7 +21,12 @@ uintptr_t hak__meta_start(enum hak_meta_window window);
 /* The first `bytes` bytes of the window are mapped afterwards. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
-size_t hak__meta_mapped(enum hak_meta_window window);
+size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first region */
+size_t hak__meta_bytes(void);                           /* of all windows */
+
+/* Maps descriptors of a region that is not the first. Once the caller has noted it, it says so. */
+int hak__meta_piece(size_t offset, size_t bytes);
+void hak__meta_piece_done(void);
 
 /* In a forked child: undoes a growth that another thread had begun and that does not go on here. */
 void hak__meta_fork_child(void);

@@ -32,7 +32,7 @@ void hak__ahead_mapped(size_t first, size_t count)
 size_t hak__reserve_find(void)
 {
     unsigned looks = READY_LOOKS;
-    for (size_t word = 0; word * 64 < hak__arena_top() && looks > 0; word++) {
+    for (size_t word = hak__region_next(0); word * 64 < hak__arena_top() && looks > 0; word = hak__region_next(word + 1)) {
         uint64_t bits = ~hak__super_words[word].taken;
         for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
             size_t super = word * 64 + hak_ctz64(bits);
@@ -48,7 +48,7 @@ static size_t count_ready(size_t enough, size_t *gap)
 {
     size_t ready = 0;
     *gap = hak__arena_top();
-    for (size_t super = 0; super < hak__arena_top() && ready < enough; super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top() && ready < enough; super = hak__super_from(super + 1)) {
         if (is_ready(super))
             ready++;
         else if (!hak__super_is_taken(super) && super < *gap)
@@ -69,9 +69,9 @@ static bool map_one(size_t super)
     size_t at;
     if (!may_map(HAK_SUPER_SIZE) || hak__books.mapped == refused_at)
         return false;
-    if (super == hak__arena_top() && hak__top_raise(super + 1) != 0)
+    if (hak__run_open(super, 1) != 0)
         return false;
-    if (hak__run_map(super, 1, HAK_SUPER_SIZE, false, &at) == 0)
+    if (hak__run_map(super, 1, HAK_SUPER_SIZE, &at) == 0)
         return true;
     refused_at = hak__books.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
     return false;

@@ -1,4 +1,5 @@
-/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit,
+/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit (the same in
+ * each run where the process was started so),
  * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is
  * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
  * the system is asked where there is room, for less and less. */
@@ -18,6 +19,9 @@ struct hak_window hak__window;
 static size_t window_supers;
 
 static uintptr_t guarded_start;
+
+/* In place of random numbers, where addresses are to repeat (setarch -R, debuggers). */
+static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
 uintptr_t hak__guarded_start(void) { return guarded_start; }
@@ -59,8 +63,10 @@ int hak__window_choose(void)
 {
     size_t whole = HAK_WINDOW_SIZE + span_before(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
     int code = ENOMEM;
-    for (int i = 0; i < RANDOM_TRIES; i++) {
-        uintptr_t base = HAK_WINDOW_LOW + hak_align_down(hak__os->random() % room, HAK_SUPER_SIZE);
+    bool fixed = hak__os->fixed();
+    for (uint64_t i = 0; i < RANDOM_TRIES; i++) {
+        uint64_t choice = fixed ? FIXED_CHOICE * (i + 1) : hak__os->random();
+        uintptr_t base = HAK_WINDOW_LOW + hak_align_down(choice % room, HAK_SUPER_SIZE);
         code = try_base(base, HAK_WINDOW_SUPERS);
         if (code == 0)
             return 0;

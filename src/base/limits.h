@@ -31,7 +31,7 @@
 #define HAK_WINDOW_LOW 0x7e8000000000ull
 #define HAK_WINDOW_HIGH 0x7ef000000000ull
 #else
-#define HAK_WINDOW_SHIFT 42                /* 4 TiB of user data */
+#define HAK_WINDOW_SHIFT 44                /* 16 TiB of user data, and of what others have in between */
 #define HAK_WINDOW_LOW 0x100000000000ull
 #define HAK_WINDOW_HIGH 0x500000000000ull
 #endif

@@ -83,6 +83,8 @@ void hak__lock_reset(struct hak_lock *lock)
     hak_store(&lock->held, LOCK_FREE, HAK_RELAXED);
 }
 
+bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != LOCK_FREE; }
+
 void hak__nap(unsigned tries)
 {
     static _Atomic uint32_t never;

@@ -26,6 +26,7 @@ struct hak_lock {
 void hak__lock_acquire(struct hak_lock *lock);
 void hak__lock_release(struct hak_lock *lock);
 void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
+bool hak__lock_is_held(struct hak_lock *lock); /* by anybody; in a child, when it was forked */
 
 /* What a loop does that waits for another thread, with the number of its rounds so far: a moment's pause at first, later
  * a short sleep, so that the other one can run. In a forked child that may be one that does not exist there: the child is

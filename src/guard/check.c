@@ -139,7 +139,7 @@ static bool check_unused(size_t super)
 static bool check_slabs(void)
 {
     bool valid = true;
-    for (size_t super = 0; super < hak__arena_top() && valid; super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top() && valid; super = hak__super_from(super + 1)) {
         if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
             continue;
         valid = check_unused(super);
@@ -172,7 +172,7 @@ static bool check_huge(void)
     if (hak_load(&half_done, HAK_RELAXED))
         return true;
     hak__arena_lock();
-    for (size_t i = 0; i < hak__arena_top() && valid; i++) {
+    for (size_t i = hak__super_from(0); i < hak__arena_top() && valid; i = hak__super_from(i + 1)) {
         size_t bytes = hak_load(&hak__supers[i].huge_bytes, HAK_RELAXED);
         if (hak__owner_id(hak__owner_at(i * HAK_SUPER_SLABS)) == HAK_HEAP_ID_HUGE)
             valid = check_huge_run(i, bytes);

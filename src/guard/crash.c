@@ -151,7 +151,7 @@ static void describe_in_window(uintptr_t address, char *text, size_t size)
         describe_huge(huge_start(super), address, text, size);
     else if (kind == HAK_SUPER_IN_SLABS)
         describe_in_slabs(address, text, size);
-    else if (kind == HAK_SUPER_HOLE)
+    else if (hak__super_is_hole(super))
         hak__format(text, size, "not from this allocator");
     else if (super > 0 && is_huge(super - 1))
         describe_huge(huge_start(super - 1), address, text, size);

@@ -1,11 +1,9 @@
-/* Huge blocks. Behind each there is a guard page where the kernel has them (MADV_GUARD_INSTALL, 6.13): one page more
- * of the run, mapped and not part of the block; for a block of whole SuperSlabs the run is one SuperSlab of addresses
- * longer. It is made ordinary again before the run changes or goes back. Run = supers_of(bytes + guard). The first
+/* Huge blocks. Behind each there is a guard: a page of the run that is not mapped, nor is anything behind it; for a block of
+ * whole SuperSlabs the run is one SuperSlab of addresses longer. A block is the end of its mapping so: mlockall(2) gives up
+ * a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
-
-#include <errno.h>
 
 #include "arena/limit.h"
 #include "base/assert.h"
@@ -24,36 +22,20 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
-/* Set when the kernel has said that it has no guard pages, or none for such memory: nobody asks again. */
-static _Atomic bool guards_refused;
-
 /* Bytes to have behind a new block. */
-static size_t room_for_guard(void) { return hak_load(&guards_refused, HAK_RELAXED) ? 0 : hak__page_size(); }
+static size_t room_for_guard(void) { return hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
-/* The `room` bytes behind the block, 0 or a page, begin to fault. If the kernel refuses, they go back. */
+/* The `room` bytes behind the block are a page in a run that ends with them. If it can't be unmapped, there is no guard. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
-    int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, true);
-    if (code != 0) {
-        hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
+    if (!hak__supers_trim(first, supers_of(bytes + room), bytes)) {
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
-        hak__supers_trim(first, supers_of(bytes), bytes);
         room = 0;
     }
     hak__supers[first].guard = (uint32_t)room;
-}
-
-/* The page behind the block is as any other again, or is unmapped; the run stays what it is. False: it still faults. */
-static bool end_guard(size_t first, size_t bytes)
-{
-    size_t run = run_of(first, bytes), last = first + run - 1;
-    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, false) == 0)
-        return true;
-    hak__supers_trim(first, run, bytes);
-    return hak__supers[last].mapped <= bytes - hak_min(bytes, (run - 1) << HAK_SUPER_SHIFT);
 }
 
 /* --- allocation and free ---------------------------------------------------------------------------------------------- */
@@ -67,10 +49,10 @@ static bool round_to_pages(size_t *n)
     return true;
 }
 
-/* A run for n bytes and `room` more at a multiple of `step` SuperSlabs; HAK_NO_SUPER when the system refuses. */
+/* A run for n bytes, and `room` for a guard, at a multiple of `step` SuperSlabs; HAK_NO_SUPER when the system refuses. */
 static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
 {
-    return hak__supers_take(supers_of(n + room), step, n + room, HAK_SUPER_HUGE, zero);
+    return hak__supers_take(supers_of(n + room), step, n, HAK_SUPER_HUGE, zero);
 }
 
 /* The pages of a new block may be any: rather old ones than none. False: the block is lost, and has gone back. */
@@ -129,7 +111,7 @@ size_t hak__huge_usable(const void *p)
 
 /* Hardened mode: a freed block is unmapped at once, and its addresses wait until as many others have been freed. They are
  * the first SuperSlab's number above RUN_BITS bits for how many there are; what comes out is that of an earlier one, or 0. */
-enum { WAITING_RUNS = 32, RUN_BITS = 22 };
+enum { WAITING_RUNS = 32, RUN_BITS = 24 };
 _Static_assert(HAK_WINDOW_SUPERS < 1ull << RUN_BITS, "a number of SuperSlabs fits");
 
 static void retire(size_t *first, size_t *run)
@@ -158,7 +140,6 @@ void hak__huge_free(void *p, const char *function)
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     size_t run = run_of(first, bytes);
-    run -= !end_guard(first, bytes);   /* a SuperSlab with a page that faults for ever is not used again */
     hak__supers[first].guard = 0;
     if (hak_unlikely(hak__hardened.on))
         retire(&first, &run);
@@ -172,7 +153,6 @@ static void account_resize(size_t first, size_t before, size_t after)
     hak_fetch_add(&hak__huge_counts.live_bytes, after - before, HAK_RELAXED);
 }
 
-/* The guard has ended. */
 static void shrink(size_t first, size_t before, size_t after, size_t run)
 {
     size_t room = room_for_guard(), keep = supers_of(after + room);
@@ -182,16 +162,15 @@ static void shrink(size_t first, size_t before, size_t after, size_t run)
         hak__supers_trim(first + keep, run - keep, 0);
     if (run > keep)
         hak__supers_give(first + keep, run - keep);
-    hak__supers_trim(first, keep, after + room);
     begin_guard(first, after, room);
 }
 
-/* Moves the pages of a run whose guard has ended to one that is long enough. The target is mapped first, so that nobody
+/* Moves the pages of a run to one that is long enough. The target is mapped first, so that nobody
  * else's mapping is replaced. */
 static void *move(size_t first, size_t before, size_t after, size_t run)
 {
     bool zero;
-    size_t room = room_for_guard(), to = hak__supers_take(supers_of(after + room), 1, after + room, HAK_SUPER_HUGE, &zero);
+    size_t room = room_for_guard(), to = take_run(after, room, 1, &zero);
     if (to == HAK_NO_SUPER)
         return NULL;
     if (!hak__supers_move(first, before, to, after)) {
@@ -209,17 +188,16 @@ static void *move(size_t first, size_t before, size_t after, size_t run)
     return hak__super_start(to);
 }
 
-/* The guard has ended; it begins again behind what the block has become, also where it could not grow. */
+/* The guard is again behind what the block has become, also where it could not grow. */
 static void *grow_run(size_t first, size_t before, size_t n, size_t run)
 {
     size_t room = room_for_guard(), roomy = hak__ahead_counts() ? n : n + n / 8;
     /* A block that grows tends to go on growing: an eighth more address space is mapped, no page of it is touched. */
-    if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy + room)) {
+    if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy)) {
         n = roomy;
-    } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n + room)) {
+    } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {
         void *q = move(first, before, n, run);
-        /* Where a guard could not be made ordinary again, it was unmapped. */
-        if (q == NULL && hak__supers_extend(first, run, run, before + hak__supers[first].guard))
+        if (q == NULL)   /* a part of what it would have had may be mapped */
             begin_guard(first, before, hak__supers[first].guard);
         return q;
     }
@@ -237,8 +215,6 @@ static void *resize_run(void *p, size_t n)
     size_t before = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED), run = run_of(first, before);
     if (n == before)
         return p;
-    if (!end_guard(first, before))
-        return n < before ? p : NULL;   /* as it is; or the caller copies */
     if (n > before)
         return grow_run(first, before, n, run);
     shrink(first, before, n, run);

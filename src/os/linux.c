@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -126,6 +128,14 @@ static uint64_t linux_random(void)
     return mix ^ (mix >> 31);
 }
 
+static bool linux_fixed(void)
+{
+    int saved = errno;
+    long persona = syscall(SYS_personality, 0xffffffffu);   /* asks */
+    errno = saved;
+    return persona > 0 && (persona & ADDR_NO_RANDOMIZE) != 0;
+}
+
 static size_t linux_page_size(void)
 {
     unsigned long size = getauxval(AT_PAGESZ);
@@ -142,6 +152,7 @@ const struct hak_os hak__os_linux = {
     .probe = linux_probe,
     .now_ms = linux_now_ms,
     .random = linux_random,
+    .fixed = linux_fixed,
     .page_size = linux_page_size,
     .seen = hak__os_linux_seen,
 };

@@ -53,6 +53,7 @@ struct hak_os {
     uintptr_t (*probe)(size_t size);
     uint64_t (*now_ms)(void);        /* monotonic, coarse (a few ms) */
     uint64_t (*random)(void);        /* unpredictable where the system allows it, else merely varied */
+    bool (*fixed)(void);             /* whether addresses are to be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
     void (*seen)(struct hak_os_seen *out);   /* reads files: for rare use, with no lock held */
 };

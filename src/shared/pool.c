@@ -114,7 +114,7 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
 static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (size_t word = 0; word * 64 < hak__arena_top() && found == HAK_NO_RUN; word++)
+    for (size_t word = hak__region_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__region_next(word + 1))
         found = search_word(which, word, level, count, fresh);
     return found;
 }
@@ -250,7 +250,7 @@ size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
     if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
         return HAK_NO_RUN;
     size_t found = HAK_NO_RUN;
-    for (size_t super = 0; super < hak__arena_top() && found == HAK_NO_RUN; super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
         const struct hak_super *held = &hak__supers[super];
         if (hak_load(&held->holder, HAK_RELAXED) == 0)
             continue;
@@ -295,7 +295,7 @@ size_t hak__pool_purge(uint64_t before_ms)
     hak__tiers_step();
     uint64_t waiting = UINT64_MAX;
     size_t bytes = 0;
-    for (size_t super = 0; super < hak__arena_top(); super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
             continue;
         uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
@@ -325,7 +325,8 @@ static size_t used_bytes(size_t super)
 static size_t purge_beyond(size_t room, size_t idle)
 {
     size_t bytes = 0;
-    for (size_t super = hak__arena_top(); super-- > 0 && idle > room + bytes;)
+    for (size_t super = hak__super_before(hak__arena_top()); super != HAK_NO_SUPER && idle > room + bytes;
+         super = hak__super_before(super))
         if (idle_bytes(super) != 0)
             bytes += purge_super(super);
     return bytes;
@@ -342,7 +343,7 @@ size_t hak__pool_trim(void)
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);
-    for (size_t super = 0; super < top; super++) {
+    for (size_t super = hak__super_from(0); super < top; super = hak__super_from(super + 1)) {
         idle += idle_bytes(super);
         used += used_bytes(super);
     }

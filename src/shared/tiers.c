@@ -45,7 +45,7 @@ static void begin_to_drain(size_t super)
 /* Whether SuperSlabs that stay HOT have unused slabs, to take over what others are not to serve. */
 static bool others_have_room(void)
 {
-    for (size_t super = 0; super < hak__arena_top(); super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         unsigned used = hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
         if (used > HAK_TIER_LOW && used < HAK_SUPER_SLABS)
             return true;
@@ -57,7 +57,7 @@ void hak__tiers_step(void)
 {
     if (!hak__tiers_on() || !others_have_room())
         return;
-    for (size_t super = 0; super < hak__arena_top(); super++) {
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
         if (hak__slabs_used(word) <= HAK_TIER_LOW && !is_draining(super))
             begin_to_drain(super);

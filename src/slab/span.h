@@ -60,7 +60,7 @@ struct hak_span {
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
 };
 
-_Static_assert(sizeof(struct hak_span) == 128, "two cache lines; arena/meta.c lays the window out for it");
+_Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
 extern struct hak_span *hak__spans;   /* by slab */
 

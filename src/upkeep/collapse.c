@@ -46,7 +46,8 @@ void hak__collapse_walk(uint64_t now_ms)
     if (!hak__thp_may_collapse())
         return;
     for (unsigned looks = 0, reads = 0; looks < LOOKS && looks < top && reads < READS; looks++) {
-        size_t super = next_look < top ? next_look : 0;
+        size_t super = hak__super_from(next_look);
+        super = super < top ? super : hak__super_from(0);
         struct hak_super *at = &hak__supers[super];
         next_look = super + 1;
         if (!long_full(at, (uint32_t)now_ms) || hak_load(&at->collapsed, HAK_RELAXED))

@@ -139,9 +139,15 @@ static void walk_super(struct idle_walk *walk, size_t super)
 size_t hak__idle_walk(const struct hak_idle_work *work)
 {
     struct idle_walk walk = { .work = work };
-    size_t top = hak__arena_top();
-    for (size_t n = 0; n < top && walk.slabs < work->slabs && walk.purges < work->purges; n++) {
-        next_super = next_super < top ? next_super : 0;
+    size_t top = hak__arena_top(), begun = next_super;
+    for (unsigned rounds = 0; walk.slabs < work->slabs && walk.purges < work->purges;) {
+        next_super = hak__super_from(next_super);
+        if (next_super >= top) {
+            rounds++;
+            next_super = hak__super_from(0);
+        }
+        if (rounds > 1 || next_super >= top || (rounds == 1 && next_super >= begun))
+            break;
         walk_super(&walk, next_super);
         next_super += walk.purges < work->purges;
     }

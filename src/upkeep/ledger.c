@@ -184,8 +184,20 @@ static void count_super(struct ledger_walk *walk, size_t super)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* The descriptors of all regions but the first, whose are in the window's beginning. */
+static void count_pieces(struct ledger_walk *walk)
+{
+    size_t bytes = HAK_REGION_SUPERS * HAK_SUPER_SPANS;
+    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1)) {
+        uintptr_t start = hak__meta_start(HAK_META_SPANS) + region * bytes;
+        read_pages(walk, start);
+        walk->stats->ledger_metadata += resident_in(walk, start, bytes);
+    }
+}
+
 static void count_metadata(struct ledger_walk *walk)
 {
+    count_pieces(walk);
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         size_t mapped = hak__meta_mapped((enum hak_meta_window)w);
@@ -204,7 +216,7 @@ static bool mapping_is_ours(uintptr_t start)
         return false;
     if (start < hak__window.base)
         return true;
-    return super < hak__arena_top() && hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_HOLE;
+    return super < hak__arena_top() && !hak__super_is_hole(super);
 }
 
 static void count_mapping(void *argument, uintptr_t start, size_t resident, size_t huge)
@@ -233,7 +245,7 @@ bool hak__ledger(struct hak_stats *stats)
 {
     struct ledger_walk walk = { .stats = stats, .page = hak__page_size() };
     count_metadata(&walk);
-    for (size_t super = 0; super < hak__arena_top(); super++)
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
         count_super(&walk, super);
     divide(&walk);
     if (!hak__os_mappings(count_mapping, stats))

@@ -105,6 +105,8 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
+size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
+size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
 void *hak__heap_memory(uint32_t id) { return id <= WORLD_HEAPS ? &heaps[id] : NULL; }

@@ -29,6 +29,7 @@ static struct {
     size_t foreign_count;
     uint64_t randoms;                /* random numbers given out; number n is n * random_step */
     uint64_t random_step;
+    bool fixed;                      /* addresses are not to be random */
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
     unsigned maps, unmaps, purges, moves, probes;
@@ -137,6 +138,7 @@ static uintptr_t fake_probe(size_t size)
 
 static uint64_t fake_now(void) { return fake.now; }
 static uint64_t fake_random(void) { return fake.randoms++ * fake.random_step; }
+static bool fake_fixed(void) { return fake.fixed; }
 static size_t fake_page_size(void) { return hak__os_linux.page_size(); }
 
 static void fake_seen(struct hak_os_seen *out)
@@ -149,6 +151,7 @@ static const struct hak_os fake_table = {
     .map = fake_map,       .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
     .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
     .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
+    .fixed = fake_fixed,
 };
 
 /* To be called before anything else of the library. */

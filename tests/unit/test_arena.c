@@ -384,6 +384,7 @@ FRESH_TEST(child_has_the_list_in_order)
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 4; i++, fake.now += 100)
         give(order[i], 1);
+    hak__arena_lock();
     hak__arena_fork_child();
     expect_valid();
     expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
@@ -403,6 +404,7 @@ FRESH_TEST(child_has_the_sums_right)
     expect_eq(take(9), 0);
     give(3, 2);
     hak__arena_figures(&before);
+    hak__arena_lock();   /* as it was when the process forked */
     hak__books.mapped += HAK_SUPER_SIZE;
     hak__books.taken--;
     hak__arena_fork_child();
@@ -426,6 +428,7 @@ FRESH_TEST(child_settles_what_was_under_way)
     give(4, 1);
     give(6, 1);
     give(13, 1);
+    hak__arena_lock();
     set_kind(4, HAK_SUPER_IN_SLABS);
     hak__lru_remove(6);
     set_kind(6, HAK_SUPER_HUGE);

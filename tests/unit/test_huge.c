@@ -336,19 +336,6 @@ static bool faults(char *p)
     return status != 0;
 }
 
-static void start_guarded(void)
-{
-    start();
-    fake.guards = true;
-    char *p = alloc(3 * mib);
-    if (fake.guarded == 0) {
-        fprintf(stderr, "no guard pages here: MADV_GUARD_INSTALL came with Linux 6.13\n");
-        _exit(0);
-    }
-    hak__huge_free(p, "free");
-    expect_eq(fake.guarded, 0);
-}
-
 static void expect_guarded(char *p)
 {
     size_t usable = hak__huge_usable(p);
@@ -360,21 +347,18 @@ FRESH_TEST(ends_at_a_guard)
     static const size_t sizes[] = { 2 * mib, 4 * mib, 2 * mib + 4096, 4 * mib - 4096, 3000000, 5 * mib };
     char *blocks[6];
     (void)argument;
-    start_guarded();
+    start();
     for (unsigned round = 0; round < 3; round++) {
         for (unsigned i = 0; i < 6; i++)
             expect_guarded(blocks[i] = alloc(sizes[i]));
-        expect_eq(fake.guarded, 6);
         for (unsigned i = 0; i < 6; i++) {
             char *q = hak__huge_resize(blocks[i], sizes[(i + round + 1) % 6] * (round + 1));
             blocks[i] = q != NULL ? q : blocks[i];   /* pages of several mappings cannot be moved */
             memset(blocks[i], 1, hak__huge_usable(blocks[i]));
             expect_guarded(blocks[i]);
         }
-        expect_eq(fake.guarded, 6);
         for (unsigned i = 0; i < 6; i++)
             hak__huge_free(blocks[i], "free");
-        expect_eq(fake.guarded, 0);
         expect_eq(supers_taken(), 0);
         /* What was behind a block serves as any other memory. */
         char *p = alloc(40 * mib);
@@ -383,48 +367,62 @@ FRESH_TEST(ends_at_a_guard)
     }
 }
 
-/* Where the kernel has none, it is asked once, and nothing is mapped for them. */
-FRESH_TEST(does_without_guards)
+/* Blocks of one size that come and go, and what is behind them, ask the system for nothing. */
+FRESH_TEST(guards_cost_no_calls)
 {
     (void)argument;
     start();
-    char *p = alloc(4 * mib), *q = alloc(4 * mib);
-    expect_eq(fake.advices[HAK_OS_GUARD], 1);
-    expect_eq(supers_taken(), 4);
-    p = hak__huge_resize(p, 2 * mib);
-    hak__huge_free(q, "free");
+    char *p = alloc(4 * mib), *q = alloc(3000000);
     hak__huge_free(p, "free");
-    expect_eq(supers_taken(), 0);
-    expect_eq(fake.advices[HAK_OS_GUARD] + fake.advices[HAK_OS_UNGUARD], 1);
+    hak__huge_free(q, "free");
+    unsigned calls = fake.maps + fake.unmaps + fake.purges;
+    for (unsigned i = 0; i < 10; i++) {
+        p = alloc(4 * mib);
+        q = alloc(3000000);
+        expect_eq(supers_taken(), 5);   /* the addresses of a guard are a SuperSlab's, behind whole ones */
+        hak__huge_free(q, "free");
+        hak__huge_free(p, "free");
+    }
+    expect_eq(fake.maps + fake.unmaps + fake.purges, calls);
+    expect_eq(fake.advices[HAK_OS_GUARD] + fake.advices[HAK_OS_UNGUARD], 0);
 }
 
-/* A guard that cannot be had is missed once; one that cannot be removed goes with its page; and where that is refused too,
- * its SuperSlab is not used again. */
+/* A block that gets a part of what was mapped for a longer one is the end of its mapping: what locks all of a process's memory
+ * stops at the first page of a mapping that faults. */
+FRESH_TEST(mappings_end_with_their_blocks)
+{
+    (void)argument;
+    start();
+    char *p = alloc(40 * mib);
+    hak__huge_free(p, "free");
+    for (unsigned i = 0; i < 4; i++) {
+        char *q = alloc((i + 1) * 1000000);
+        expect(!is_mapped(q + hak__huge_usable(q)));
+    }
+}
+
+/* Where what is behind a block will not go, it has no guard. */
 FRESH_TEST(guards_that_are_refused)
 {
     (void)argument;
-    start_guarded();
-    fake.refuse_guard = true;
-    char *p = alloc(4 * mib);
+    start();
+    char *p = alloc(6 * mib);
+    hak__huge_free(p, "free");
+    fake.refuse_unmap = true;
+    p = alloc(4 * mib);
     expect_eq(supers_taken(), 2);
     hak__huge_free(p, "free");
-    fake.refuse_guard = false;
-    expect_guarded(p = alloc(4 * mib));
-    fake.refuse_unguard = true;
-    hak__huge_free(p, "free");
-    expect_eq(supers_taken(), 0);
+    fake.refuse_unmap = false;
     expect_guarded(p = alloc(4 * mib));
     fake.refuse_unmap = true;
     expect_ptr(hak__huge_resize(p, 2 * mib), p);
-    expect_eq(hak__huge_usable(p), 4 * mib);
-    expect(hak__huge_resize(p, 6 * mib) == NULL);
-    expect_guarded(p);
+    expect_eq(hak__huge_usable(p), 2 * mib);
+    memset(p, 1, 2 * mib);
     hak__huge_free(p, "free");
-    expect_eq(supers_taken(), 1);
-    for (unsigned i = 0; i < 8; i++) {
-        p = alloc(3 * mib);
-        memset(p, 1, 3 * mib);
-    }
+    expect_eq(supers_taken(), 0);
+    fake.refuse_unmap = false;
+    expect_guarded(p = alloc(4 * mib));
+    hak__huge_free(p, "free");
 }
 
 int main(void)
@@ -441,7 +439,8 @@ int main(void)
         cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(random_operations),
         cmocka_unit_test(ends_at_a_guard),
-        cmocka_unit_test(does_without_guards),
+        cmocka_unit_test(guards_cost_no_calls),
+        cmocka_unit_test(mappings_end_with_their_blocks),
         cmocka_unit_test(guards_that_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
