@@ -28,6 +28,7 @@
 #include "arena/regions.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"
+#include "arena/pieces.c"
 #include "arena/lend.c"
 #include "arena/arena.c"
 #if defined(__GNUC__) && !defined(__clang__)

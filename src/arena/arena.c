@@ -464,12 +464,24 @@ void *hak__heap_address(uint32_t id)
     return (void *)(hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE);
 }
 
-void *hak__heap_memory(uint32_t id)
+void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
+    *bytes = id == 1 || hak__is_thrifty() ? HAK_HEAP_FIRST : HAK_HEAP_STRIDE;
     hak__arena_lock();
-    int code = hak__meta_ensure(HAK_META_HEAPS, (id + 1) * HAK_HEAP_STRIDE);
+    int code = hak__meta_heap(id, *bytes);
+    if (code != 0 && *bytes != HAK_HEAP_FIRST)
+        code = hak__meta_heap(id, *bytes = HAK_HEAP_FIRST);
     hak__arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
+}
+
+bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
+{
+    hak__arena_lock();
+    int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
+    hak__meta_piece_done();
+    hak__arena_unlock();
+    return code == 0;
 }
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
@@ -517,8 +529,9 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__books.mapped = hak__books.taken = hak__books.moved = 0;
+    hak__books.taken = hak__books.moved = 0;
     hak__books.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
+    hak__books.mapped = hak__books.pieces;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__books.mapped += hak__supers[i].mapped;
@@ -561,7 +574,7 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
+    valid &= hak__holds(mapped + hak__books.pieces == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
                         "the arena's sums are right", &hak__books);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();

@@ -31,7 +31,10 @@ struct hak_super {
     _Atomic uint16_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
     uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
-    uint32_t guard;              /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
+    union {
+        uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
+        uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
+    };
     _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
     _Atomic uint32_t hollow;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
@@ -80,6 +83,18 @@ int hak__arena_init(void);
 /* `count` adjacent SuperSlabs, the first at an address that is a multiple of `align` SuperSlabs, of which the first
  * `bytes` bytes are mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
+
+/* A SuperSlab for slabs: wholly mapped, or bare. `whole` is refused where the process is to be thrifty; and where new memory
+ * turns out to be there at once, the SuperSlab is bare after all. */
+size_t hak__supers_open(bool whole, bool *fresh);
+
+/* Maps, or unmaps, a piece of a bare SuperSlab, in slabs that the caller has. 0 or an errno code; false: the system refuses. */
+int hak__piece_map(void *start, size_t bytes);
+bool hak__piece_unmap(void *start, size_t bytes);
+
+/* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
+bool hak__is_thrifty(void);
+hak_cold void hak__thrift_begin(void);
 
 /* Moves pages of emptied SuperSlabs to where a run that has just been taken, for a block of `bytes` bytes, has none; the block
  * reads as anything then. False: a part of the run is not mapped any more, and the block can't be had. */
@@ -137,8 +152,10 @@ void *hak__meta_alloc(size_t bytes);
 void hak__meta_wiped_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
 
-/* The memory of a heap: HAK_HEAP_STRIDE bytes, zeroed the first time. NULL when refused or out of range. */
-void *hak__heap_memory(uint32_t id);
+/* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
+ * hak__heap_extend maps so many more behind them. */
+void *hak__heap_memory(uint32_t id, size_t *bytes);
+bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
 void *hak__heap_address(uint32_t id);   /* without mapping it */
 
 /* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
@@ -169,6 +186,9 @@ size_t hak__page_size(void);
 void hak__arena_figures(struct hak_arena_figures *out);
 void hak__arena_fork_child(void);
 hak_cold bool hak__arena_is_valid(void);
+
+/* Of a SuperSlab in which the caller has slabs: that was said before anybody could. */
+hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
 

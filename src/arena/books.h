@@ -13,6 +13,7 @@ struct hak_books {
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     size_t moved;             /* the sum of all SuperSlabs' */
+    size_t pieces;            /* bytes mapped in bare SuperSlabs (pieces.c) */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t lock_takes;      /* times that the lock was taken */
     uint64_t waited;          /* requests that had memory mapped */

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 
+#include "arena/arena.h"
 #include "base/bits.h"
 #include "base/lock.h"
 #include "diag/options.h"
@@ -21,6 +22,9 @@ enum pressure { CALM, WAITING, CALLING, TOLD };
 
 /* The system is asked what it allows by the library's constructor; should so much be mapped before that runs, then. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
+
+/* Of address space or data: up to this, SuperSlabs are mapped in pieces (pieces.c). */
+enum { LITTLE_ROOM = 64 << 20 };
 
 _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure;          /* enum pressure */
@@ -67,6 +71,8 @@ static void follow_system(void)
     hak__os->seen(&seen);
     if (seen.strict)
         hak__option_suggest(HAK_OPTION_unmap, 1);
+    if (hak_min(seen.address_space, seen.data) <= LITTLE_ROOM)
+        hak__thrift_begin();
     uint64_t least = hak_min(hak_min(seen.memory_max, seen.memory_high), seen.address_space);
     if (least == HAK_OS_UNLIMITED)
         return;

@@ -15,8 +15,9 @@ struct window {
 };
 
 static struct window windows[HAK_META_WINDOWS];
-static _Atomic size_t pieces_mapped;          /* bytes of descriptors that lie apart */
-static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where in its window; 0: none is */
+static _Atomic size_t pieces_mapped;            /* bytes of descriptors, and of heaps, that lie apart */
+static _Atomic size_t heaps_begun;              /* ids up to this one have their first part */
+static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where; 0: none is */
 
 /* The most bytes that a window can come to need. */
 static size_t limit_of(enum hak_meta_window window, size_t supers)
@@ -57,6 +58,8 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
         hak_store(&windows[w].intent, 0, HAK_RELAXED);
         start += room_of((enum hak_meta_window)w, supers);
     }
+    hak_store(&heaps_begun, 0, HAK_RELAXED);
+    hak_store(&pieces_mapped, 0, HAK_RELAXED);
     return start;
 }
 
@@ -79,8 +82,8 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
         return 0;
     if (bytes > w->limit)
         return ENOMEM;
-    size_t least = hak_align_up(bytes, HAK_META_STEP);
-    size_t wanted = hak_align_up(hak_min(hak_max(bytes, mapped + mapped / 2), w->limit), HAK_META_STEP);
+    size_t page = hak__page_size(), ahead = mapped < HAK_META_STEP ? 2 * mapped : mapped + mapped / 2;
+    size_t least = hak_align_up(bytes, page), wanted = hak_align_up(hak_min(hak_max(bytes, ahead), w->limit), page);
     int code = grow(w, mapped, wanted);
     if (code != 0 && wanted > least)
         code = grow(w, mapped, wanted = least);
@@ -89,12 +92,12 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
     return code;
 }
 
-int hak__meta_piece(size_t offset, size_t bytes)
+int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes)
 {
     hak_store(&piece_length, bytes, HAK_RELAXED);
-    hak_store(&piece_at, offset, HAK_RELAXED);
+    hak_store(&piece_at, windows[window].start + offset, HAK_RELAXED);
     hak_signal_fence();
-    int code = hak__os_map(windows[HAK_META_SPANS].start + offset, bytes);
+    int code = hak__os_map(windows[window].start + offset, bytes);
     if (code != 0)
         hak__meta_piece_done();
     else
@@ -112,12 +115,40 @@ size_t hak__meta_bytes(void)
     return bytes;
 }
 
-/* A piece of which the bit is not set yet will be mapped anew. */
+/* --- heaps --------------------------------------------------------------------------------------------------------- */
+
+int hak__meta_heap(size_t id, size_t bytes)
+{
+    size_t begun = hak_load(&heaps_begun, HAK_RELAXED);
+    int code = id < HAK_HEAPS_MAX ? 0 : ENOMEM;
+    while (code == 0 && begun < id) {
+        code = hak__meta_piece(HAK_META_HEAPS, ++begun * HAK_HEAP_STRIDE, bytes);
+        if (code == 0)
+            hak_store(&heaps_begun, begun, HAK_RELAXED);
+        hak__meta_piece_done();
+    }
+    return code;
+}
+
+size_t hak__meta_heaps(void) { return hak_load(&heaps_begun, HAK_RELAXED); }
+
+void hak__meta_give_up(enum hak_meta_window window)
+{
+    if (window != HAK_META_HEAPS)
+        hak__os_unmap(windows[window].start, hak__meta_mapped(window));
+    else if (hak_exchange(&heaps_begun, 0, HAK_RELAXED) != 0)
+        hak__os_unmap(windows[window].start + HAK_HEAP_STRIDE, hak_exchange(&pieces_mapped, 0, HAK_RELAXED));
+}
+
+/* A piece that has not been noted yet will be mapped anew. */
 static void undo_piece(void)
 {
-    size_t at = hak_load(&piece_at, HAK_RELAXED);
-    if (at != 0 && !hak__region_is_open(at / (HAK_REGION_SUPERS * HAK_SUPER_SPANS)))
-        hak__os_unmap(windows[HAK_META_SPANS].start + at, hak_load(&piece_length, HAK_RELAXED));
+    size_t at = hak_load(&piece_at, HAK_RELAXED), heaps = windows[HAK_META_HEAPS].start, spans = windows[HAK_META_SPANS].start;
+    bool of_heap = at >= heaps && at < heaps + windows[HAK_META_HEAPS].limit;
+    bool noted = at == 0 || (of_heap ? (at - heaps) / HAK_HEAP_STRIDE <= hak_load(&heaps_begun, HAK_RELAXED)
+                                     : hak__region_is_open((at - spans) / (HAK_REGION_SUPERS * HAK_SUPER_SPANS)));
+    if (!noted)
+        hak__os_unmap(at, hak_load(&piece_length, HAK_RELAXED));
     hak__meta_piece_done();
 }
 

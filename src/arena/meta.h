@@ -24,9 +24,17 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first region */
 size_t hak__meta_bytes(void);                           /* of all windows */
 
-/* Maps descriptors of a region that is not the first. Once the caller has noted it, it says so. */
-int hak__meta_piece(size_t offset, size_t bytes);
+/* Maps a piece of a window that has more than its beginning: descriptors of a region that is not the first, or a part of a heap.
+ * Once the caller has noted it, it says so. */
+int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
+
+/* The first `bytes` bytes of a heap, of which the ids follow one another, are mapped afterwards. */
+int hak__meta_heap(size_t id, size_t bytes);
+size_t hak__meta_heaps(void);      /* how many there are */
+
+/* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, when a base is given up before anything else was. */
+void hak__meta_give_up(enum hak_meta_window window);
 
 /* In a forked child: undoes a growth that another thread had begun and that does not go on here. */
 void hak__meta_fork_child(void);

@@ -98,7 +98,7 @@ static int region_open(size_t region, size_t end)
     } else if (hak__region_is_open(region)) {
         return 0;
     } else {
-        int code = hak__meta_piece(region * HAK_REGION_SUPERS * HAK_SUPER_SPANS, HAK_REGION_SUPERS * HAK_SUPER_SPANS);
+        int code = hak__meta_piece(HAK_META_SPANS, region * HAK_REGION_SUPERS * HAK_SUPER_SPANS, HAK_REGION_SUPERS * HAK_SUPER_SPANS);
         if (code != 0)
             return code;
     }

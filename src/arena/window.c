@@ -35,11 +35,11 @@ static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_G
 static int map_first(void)
 {
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        int code = hak__meta_ensure((enum hak_meta_window)w, w == HAK_META_HEAPS ? 2 * HAK_HEAP_STRIDE : 1);
+        int code = w == HAK_META_HEAPS ? hak__meta_heap(1, HAK_HEAP_FIRST) : hak__meta_ensure((enum hak_meta_window)w, 1);
         if (code == 0)
             continue;
         while (w-- > 0)
-            hak__os_unmap(hak__meta_start((enum hak_meta_window)w), hak__meta_mapped((enum hak_meta_window)w));
+            hak__meta_give_up((enum hak_meta_window)w);
         return code;
     }
     return 0;

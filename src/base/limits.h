@@ -37,7 +37,7 @@
 #endif
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
-#define HAK_META_STEP ((size_t)64 << 10)   /* least growth of a metadata window: the largest page size */
+#define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
 #define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/guarded.h) */
@@ -59,6 +59,7 @@
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
 #define HAK_HEAP_STRIDE ((size_t)256 << 10)
+#define HAK_HEAP_FIRST ((size_t)64 << 10)   /* of the first heap, and of all where memory is scarce, mapped at once */
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */

@@ -79,13 +79,28 @@ static void first_slots(struct hak_heap *heap)
     memset(heap->slots_free, 0, sizeof heap->slots_free);
 }
 
+static void **mapped_end(struct hak_heap *heap) { return (void **)((char *)heap + heap->mapped); }
+
+/* Maps more of the heap's stride: all of it, or in a thrifty process a little. */
+static bool extend_heap(struct hak_heap *heap, size_t need)
+{
+    size_t left = HAK_HEAP_STRIDE - heap->mapped, bytes = hak_align_up(need * sizeof(void *), HAK_SLAB_SIZE / 4);
+    bytes = hak__is_thrifty() ? hak_align_up(bytes, hak__page_size()) : left;
+    if (left == 0 || bytes > left || !hak__heap_extend(heap->id, heap->mapped, bytes))
+        return false;
+    heap->mapped += bytes;
+    return true;
+}
+
 static bool next_slots(struct hak_heap *heap, size_t need)
 {
-    void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64), **end = (void **)((char *)heap + HAK_HEAP_STRIDE);
-    if (heap->slots_end == end || (size_t)(end - behind) < need)
+    void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
+    bool first = heap->slots_end < behind;   /* they were those in the struct until now */
+    void **next = first ? behind : heap->slots_next;
+    if ((size_t)(mapped_end(heap) - next) < need && !extend_heap(heap, need))
         return false;
-    heap->slots_next = behind;
-    heap->slots_end = end;
+    heap->slots_next = next;
+    heap->slots_end = mapped_end(heap);
     return true;
 }
 

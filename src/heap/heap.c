@@ -28,13 +28,15 @@ uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE)
 struct hak_heap *hak__heap_new(void)
 {
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
+    size_t bytes;
     do {
-        if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1) == NULL)
+        if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1, &bytes) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
+    heap->mapped = bytes;
     heap->tag = hak__owner_word(heap->id, 0);
     return heap;
 }
@@ -175,6 +177,24 @@ static uint32_t take_lone(struct hak_heap *heap, uint32_t class_index, void **ou
     return 1;
 }
 
+/* A span's frontier can't move: there is no memory. Freed blocks may be in others, or an empty span may give its memory. */
+static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    for (struct hak_span *span = heap->classes[class_index].spans; span != NULL; span = span->next) {
+        uint32_t got = 0;
+        if (span->free_count != 0) {
+            take_from(heap, span, out, want, &got);
+            return got;
+        }
+    }
+    hak__heap_end_empty(heap, class_index);
+    struct hak_span *first = heap->classes[class_index].spans;
+    uint32_t got = 0;
+    if (first != NULL)
+        take_from(heap, first, out, want, &got);
+    return got;
+}
+
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -182,6 +202,8 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
         return take_lone(heap, class_index, out);
     struct hak_span *span = warm_span(heap, class_index);
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
+    if (hak_unlikely(got == 0 && class->spans != NULL))
+        got = take_scarce(heap, class_index, out, want);
     hak_count(&class->warm_hits, span != NULL);
     hak_count(&class->refilled, got);
     hak__heap_large_moved(heap, class_index, got);

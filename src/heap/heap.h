@@ -108,6 +108,7 @@ struct hak_heap {
     size_t process_bytes;                           /* capacity * size, summed, and kept_charged */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
+    size_t mapped;                                  /* bytes of HAK_HEAP_STRIDE that are */
     void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
@@ -159,7 +160,7 @@ struct hak_heap {
     /* last, because few threads ever touch it */
     hak_line_aligned struct hak_outbox_bucket outbox[HAK_OUTBOX_BUCKETS];
 };
-_Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_STRIDE, "the slot area follows in the same stride");
+_Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");
 
 /* The stack that really holds the class's blocks, visible or hidden. */
 hak_inline struct hak_record *hak__heap_record(struct hak_heap *heap, uint32_t class)
@@ -256,6 +257,9 @@ void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class);
 
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
+
+/* Ends the empty spans that other classes keep: there is no other memory. */
+hak_cold void hak__heap_end_empty(struct hak_heap *heap, uint32_t class);
 
 /* --- held SuperSlabs (held.c) ------------------------------------------------------------------------------------------ */
 

@@ -43,6 +43,35 @@ static void count_begun(struct hak_heap *heap, const struct hak_span *span)
     hak_count(&heap->classes[span->class].span_count, 1);
 }
 
+/* All of a hardened span is there from the start. */
+static bool harden_span(struct hak_heap *heap, struct hak_span *span)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
+    unsigned slabs = span->slabs;
+    if (hak__span_reach(span, (size_t)slabs << HAK_SLAB_SHIFT)) {
+        hak__span_harden(span, heap->id);
+        return true;
+    }
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        bitmaps_give(heap, bitmaps, bytes);
+    hak__pool_give(slab, slabs);
+    return false;
+}
+
+/* A span for a single block, or NULL where its memory can't be had. */
+static struct hak_span *begin_lone(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+{
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, NULL, fresh);
+    if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
+        count_begun(heap, span);
+        return span;
+    }
+    hak__span_destroy(span);
+    hak__pool_give(slab, slabs);
+    return NULL;
+}
+
 static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
@@ -52,8 +81,8 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
         return NULL;
     }
     struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
-    if (hak_unlikely(hak__hardened.on))
-        hak__span_harden(span, heap->id);
+    if (hak_unlikely(hak__hardened.on) && !harden_span(heap, span))
+        return NULL;
     hak__heap_list(heap, span);
     count_begun(heap, span);
     return span;
@@ -118,6 +147,19 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
+void hak__heap_end_empty(struct hak_heap *heap, uint32_t class_index)
+{
+    uint64_t others = heap->idle_classes & ~(1ull << class_index);
+    heap->idle_classes &= 1ull << class_index;
+    for (; others != 0; others &= others - 1) {
+        struct hak_span *span = heap->classes[hak_ctz64(others)].spans;
+        if (span == NULL || hak__span_outside(span) != 0)
+            continue;
+        hak__span_unguard(span);
+        hak__heap_end_span(heap, span);
+    }
+}
+
 /* The slabs that a further span of the class is to have. The first ones are short: of most sizes above 16 KiB a thread has
  * a few blocks at a time, and the rest of a full span would lie idle. */
 static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
@@ -172,8 +214,10 @@ static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
         return HAK_NO_RUN;
     heap->clean_slabs = 0;
     hak__pool_trim();
-    size_t slab = hak__pool_open(count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(count, true, fresh);
+    size_t slab = hak__pool_open(count, true, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_take_held(count, true, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, false, fresh);
 }
 
 /* Spans that have just one block end with it, so there are none to adopt. */
@@ -243,9 +287,8 @@ struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class_index
         return NULL;
     hak_count(&heap->runs_claimed, 1);
     hak_count(&heap->stages[HAK_STAGE_OWN_HINT], 1);
-    struct hak_span *span = hak__span_create(slab, count, class_index, heap->id, NULL, fresh);
-    count_begun(heap, span);
-    if (span->blocks != 1)
+    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    if (span != NULL && span->blocks != 1)
         hak__heap_list(heap, span);
     return span;
 }
@@ -260,7 +303,6 @@ void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class_index)
         return NULL;
     hak_count(&heap->runs_claimed, stage != HAK_STAGE_LOCKED);
     hak_count(&heap->stages[stage], 1);
-    struct hak_span *span = hak__span_create(slab, count, class_index, heap->id, NULL, fresh);
-    count_begun(heap, span);
-    return hak__span_take_lone(span);
+    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    return span == NULL ? NULL : hak__span_take_lone(span);
 }

@@ -25,7 +25,7 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     unsigned have = span->slabs, want = hak__class_lone_slabs(class);
     uint32_t former = span->class;
     hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
-    if (span->blocks != 1)
+    if (span->blocks != 1 || hak__super_is_bare(slab / HAK_SUPER_SLABS))
         return false;
     while (class + 1 < HAK_CLASSES && hak__class_lone_slabs(class + 1) == want)
         class++;

@@ -39,6 +39,7 @@ enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_A
 struct hak_os_seen {
     uint64_t memory_max, memory_high;   /* of its control group and those above it */
     uint64_t address_space;             /* RLIMIT_AS */
+    uint64_t data;                      /* RLIMIT_DATA */
     uint32_t cpus;                      /* processors that it may run on; 0: unknown */
     bool strict;                        /* the system promises no more memory than it has (overcommit_memory=2) */
 };

@@ -124,12 +124,15 @@ static uint32_t processors(void)
 void hak__os_linux_seen(struct hak_os_seen *out)
 {
     int saved = errno;
-    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
+    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
     char promises[8];
-    *out = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, processors(), false };
+    *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
+                                  .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = processors() };
     see_groups(out);
     if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;
+    if (syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
+        out->data = data.rlim_cur;
     read_text("/proc/sys/vm/overcommit_memory", promises, sizeof promises);
     out->strict = promises[0] == '2';
     errno = saved;

@@ -133,9 +133,9 @@ static size_t search(enum which_supers which, unsigned count, bool *fresh)
 
 /* --- runs ---------------------------------------------------------------------------------------------------------- */
 
-size_t hak__pool_open(unsigned count, bool *fresh)
+size_t hak__pool_open(unsigned count, bool whole, bool *fresh)
 {
-    size_t super = hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, fresh);
+    size_t super = hak__supers_open(whole, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
     hak__tier_opened(super);
@@ -175,7 +175,7 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     size_t super = slab / HAK_SUPER_SLABS;
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
     uint64_t left;
-    if (!hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
+    if (hak__super_is_bare(super) || !hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
         return false;
     hak__tier_claimed(super, left);
     return true;
@@ -195,11 +195,20 @@ static void released(size_t super, uint64_t word)
     set_hints(super, word);
 }
 
+/* In a bare SuperSlab nothing is mapped any more, so there are no old data. */
+static uint64_t release(size_t super, size_t slab, unsigned count)
+{
+    unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
+    if (hak_unlikely(hak__super_is_bare(super)))
+        return hak__slabs_release_clean(&hak__supers[super], first, count);
+    return hak__slabs_release(&hak__supers[super], first, count);
+}
+
 void hak__pool_give(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
-    released(super, hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
+    released(super, release(super, slab, count));
 }
 
 bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
@@ -210,7 +219,7 @@ bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
         return false;
     }
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
-    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    uint64_t left = release(super, slab, count);
     bool empty = hak__slabs_unused(left) == ~0u;
     if (!is_held(super))   /* by nobody any more: its hints are due */
         released(super, left);
@@ -220,7 +229,7 @@ bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
-    uint64_t left = hak__slabs_release(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count);
+    uint64_t left = release(super, slab, count);
     released(super, left);
 }
 

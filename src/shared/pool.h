@@ -30,7 +30,7 @@ size_t hak__pool_take(unsigned count, bool *fresh);
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
-size_t hak__pool_open(unsigned count, bool *fresh);
+size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
 
 /* The same from SuperSlabs that some heap holds: from those that have been quiet for a moment, before a further one is
  * opened; from the busy ones as well, where none can be. */

@@ -87,6 +87,35 @@ static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
     return class_index >= HAK_CLASS_FIRST_LARGE ? 1 : (uint16_t)(slabs * HAK_SLAB_SIZE / class->size);
 }
 
+/* --- memory in pieces ---------------------------------------------------------------------------------------------- */
+
+enum { REACH_MORE = 16 << 10 };   /* at most, beyond what is needed */
+#define REACH_ALL UINT32_MAX
+
+/* A quarter more than there is: few calls, and little that nobody uses. */
+bool hak__span_reach(struct hak_span *span, size_t end)
+{
+    size_t page = hak__page_size(), whole = (size_t)span->slabs << HAK_SLAB_SHIFT, reach = span->reach;
+    if (end <= reach)
+        return true;
+    size_t least = hak_min(hak_align_up(end, page), whole);
+    size_t more = hak_min(hak_align_up(hak_max(least, reach + hak_min(reach / 4, REACH_MORE)), page), whole);
+    int code = hak__piece_map(hak__span_start(span) + reach, more - reach);
+    if (code != 0 && more > least)
+        code = hak__piece_map(hak__span_start(span) + reach, (more = least) - reach);
+    if (code == 0)
+        span->reach = (uint32_t)more;
+    return code == 0;
+}
+
+/* What can't be unmapped stays where it is, and its slabs can't be used again. */
+static hak_cold void leave_pieces(struct hak_span *span)
+{
+    if (span->reach != 0)
+        hak__piece_unmap(hak__span_start(span), span->reach);
+    span->reach = 0;
+}
+
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
                                   bool fresh)
 {
@@ -113,6 +142,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->warm = 0;
     span->changes++;
     span->purged = false;
+    span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? 0 : REACH_ALL;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
@@ -145,6 +175,8 @@ enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block
 void *hak__span_destroy(struct hak_span *span)
 {
     hak_assert(hak__span_outside(span) == 0, "a span is destroyed while blocks are outside");
+    if (hak_unlikely(span->reach != REACH_ALL))
+        leave_pieces(span);
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
     for (uint32_t i = 0; i < span->slabs; i++)
@@ -210,6 +242,8 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     uint32_t room = (uint32_t)hak_min((end - at) / size, (size_t)(span->blocks - span->frontier));
     uint32_t count = (uint32_t)hak_min(room, want);
     char *block = hak__span_start(span) + at;
+    if (hak_unlikely(at + count * size > span->reach) && !hak__span_reach(span, at + count * size))
+        return 0;
     for (uint32_t i = 1; i <= count; i++, block += size) {
         out[want - i] = block;
         if (!first || count > 1)
@@ -244,10 +278,11 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 
 void *hak__span_take_fresh(struct hak_span *span)
 {
-    if (span->frontier == span->blocks)
+    size_t size = hak__classes[span->class].size, end = (span->frontier + (size_t)1) * size;
+    if (span->frontier == span->blocks || (hak_unlikely(end > span->reach) && !hak__span_reach(span, end)))
         return NULL;
     span->changes++;
-    char *block = hak__span_start(span) + (size_t)span->frontier++ * hak__classes[span->class].size;
+    char *block = hak__span_start(span) + (size_t)span->frontier++ * size;
     map_limit(span);
     return block;
 }

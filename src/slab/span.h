@@ -57,6 +57,7 @@ struct hak_span {
     _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
     _Atomic uint64_t only_remote;
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
+    uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
 };
 
@@ -110,6 +111,9 @@ void hak__span_map_places(struct hak_span *span);
 /* The keys of free blocks are lost with their pages: frees in this span are doubtful until all of those have been taken. */
 void hak__span_doubt(struct hak_span *span);
 
+/* Of a span in a bare SuperSlab at least the first `end` bytes are mapped afterwards; false: the system refuses. */
+hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
+
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
@@ -120,7 +124,7 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */
 void *hak__span_take_fresh(struct hak_span *span);
 
-/* The block of a lone span that has just been made. */
+/* The block of a lone span that has just been made, and reaches to its end. */
 void *hak__span_take_lone(struct hak_span *span);
 
 enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };

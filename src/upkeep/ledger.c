@@ -43,6 +43,17 @@ static size_t mapped_prefix(uintptr_t start, size_t size, size_t page)
     return low * page;
 }
 
+/* What is mapped of a slab is its beginning. */
+static void read_slab(struct ledger_walk *walk, size_t at)
+{
+    unsigned char *pages = &walk->resident[at / walk->page];
+    size_t mapped = hak__os_resident(walk->start + at, HAK_SLAB_SIZE, pages) == 0
+                        ? HAK_SLAB_SIZE : mapped_prefix(walk->start + at, HAK_SLAB_SIZE, walk->page);
+    bool known = mapped == HAK_SLAB_SIZE || (mapped != 0 && hak__os_resident(walk->start + at, mapped, pages) == 0);
+    for (size_t i = known ? mapped / walk->page : 0; i < HAK_SLAB_SIZE / walk->page; i++)
+        pages[i] = 0;
+}
+
 static void read_pages(struct ledger_walk *walk, uintptr_t start)
 {
     walk->start = start;
@@ -50,10 +61,8 @@ static void read_pages(struct ledger_walk *walk, uintptr_t start)
         walk->resident[i] = 0;
     if (hak__os_resident(start, HAK_SUPER_SIZE, walk->resident) == 0)
         return;
-    size_t mapped = mapped_prefix(start, HAK_SUPER_SIZE, walk->page);
-    if (mapped == 0 || hak__os_resident(start, mapped, walk->resident) != 0)
-        for (unsigned i = 0; i < PAGES_MAX; i++)
-            walk->resident[i] = 0;
+    for (size_t at = 0; at < HAK_SUPER_SIZE; at += HAK_SLAB_SIZE)
+        read_slab(walk, at);
 }
 
 static bool page_resident(const struct ledger_walk *walk, uintptr_t at)
@@ -195,9 +204,19 @@ static void count_pieces(struct ledger_walk *walk)
     }
 }
 
+static void count_heaps(struct ledger_walk *walk)
+{
+    for (size_t id = 1; id <= hak__meta_heaps(); id++) {
+        uintptr_t start = hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE;
+        read_pages(walk, start);
+        walk->stats->ledger_metadata += resident_in(walk, start, HAK_HEAP_STRIDE);
+    }
+}
+
 static void count_metadata(struct ledger_walk *walk)
 {
     count_pieces(walk);
+    count_heaps(walk);
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         size_t mapped = hak__meta_mapped((enum hak_meta_window)w);

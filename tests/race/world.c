@@ -1,4 +1,6 @@
 /* See world.h. */
+#include <errno.h>
+
 #include "world.h"
 
 #include <string.h>
@@ -52,9 +54,10 @@ void world_take_super(size_t super) { atomic_fetch_and(&free_supers, ~(1u << sup
 
 /* --- the arena's part -------------------------------------------------------------------------------------------------- */
 
-size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh)
+size_t hak__supers_open(bool whole, bool *fresh)
 {
-    (void)count, (void)align, (void)bytes, (void)kind;
+    if (!whole)
+        return HAK_NO_SUPER;
     uint32_t free_now = hak_load(&free_supers, HAK_ACQUIRE);
     while (free_now != 0) {
         uint32_t rest = free_now & (free_now - 1);
@@ -109,7 +112,15 @@ size_t hak__region_next(size_t region) { return region; }   /* all of them are o
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
-void *hak__heap_memory(uint32_t id) { return id <= WORLD_HEAPS ? &heaps[id] : NULL; }
+void *hak__heap_memory(uint32_t id, size_t *bytes)
+{
+    *bytes = sizeof heaps[0];
+    return id <= WORLD_HEAPS ? &heaps[id] : NULL;
+}
+bool hak__heap_extend(uint32_t id, size_t from, size_t bytes) { return (void)id, (void)from, (void)bytes, false; }
+bool hak__is_thrifty(void) { return false; }
+int hak__piece_map(void *start, size_t bytes) { return (void)start, (void)bytes, ENOMEM; }
+bool hak__piece_unmap(void *start, size_t bytes) { return (void)start, (void)bytes, false; }
 void *hak__span_memory(void) { return spans; }
 void hak__yield(unsigned tries)
 {

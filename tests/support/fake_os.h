@@ -159,7 +159,8 @@ static inline void fake_install(void)
 {
     fake.limit = fake.largest_probe = SIZE_MAX;
     fake.now = 1000000;
-    fake.seen = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, 2, false };
+    fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
+                                     .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = 2 };
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;
 }

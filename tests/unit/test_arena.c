@@ -874,14 +874,21 @@ FRESH_TEST(heap_memory)
 {
     (void)argument;
     start();
-    char *first = hak__heap_memory(1), *second = hak__heap_memory(2);
+    size_t bytes, all;
+    char *first = hak__heap_memory(1, &bytes), *second = hak__heap_memory(2, &all);
     expect_ptr(first, hak__heap_address(1));
     expect_ptr(second, first + HAK_HEAP_STRIDE);
+    expect_eq(bytes, HAK_HEAP_FIRST);
+    expect_eq(all, HAK_HEAP_STRIDE);
+    expect(!is_mapped(first + bytes));
+    expect(hak__heap_extend(1, bytes, HAK_HEAP_STRIDE - bytes));
     expect(is_zero(first, 2 * HAK_HEAP_STRIDE));
-    expect_ptr(hak__heap_memory(1), first);
-    expect(hak__heap_memory(HAK_HEAPS_MAX) == NULL);
-    fake.limit = fake.mapped;
-    expect(hak__heap_memory(5000) == NULL);
+    expect_ptr(hak__heap_memory(1, &bytes), first);
+    expect(hak__heap_memory(HAK_HEAPS_MAX, &bytes) == NULL);
+    fake.limit = fake.mapped + HAK_HEAP_FIRST;
+    expect(hak__heap_memory(3, &bytes) != NULL);
+    expect_eq(bytes, HAK_HEAP_FIRST);
+    expect(hak__heap_memory(5000, &bytes) == NULL);
 }
 
 /* --- random operations ------------------------------------------------------------------------------------------------ */

@@ -23,7 +23,7 @@ static struct hak_pool_figures figures(void)
 static size_t take_or_open(unsigned count, bool *fresh)
 {
     size_t slab = hak__pool_take(count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, true, fresh);
 }
 
 static size_t take(unsigned count)
@@ -248,7 +248,7 @@ static size_t fuzz_take(unsigned count)
     size_t had_room = model_lowest(count), slab = hak__pool_take(count, &fresh);
     expect_eq(slab == HAK_NO_RUN, had_room == HAK_NO_SUPER);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_open(count, &fresh);
+        slab = hak__pool_open(count, true, &fresh);
     expect(slab != HAK_NO_RUN);
     expect(had_room == HAK_NO_SUPER || hak_run_starts(unused[slab / HAK_SUPER_SLABS], count) != 0);
     model_take(slab, count);

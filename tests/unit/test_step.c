@@ -92,7 +92,7 @@ FRESH_TEST(busy_superslabs_are_left_alone)
     (void)argument;
     bool fresh;
     start();
-    size_t kept = hak__pool_open(1, &fresh), slab = hak__pool_take(4, &fresh);
+    size_t kept = hak__pool_open(1, true, &fresh), slab = hak__pool_take(4, &fresh);
     hak__pool_give(slab, 4);
     fake.now += DELAY - 1;
     expect_eq(hak__pool_take(4, &fresh), slab);

@@ -1,0 +1,94 @@
+/* SuperSlabs in pieces. Where the system refuses 2 MiB at once, a SuperSlab is opened bare: as addresses, of which each span
+ * has mapped what it uses, a few pages at a time (slab/span.c, hak__span_reach), and unmaps it when it ends. A thrifty process
+ * does so from the start: it has little room (RLIMIT_AS, RLIMIT_DATA), or what it maps is there at once and locked
+ * (MCL_FUTURE), so that what nobody uses costs as much as what is used.
+ *
+ * Of a bare SuperSlab hak_super.mapped is 0, and an unused slab has nothing mapped: it is free, wholly unmapped and as new when
+ * all its slabs are unused. The pieces are summed up in books.pieces, which is a part of books.mapped.
+ * Called by shared/pool.c and slab/span.c, with no lock held. */
+#include "arena/books.h"
+
+#include <errno.h>
+
+#include "arena/limit.h"
+#include "arena/thp.h"
+#include "os/os.h"
+
+/* As long as no more is mapped, a new SuperSlab is looked at: are its pages there at once? */
+enum { LOOKED_AT_MOST = 64 << 20 };
+
+static _Atomic bool thrifty;
+
+bool hak__is_thrifty(void) { return hak_load(&thrifty, HAK_RELAXED); }
+
+void hak__thrift_begin(void) { hak_store(&thrifty, true, HAK_RELAXED); }
+
+/* Nobody has touched it: it is there only because all are at once. One page tells. */
+static bool there_at_once(size_t super)
+{
+    unsigned char page = 0;
+    size_t bytes = hak__page_size();
+    return hak_counted(&hak__arena_books.mapped) <= LOOKED_AT_MOST
+           && hak__os_resident((uintptr_t)hak__super_start(super + 1) - bytes, bytes, &page) == 0 && page != 0;
+}
+
+static size_t make_bare(size_t super, bool *fresh)
+{
+    if (!hak__supers_trim(super, 1, 0)) {
+        hak__supers_give(super, 1);
+        return HAK_NO_SUPER;
+    }
+    hak__supers[super].bare = 1;
+    *fresh = true;
+    return super;
+}
+
+size_t hak__supers_open(bool whole, bool *fresh)
+{
+    if (whole && hak__is_thrifty())
+        return HAK_NO_SUPER;
+    size_t super = hak__supers_take(1, 1, whole ? HAK_SUPER_SIZE : 0, HAK_SUPER_IN_SLABS, fresh);
+    if (super == HAK_NO_SUPER)
+        return super;
+    if (whole && *fresh && there_at_once(super)) {
+        hak__thrift_begin();
+        whole = false;
+    }
+    if (!whole)
+        return make_bare(super, fresh);
+    hak__supers[super].bare = 0;
+    return super;
+}
+
+static int map_piece(uintptr_t start, size_t bytes)
+{
+    return hak__limit_allows(hak__books.mapped, bytes) ? hak__os_map(start, bytes) : ENOMEM;
+}
+
+int hak__piece_map(void *start, size_t bytes)
+{
+    hak__arena_lock();
+    int code = map_piece((uintptr_t)start, bytes);
+    if (code != 0 && code != EEXIST && hak__lru_unmap_all())
+        code = map_piece((uintptr_t)start, bytes);
+    if (code == 0) {
+        hak__thp_mapped((uintptr_t)start, bytes);
+        hak__books.pieces += bytes;
+        hak__books.mapped += bytes;
+        hak__books.peak = hak_max(hak__books.peak, hak__books.mapped);
+    }
+    hak__arena_unlock();
+    return code;
+}
+
+bool hak__piece_unmap(void *start, size_t bytes)
+{
+    hak__arena_lock();
+    bool done = hak__os_unmap((uintptr_t)start, bytes) == 0;
+    if (done) {
+        hak__books.pieces -= bytes;
+        hak__books.mapped -= bytes;
+    }
+    hak__arena_unlock();
+    return done;
+}
