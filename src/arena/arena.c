@@ -466,11 +466,12 @@ void *hak__heap_address(uint32_t id)
 
 void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
-    *bytes = id == 1 || hak__is_thrifty() ? HAK_HEAP_FIRST : HAK_HEAP_STRIDE;
+    size_t least = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
+    *bytes = id == 1 || hak__is_thrifty() ? least : HAK_HEAP_STRIDE;
     hak__arena_lock();
     int code = hak__meta_heap(id, *bytes);
-    if (code != 0 && *bytes != HAK_HEAP_FIRST)
-        code = hak__meta_heap(id, *bytes = HAK_HEAP_FIRST);
+    if (code != 0 && *bytes != least)
+        code = hak__meta_heap(id, *bytes = least);
     hak__arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
 }

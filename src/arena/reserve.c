@@ -14,7 +14,10 @@ static size_t refused_at;   /* bytes that were mapped when the system last refus
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
 
-bool hak__ahead_counts(void) { return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&ahead_at_once, HAK_RELAXED) || hak__is_thrifty(); }
+bool hak__ahead_counts(void)
+{
+    return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&ahead_at_once, HAK_RELAXED) || hak__is_thrifty();
+}
 
 /* One page tells: nobody has touched it, so it is there only if all are. */
 void hak__ahead_mapped(size_t first, size_t count)
@@ -69,9 +72,7 @@ static bool map_one(size_t super)
     size_t at;
     if (!may_map(HAK_SUPER_SIZE) || hak__books.mapped == refused_at)
         return false;
-    if (hak__run_open(super, 1) != 0)
-        return false;
-    if (hak__run_map(super, 1, HAK_SUPER_SIZE, &at) == 0)
+    if (hak__run_open(super, 1) == 0 && hak__run_map(super, 1, HAK_SUPER_SIZE, &at) == 0)
         return true;
     refused_at = hak__books.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
     return false;

@@ -59,7 +59,7 @@
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
 #define HAK_HEAP_STRIDE ((size_t)256 << 10)
-#define HAK_HEAP_FIRST ((size_t)64 << 10)   /* of the first heap, and of all where memory is scarce, mapped at once */
+#define HAK_HEAP_FIRST ((size_t)40 << 10)   /* of the first heap, and of all where memory is scarce, mapped at once */
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */

@@ -81,12 +81,15 @@ static void first_slots(struct hak_heap *heap)
 
 static void **mapped_end(struct hak_heap *heap) { return (void **)((char *)heap + heap->mapped); }
 
-/* Maps more of the heap's stride: all of it, or in a thrifty process a little. */
+/* Maps more of the heap's stride: as much again, or in a thrifty process what is needed. */
 static bool extend_heap(struct hak_heap *heap, size_t need)
 {
-    size_t left = HAK_HEAP_STRIDE - heap->mapped, bytes = hak_align_up(need * sizeof(void *), HAK_SLAB_SIZE / 4);
-    bytes = hak__is_thrifty() ? hak_align_up(bytes, hak__page_size()) : left;
-    if (left == 0 || bytes > left || !hak__heap_extend(heap->id, heap->mapped, bytes))
+    size_t left = HAK_HEAP_STRIDE - heap->mapped, bytes = hak_align_up(need * sizeof(void *), hak__page_size());
+    if (bytes > left)
+        return false;
+    if (!hak__is_thrifty())
+        bytes = hak_min(hak_max(bytes, heap->mapped), left);
+    if (!hak__heap_extend(heap->id, heap->mapped, bytes))
         return false;
     heap->mapped += bytes;
     return true;

@@ -187,7 +187,7 @@ static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index
             return got;
         }
     }
-    hak__heap_end_empty(heap, class_index);
+    hak__heap_spare(heap, class_index);
     struct hak_span *first = heap->classes[class_index].spans;
     uint32_t got = 0;
     if (first != NULL)

@@ -258,8 +258,8 @@ void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class);
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 
-/* Ends the empty spans that other classes keep: there is no other memory. */
-hak_cold void hak__heap_end_empty(struct hak_heap *heap, uint32_t class);
+/* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
+hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* --- held SuperSlabs (held.c) ------------------------------------------------------------------------------------------ */
 

@@ -147,16 +147,17 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
-void hak__heap_end_empty(struct hak_heap *heap, uint32_t class_index)
+void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    uint64_t others = heap->idle_classes & ~(1ull << class_index);
     heap->idle_classes &= 1ull << class_index;
-    for (; others != 0; others &= others - 1) {
-        struct hak_span *span = heap->classes[hak_ctz64(others)].spans;
-        if (span == NULL || hak__span_outside(span) != 0)
-            continue;
-        hak__span_unguard(span);
-        hak__heap_end_span(heap, span);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
+            next = span->next;
+            hak__span_retreat(span);
+            if (hak__span_outside(span) != 0 || span->doubted == HAK_SPAN_HARDENED)
+                continue;
+            hak__heap_end_span(heap, span);
+        }
     }
 }
 

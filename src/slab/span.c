@@ -89,23 +89,32 @@ static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
 
 /* --- memory in pieces ---------------------------------------------------------------------------------------------- */
 
-enum { REACH_MORE = 16 << 10 };   /* at most, beyond what is needed */
+/* The part of what there is that comes ahead of need: few calls, and little that nobody uses. */
+enum { REACH_SHARE = 8, REACH_MORE = 16 << 10 };
 #define REACH_ALL UINT32_MAX
 
-/* A quarter more than there is: few calls, and little that nobody uses. */
 bool hak__span_reach(struct hak_span *span, size_t end)
 {
     size_t page = hak__page_size(), whole = (size_t)span->slabs << HAK_SLAB_SHIFT, reach = span->reach;
     if (end <= reach)
         return true;
     size_t least = hak_min(hak_align_up(end, page), whole);
-    size_t more = hak_min(hak_align_up(hak_max(least, reach + hak_min(reach / 4, REACH_MORE)), page), whole);
+    size_t more = hak_min(hak_align_up(hak_max(least, reach + hak_min(reach / REACH_SHARE, REACH_MORE)), page), whole);
     int code = hak__piece_map(hak__span_start(span) + reach, more - reach);
     if (code != 0 && more > least)
         code = hak__piece_map(hak__span_start(span) + reach, (more = least) - reach);
     if (code == 0)
         span->reach = (uint32_t)more;
     return code == 0;
+}
+
+void hak__span_retreat(struct hak_span *span)
+{
+    size_t keep = hak_align_up(span->frontier * hak__classes[span->class].size, hak__page_size());
+    if (span->reach == REACH_ALL || span->reach <= keep || span->doubted == HAK_SPAN_HARDENED)
+        return;
+    if (hak__piece_unmap(hak__span_start(span) + keep, span->reach - keep))
+        span->reach = (uint32_t)keep;
 }
 
 /* What can't be unmapped stays where it is, and its slabs can't be used again. */

@@ -114,6 +114,9 @@ void hak__span_doubt(struct hak_span *span);
 /* Of a span in a bare SuperSlab at least the first `end` bytes are mapped afterwards; false: the system refuses. */
 hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
 
+/* Unmaps what the span has ahead of its frontier, in a bare SuperSlab. */
+hak_cold void hak__span_retreat(struct hak_span *span);
+
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
