@@ -469,9 +469,12 @@ void *hak__heap_memory(uint32_t id, size_t *bytes)
     size_t least = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
     *bytes = id == 1 || hak__is_thrifty() ? least : HAK_HEAP_STRIDE;
     hak__arena_lock();
-    int code = hak__meta_heap(id, *bytes);
-    if (code != 0 && *bytes != least)
-        code = hak__meta_heap(id, *bytes = least);
+    bool less = *bytes > least;
+    int code = hak__meta_heap(id, bytes);
+    if (code != 0 && less) {
+        *bytes = least;
+        code = hak__meta_heap(id, bytes);
+    }
     hak__arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
 }

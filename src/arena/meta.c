@@ -17,6 +17,7 @@ struct window {
 static struct window windows[HAK_META_WINDOWS];
 static _Atomic size_t pieces_mapped;            /* bytes of descriptors, and of heaps, that lie apart */
 static _Atomic size_t heaps_begun;              /* ids up to this one have their first part */
+static size_t heap_length;                      /* of the last one's */
 static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where; 0: none is */
 
 /* The most bytes that a window can come to need. */
@@ -117,16 +118,19 @@ size_t hak__meta_bytes(void)
 
 /* --- heaps --------------------------------------------------------------------------------------------------------- */
 
-int hak__meta_heap(size_t id, size_t bytes)
+int hak__meta_heap(size_t id, size_t *bytes)
 {
     size_t begun = hak_load(&heaps_begun, HAK_RELAXED);
     int code = id < HAK_HEAPS_MAX ? 0 : ENOMEM;
     while (code == 0 && begun < id) {
-        code = hak__meta_piece(HAK_META_HEAPS, ++begun * HAK_HEAP_STRIDE, bytes);
+        code = hak__meta_piece(HAK_META_HEAPS, ++begun * HAK_HEAP_STRIDE, *bytes);
+        if (code == 0)
+            heap_length = *bytes;
         if (code == 0)
             hak_store(&heaps_begun, begun, HAK_RELAXED);
         hak__meta_piece_done();
     }
+    *bytes = heap_length;
     return code;
 }
 

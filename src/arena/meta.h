@@ -29,8 +29,9 @@ size_t hak__meta_bytes(void);                           /* of all windows */
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
 
-/* The first `bytes` bytes of a heap, of which the ids follow one another, are mapped afterwards. */
-int hak__meta_heap(size_t id, size_t bytes);
+/* The first *bytes bytes of a heap are mapped afterwards; ids follow one another, and *bytes says how many it were if the last
+ * one is asked for again. */
+int hak__meta_heap(size_t id, size_t *bytes);
 size_t hak__meta_heaps(void);      /* how many there are */
 
 /* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, when a base is given up before anything else was. */

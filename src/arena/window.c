@@ -34,8 +34,9 @@ static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_G
  * pieces mapped so far are given back. */
 static int map_first(void)
 {
+    size_t first = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        int code = w == HAK_META_HEAPS ? hak__meta_heap(1, hak_align_up(HAK_HEAP_FIRST, hak__page_size())) : hak__meta_ensure((enum hak_meta_window)w, 1);
+        int code = w == HAK_META_HEAPS ? hak__meta_heap(1, &first) : hak__meta_ensure((enum hak_meta_window)w, 1);
         if (code == 0)
             continue;
         while (w-- > 0)

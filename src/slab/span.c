@@ -93,19 +93,45 @@ static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
 enum { REACH_SHARE = 8, REACH_MORE = 16 << 10 };
 #define REACH_ALL UINT32_MAX
 
-bool hak__span_reach(struct hak_span *span, size_t end)
+/* Set when pieces of an ended span could not be unmapped. They stay, each slab's descriptor says how much it has. */
+static _Atomic bool pieces_left;
+
+static size_t left_in(const struct hak_span *slab) { return slab->reach == REACH_ALL ? 0 : slab->reach; }
+
+/* Where a piece from `reach` on has to end: pieces that were left are not mapped again. */
+static size_t piece_end(struct hak_span *span, size_t reach, size_t end)
 {
-    size_t page = hak__page_size(), whole = (size_t)span->slabs << HAK_SLAB_SHIFT, reach = span->reach;
-    if (end <= reach)
+    if (hak_likely(!hak_load(&pieces_left, HAK_RELAXED)))
+        return end;
+    size_t slab = reach >> HAK_SLAB_SHIFT;
+    if (slab != 0 && reach % HAK_SLAB_SIZE == 0) {
+        span->reach += (uint32_t)left_in(&span[slab]);
+        span[slab].reach = 0;
+    }
+    return span->reach != reach ? span->reach : hak_min(end, (slab + 1) << HAK_SLAB_SHIFT);
+}
+
+static bool reach_piece(struct hak_span *span, size_t end)
+{
+    size_t page = hak__page_size(), reach = span->reach, ahead = hak_min(reach / REACH_SHARE, REACH_MORE);
+    size_t least = piece_end(span, reach, end), whole = (size_t)span->slabs << HAK_SLAB_SHIFT;
+    if (least <= span->reach)
         return true;
-    size_t least = hak_min(hak_align_up(end, page), whole);
-    size_t more = hak_min(hak_align_up(hak_max(least, reach + hak_min(reach / REACH_SHARE, REACH_MORE)), page), whole);
+    size_t more = piece_end(span, reach, hak_min(hak_align_up(hak_max(least, reach + ahead), page), whole));
     int code = hak__piece_map(hak__span_start(span) + reach, more - reach);
     if (code != 0 && more > least)
         code = hak__piece_map(hak__span_start(span) + reach, (more = least) - reach);
     if (code == 0)
         span->reach = (uint32_t)more;
     return code == 0;
+}
+
+bool hak__span_reach(struct hak_span *span, size_t end)
+{
+    bool done = true;
+    for (end = hak_min(hak_align_up(end, hak__page_size()), (size_t)span->slabs << HAK_SLAB_SHIFT); done && end > span->reach;)
+        done = reach_piece(span, end);
+    return done;
 }
 
 void hak__span_retreat(struct hak_span *span)
@@ -117,12 +143,14 @@ void hak__span_retreat(struct hak_span *span)
         span->reach = (uint32_t)keep;
 }
 
-/* What can't be unmapped stays where it is, and its slabs can't be used again. */
 static hak_cold void leave_pieces(struct hak_span *span)
 {
-    if (span->reach != 0)
-        hak__piece_unmap(hak__span_start(span), span->reach);
-    span->reach = 0;
+    size_t reach = span->reach;
+    bool gone = reach == 0 || hak__piece_unmap(hak__span_start(span), reach);
+    if (!gone)
+        hak_store(&pieces_left, true, HAK_RELAXED);
+    for (size_t i = 0, at = 0; at < reach; i++, at += HAK_SLAB_SIZE)
+        span[i].reach = gone ? 0 : (uint32_t)hak_min(reach - at, HAK_SLAB_SIZE);
 }
 
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
@@ -151,7 +179,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->warm = 0;
     span->changes++;
     span->purged = false;
-    span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? 0 : REACH_ALL;
+    span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? (uint32_t)left_in(span) : REACH_ALL;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
