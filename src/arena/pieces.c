@@ -14,8 +14,8 @@
 #include "arena/thp.h"
 #include "os/os.h"
 
-/* As long as no more is mapped, a new SuperSlab is looked at: are its pages there at once? */
-enum { LOOKED_AT_MOST = 64 << 20 };
+/* So many new SuperSlabs are looked at: are their pages there at once? */
+enum { LOOKED_AT_MOST = 16 };
 
 static _Atomic bool thrifty;
 
@@ -26,9 +26,10 @@ void hak__thrift_begin(void) { hak_store(&thrifty, true, HAK_RELAXED); }
 /* Nobody has touched it: it is there only because all are at once. One page tells. */
 static bool there_at_once(size_t super)
 {
+    static _Atomic uint32_t looks;
     unsigned char page = 0;
     size_t bytes = hak__page_size();
-    return hak_counted(&hak__arena_books.mapped) <= LOOKED_AT_MOST
+    return hak_load(&looks, HAK_RELAXED) < LOOKED_AT_MOST && hak_fetch_add(&looks, 1, HAK_RELAXED) < LOOKED_AT_MOST
            && hak__os_resident((uintptr_t)hak__super_start(super + 1) - bytes, bytes, &page) == 0 && page != 0;
 }
 

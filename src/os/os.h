@@ -17,6 +17,7 @@
  *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
  *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
  *                             by protection, which keeps the pages and splits mappings
+ *   fixed()                   the process was started with addresses that are not random
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
