@@ -31,6 +31,24 @@ FRESH_TEST(first_base_is_random)
     expect_usable();
 }
 
+/* Where addresses are to repeat, no random number is asked for. */
+FRESH_TEST(fixed_base_repeats)
+{
+    (void)argument;
+    fake_install();
+    fake.fixed = true;
+    expect_eq(hak__window_choose(), 0);
+    uintptr_t base = hak__window.base;
+    expect_eq(fake.randoms, 0);
+    fake_add_foreign((void *)base, HAK_SUPER_SIZE);   /* what is in the window does not matter, only the tables' places */
+    hak__meta_give_up(HAK_META_HEAPS);
+    for (int w = 0; w < HAK_META_WINDOWS; w++)
+        if (w != HAK_META_HEAPS)
+            hak__meta_give_up((enum hak_meta_window)w);
+    expect_eq(hak__window_choose(), 0);
+    expect_eq(hak__window.base, base);
+}
+
 /* The bases follow the random numbers, over the whole range. */
 FRESH_TEST(bases_vary)
 {
@@ -138,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_base_is_random),
+        cmocka_unit_test(fixed_base_repeats),
         cmocka_unit_test(bases_vary),
         cmocka_unit_test(occupied_base_is_passed_over),
         cmocka_unit_test(system_is_asked_when_random_bases_fail),
