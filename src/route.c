@@ -439,6 +439,10 @@ size_t hak__usable(const void *p, const char *function)
     return hak__hardened.on ? hak__harden_huge_size(p, function) : usable;
 }
 
+static _Atomic bool longer_allowed;
+
+void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
+
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
@@ -454,7 +458,8 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
         uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_code(word) / HAK_RECORD_SIZE;
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
-        if (!aligned && !hak__size_fits(have, n))
+        bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);
+        if (!aligned && !longer && !hak__size_fits(have, n))
             hak__misuse_size(function, p, n, have);
     } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
         size_t have = hak__huge_usable(p);
