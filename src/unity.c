@@ -27,6 +27,7 @@
 #include "arena/limit.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"
+#include "arena/crowd.c"
 #include "arena/lend.c"
 #include "arena/arena.c"
 #if defined(__GNUC__) && !defined(__clang__)

@@ -40,7 +40,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
         hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
-        hak__supers_trim(first, supers_of(bytes), bytes);
+        hak__supers_shorten(first, supers_of(bytes), bytes);
         room = 0;
     }
     hak__supers[first].guard = (uint32_t)room;
@@ -182,7 +182,7 @@ static void shrink(size_t first, size_t before, size_t after, size_t run)
         hak__supers_trim(first + keep, run - keep, 0);
     if (run > keep)
         hak__supers_give(first + keep, run - keep);
-    hak__supers_trim(first, keep, after + room);
+    hak__supers_shorten(first, keep, after + room);
     begin_guard(first, after, room);
 }
 
