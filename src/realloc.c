@@ -81,6 +81,7 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
         hak_free(p);
         return NULL;
     }
+    hak__shield_lift(p);
     void *q = have > HAK_MID_MAX && n > HAK_MID_MAX ? resize_in_place(p, have, n) : NULL;
     return q != NULL ? q : move_elsewhere(p, have, n);
 }
@@ -132,6 +133,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
+    if (hak_unlikely(hak__hardened.on))
+        hak__shield_lift(p);   /* what a block ends in is to be read */
     size_t have = hak__usable(p, "realloc");
     if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p))
         return realloc_hardened(p, have, n);

@@ -4,6 +4,7 @@
 
 #include "init.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 #include "thread.h"
 
 /* A block for n bytes when the fast path found none; sets errno on failure. */

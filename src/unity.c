@@ -35,6 +35,7 @@
 #endif
 #include "slab/span.c"
 #include "slab/hardened.c"
+#include "slab/shield.c"
 #include "slab/superslab.c"
 #include "shared/tiers.c"
 #include "shared/pool.c"
@@ -97,3 +98,4 @@
 #include "fork.c"
 #include "init.c"
 #include "override.c"
+#include "protect.c"

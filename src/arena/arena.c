@@ -460,6 +460,8 @@ int hak__arena_forbid(void *start, bool forbid)
     return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
 
+int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }
+
 void *hak__meta_alloc(size_t bytes)
 {
     bytes = hak_align_up(bytes, 64);

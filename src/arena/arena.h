@@ -125,6 +125,9 @@ int hak__arena_guard(void *start, bool guard);
 /* The same for kernels that have no such guards, by protection. */
 int hak__arena_forbid(void *start, bool forbid);
 
+/* Makes a range of pages in a run that the caller has readable and writable. 0 or an errno code. */
+int hak__arena_allow(void *start, size_t bytes);
+
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);
 
