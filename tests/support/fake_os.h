@@ -34,6 +34,7 @@ static struct {
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
     unsigned maps, extends, unmaps, purges, moves, probes;
+    size_t purged_bytes;
     unsigned advices[HAK_OS_ADVICES];   /* by kind */
     bool guards;                     /* there are guard pages, as far as the kernel has them */
     bool refuse_guard, refuse_unguard;
@@ -98,6 +99,7 @@ static int fake_purge(uintptr_t address, size_t size)
 {
     fake_check_range(address, size);
     fake.purges++;
+    fake.purged_bytes += size;
     expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
     return fake.refuse_purge ? EINVAL : hak__os_linux.purge(address, size);
 }
