@@ -369,13 +369,14 @@ static void move_away(size_t super, size_t moved)
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
     hak__arena_lock();
-    bool may = !hak__is_crowded(), done = may && hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
+    uintptr_t source = (uintptr_t)hak__super_start(from), place = (uintptr_t)hak__super_start(to);
+    bool may = !hak__is_crowded(), done = may && hak__os_move(source, size, place, new_size) == 0;
     if (done) {
         for (size_t i = 0; hak__super_need(i, size) != 0; i++)
             move_away(from + i, hak__super_need(i, size));
         for (size_t i = 0; hak__super_need(i, new_size) != 0; i++)
             hak__super_set_moved(to + i, 1);
-    } else if (may && !hak__place_stays((uintptr_t)hak__super_start(to), new_size)) {
+    } else if (may && !hak__place_stays(place, new_size)) {
         hak__run_trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
     }
     hak__arena_unlock();

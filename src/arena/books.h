@@ -1,5 +1,5 @@
-/* What the files of the arena share: its books and its lock. For arena.c, lru.c, reserve.c, lend.c and crowd.c alone; everything here is
- * read and written under the lock. */
+/* What the files of the arena share: its books and its lock. For arena.c, lru.c, reserve.c, lend.c and crowd.c alone;
+ * everything here is read and written under the lock. */
 #ifndef HAK_ARENA_BOOKS_H
 #define HAK_ARENA_BOOKS_H
 

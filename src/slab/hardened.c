@@ -78,7 +78,8 @@ static void guard(const struct hak_span *span)
     if (code != EINVAL)
         return;
     hak_store(&no_kernel_guards, true, HAK_RELAXED);
-    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= hak__limit_mappings() / MAPPINGS_PER_SPLIT || hak__arena_forbid(guard_of(span), true) != 0)
+    size_t most = hak__limit_mappings() / MAPPINGS_PER_SPLIT;
+    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= most || hak__arena_forbid(guard_of(span), true) != 0)
         hak_fetch_sub(&splits, 1, HAK_RELAXED);
 }
 

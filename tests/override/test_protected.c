@@ -231,9 +231,15 @@ static void no_mapping_left(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        CASE(every_size_and_part), CASE(freed_by_another_thread), CASE(of_another_thread),
-        CASE(realloc_keeps_what_can_be_read), CASE(sizes_are_asked_without_a_touch), CASE(neighbours_keep_their_rights),
-        CASE(misuse_is_found), CASE(the_call_is_what_it_was), CASE(no_mapping_left),
+        CASE(every_size_and_part),
+        CASE(freed_by_another_thread),
+        CASE(of_another_thread),
+        CASE(realloc_keeps_what_can_be_read),
+        CASE(sizes_are_asked_without_a_touch),
+        CASE(neighbours_keep_their_rights),
+        CASE(misuse_is_found),
+        CASE(the_call_is_what_it_was),
+        CASE(no_mapping_left),
     };
     return RUN_CASES(cases);
 }

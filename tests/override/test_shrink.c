@@ -107,8 +107,15 @@ static void mid_of_another(void) { shrink(2, true); }
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        CASE(huge), CASE(large), CASE(mid), CASE(tiny), CASE(aligned_huge), CASE(aligned_large), CASE(huge_of_another),
-        CASE(large_of_another), CASE(mid_of_another),
+        CASE(huge),
+        CASE(large),
+        CASE(mid),
+        CASE(tiny),
+        CASE(aligned_huge),
+        CASE(aligned_large),
+        CASE(huge_of_another),
+        CASE(large_of_another),
+        CASE(mid_of_another),
     };
     return RUN_CASES(cases);
 }

@@ -145,7 +145,11 @@ static void first_heap_in_a_child(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        CASE(child_exits), CASE(child_execs), CASE(beside_threads), CASE(from_another_thread), CASE(first_heap_in_a_child),
+        CASE(child_exits),
+        CASE(child_execs),
+        CASE(beside_threads),
+        CASE(from_another_thread),
+        CASE(first_heap_in_a_child),
     };
     return RUN_CASES(cases);
 }
