@@ -29,6 +29,7 @@
 #include "arena/lru.c"
 #include "arena/reserve.c"
 #include "arena/pieces.c"
+#include "arena/crowd.c"
 #include "arena/lend.c"
 #include "arena/arena.c"
 #if defined(__GNUC__) && !defined(__clang__)
@@ -36,6 +37,7 @@
 #endif
 #include "slab/span.c"
 #include "slab/hardened.c"
+#include "slab/shield.c"
 #include "slab/superslab.c"
 #include "shared/tiers.c"
 #include "shared/pool.c"
@@ -98,3 +100,4 @@
 #include "fork.c"
 #include "init.c"
 #include "override.c"
+#include "protect.c"

@@ -50,6 +50,7 @@ void hak__arena_unlock(void)
 {
     hak__limit_note(hak__books.mapped);
     hak__books.lock_takes++;
+    hak__crowd_publish();
     publish_books();
     hak__lock_release(&lock);
 }
@@ -81,21 +82,14 @@ static size_t next(enum which which, size_t from, bool value)
 
 static void mark_taken(size_t super, bool value) { hak__mark(&hak__super_words[super / 64].taken, super, value); }
 
-/* The bytes of the run's i-th SuperSlab that a block of `bytes` bytes needs. */
-static size_t need_of(size_t i, size_t bytes)
-{
-    size_t before = i << HAK_SUPER_SHIFT;
-    return bytes <= before ? 0 : hak_min(bytes - before, HAK_SUPER_SIZE);
-}
-
 /* --- mapping --------------------------------------------------------------------------------------------------- */
 
 /* How many of the SuperSlabs from `i` on, up to `end` and `most`, have nothing of what the block needs; the bytes to map. */
 static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
 {
-    size_t length = need_of(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
-    for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && need_of(j, bytes) != 0; j++)
-        length += need_of(j, bytes);
+    size_t length = hak__super_need(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
+    for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && hak__super_need(j, bytes) != 0; j++)
+        length += hak__super_need(j, bytes);
     *next_one = j;
     return length;
 }
@@ -105,25 +99,24 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
     for (size_t i = 0, j, most = count; i < count;) {
         struct hak_super *super = &hak__supers[first + i];
         *at = first + i;
-        if (super->mapped >= need_of(i, bytes)) {
+        if (super->mapped >= hak__super_need(i, bytes)) {
             i++;
             continue;
         }
         size_t length = map_length(first, i, count, bytes, most, &j);
         if (!hak__limit_allows(hak__books.mapped, length))
             return ENOMEM;
-        int code = hak__os_map((uintptr_t)hak__super_start(first + i) + super->mapped, length);
+        int code = hak__crowd_map(first + i, length);
         if (code == EEXIST && j - i > 1) {
             most = (j - i) / 2;
             continue;
         }
         if (code != 0)
             return code;
-        hak__thp_mapped((uintptr_t)hak__super_start(first + i) + super->mapped, length);
         hak__books.mapped += length;
         hak__books.peak = hak_max(hak__books.peak, hak__books.mapped);
         for (; i < j; i++)
-            hak__supers[first + i].mapped = (uint32_t)need_of(i, bytes);
+            hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
     }
     return 0;
 }
@@ -131,6 +124,9 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
 bool hak__place_stays(uintptr_t place, size_t bytes)
 {
     int code = hak__os_map(place, bytes);
+    unsigned char page;
+    if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
+        code = hak__os_resident(place, hak__page_size(), &page);
     return code == 0 || code == EEXIST;
 }
 
@@ -251,14 +247,13 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         hak__lru_due(hak__os->now_ms());
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
-    size_t mapped = hak__books.mapped;
-    int code = find_and_map(count, align, bytes, ahead, &first);
-    if (code != 0 && hak__lru_unmap_all())
+    size_t mapped = hak__books.mapped, whole = hak__crowd_bytes(bytes);
+    int code = find_and_map(count, align, whole, ahead, &first);
+    if (code != 0 && (hak__lru_unmap_all() || whole != bytes))
         code = find_and_map(count, align, bytes, ahead, &first);
     hak__books.waited += hak__books.mapped != mapped;
-    if (code == 0) {
+    if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
-    }
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
 }
@@ -272,8 +267,10 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
         done = hak__run_open(first + count, new_count - count) == 0;
     /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
     if (done) {
-        int code = hak__run_map(first, new_count, bytes, &at);
-        done = code == 0 || (code == ENOMEM && hak__lru_unmap_all() && hak__run_map(first, new_count, bytes, &at) == 0);
+        size_t whole = hak__crowd_bytes(bytes);
+        int code = hak__run_map(first, new_count, whole, &at);
+        bool again = code == ENOMEM && (hak__lru_unmap_all() || whole != bytes);
+        done = code == 0 || (again && hak__run_map(first, new_count, bytes, &at) == 0);
     }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
@@ -296,17 +293,16 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_unlock();
 }
 
-/* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
-static bool trim(size_t first, size_t count, size_t bytes)
+bool hak__run_trim(size_t first, size_t count, size_t bytes)
 {
     for (size_t i = count; i-- > 0;) {
         struct hak_super *super = &hak__supers[first + i];
-        uint32_t need = (uint32_t)need_of(i, bytes), have = super->mapped;
+        uint32_t need = (uint32_t)hak__super_need(i, bytes), have = super->mapped;
         if (have <= need)
             continue;
-        super->mapped = need;
+        hak__super_set_mapped(first + i, need);
         if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
-            super->mapped = have;
+            hak__super_set_mapped(first + i, have);
             return false;
         }
         hak__books.mapped -= have - need;
@@ -314,20 +310,10 @@ static bool trim(size_t first, size_t count, size_t bytes)
     return true;
 }
 
-static bool ends_there(size_t first, size_t count, size_t bytes)
-{
-    size_t i = count, need = 0;
-    while (i > 0 && need < HAK_SUPER_SIZE && hak__supers[first + i - 1].mapped <= need_of(i - 1, bytes))
-        need = need_of(--i, bytes);
-    return i == 0 || need == HAK_SUPER_SIZE;
-}
-
 bool hak__supers_trim(size_t first, size_t count, size_t bytes)
 {
-    if (ends_there(first, count, bytes))
-        return true;
     hak__arena_lock();
-    bool done = trim(first, count, bytes);
+    bool done = hak__run_trim(first, count, bytes);
     hak__arena_unlock();
     return done;
 }
@@ -338,26 +324,27 @@ static void move_away(size_t super, size_t moved)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
     uint32_t had = hak__supers[super].mapped;
-    hak__supers[super].mapped = 0;
+    hak__super_set_mapped(super, 0);
     hak__books.mapped -= had;
     hak__super_set_moved(super, 0);
     if (had == moved || hak__os_unmap(start + moved, had - moved) == 0 || hak__os_map(start, moved) != 0)
         return;
-    hak__supers[super].mapped = had;
+    hak__super_set_mapped(super, had);
     hak__books.mapped += had;
 }
 
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
     hak__arena_lock();
-    bool done = hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
+    uintptr_t source = (uintptr_t)hak__super_start(from), place = (uintptr_t)hak__super_start(to);
+    bool may = !hak__is_crowded(), done = may && hak__os_move(source, size, place, new_size) == 0;
     if (done) {
-        for (size_t i = 0; need_of(i, size) != 0; i++)
-            move_away(from + i, need_of(i, size));
-        for (size_t i = 0; need_of(i, new_size) != 0; i++)
+        for (size_t i = 0; hak__super_need(i, size) != 0; i++)
+            move_away(from + i, hak__super_need(i, size));
+        for (size_t i = 0; hak__super_need(i, new_size) != 0; i++)
             hak__super_set_moved(to + i, 1);
-    } else if (!hak__place_stays((uintptr_t)hak__super_start(to), new_size)) {
-        trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
+    } else if (may && !hak__place_stays(place, new_size)) {
+        hak__run_trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
     }
     hak__arena_unlock();
     return done;
@@ -440,6 +427,8 @@ int hak__arena_forbid(void *start, bool forbid)
 {
     return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
+
+int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }
 
 void *hak__meta_alloc(size_t bytes)
 {
@@ -533,6 +522,7 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
+    hak__books.ends = hak__crowd_count();
     hak__books.taken = hak__books.moved = 0;
     hak__books.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
     hak__books.mapped = hak__books.pieces;
@@ -580,6 +570,7 @@ bool hak__arena_is_valid(void)
     }
     valid &= hak__holds(mapped + hak__books.pieces == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
                         "the arena's sums are right", &hak__books);
+    valid &= hak__holds(hak__books.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__books);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

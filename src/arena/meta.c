@@ -72,7 +72,8 @@ static int grow(struct window *w, size_t mapped, size_t wanted)
 {
     hak_store(&w->intent, wanted, HAK_RELAXED);
     hak_signal_fence();
-    return hak__os_map(w->start + mapped, wanted - mapped);
+    int code = hak__os_map(w->start + mapped, wanted - mapped);
+    return code == ENOMEM && mapped != 0 ? hak__os_extend(w->start + mapped, wanted - mapped) : code;
 }
 
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
@@ -99,6 +100,8 @@ int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes)
     hak_store(&piece_at, windows[window].start + offset, HAK_RELAXED);
     hak_signal_fence();
     int code = hak__os_map(windows[window].start + offset, bytes);
+    if (code == ENOMEM)   /* the piece below may be as long as it can be */
+        code = hak__os_extend(windows[window].start + offset, bytes);
     if (code != 0)
         hak__meta_piece_done();
     else

@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "diag/report.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
 
@@ -22,15 +23,16 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes to have behind a new block. */
-static size_t room_for_guard(void) { return hak__page_size(); }
+/* Bytes to have behind a new block. Each guard begins a mapping. */
+static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
-/* The `room` bytes behind the block are a page in a run that ends with them. If it can't be unmapped, there is no guard. */
+/* The `room` bytes behind the block are a page in a run that ends with them. If it is not to be
+ * unmapped, or can't be, there is no guard. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
-    if (!hak__supers_trim(first, supers_of(bytes + room), bytes)) {
+    if (!hak__supers_shorten(first, supers_of(bytes + room), bytes)) {
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
         room = 0;
@@ -134,12 +136,14 @@ void hak__huge_free(void *p, const char *function)
     if (first == HAK_NO_SUPER)
         hak__misuse_invalid(function, p, "not the start of a block");
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
+    bool usable = hak__shield_lift(p);
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != huge_word)
         hak__misuse_double_free(function, p, bytes);
     hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     size_t run = run_of(first, bytes);
+    run = usable ? run : 0;
     hak__supers[first].guard = 0;
     if (hak_unlikely(hak__hardened.on))
         retire(&first, &run);
