@@ -147,7 +147,7 @@ int hak__arena_allow(void *start, size_t bytes);
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
-/* Whether there were, when the arena's lock was last released, so many mappings that no more are to be made (crowd.c). */
+/* Whether there have ever been so many mappings that no more were to be made (crowd.c). */
 bool hak__arena_crowded(void);
 
 /* The same for pages that may as well stay mapped, if mappings are few or the system refuses: they go back to it anyhow.

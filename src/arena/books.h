@@ -116,7 +116,7 @@ size_t hak__crowd_count(void);   /* what books.ends is to be */
 /* Whether there are so many mappings that no more are to be made. */
 bool hak__is_crowded(void);
 
-void hak__crowd_publish(void);   /* for readers without the lock */
+void hak__crowd_publish(void);   /* notes it for hak__arena_crowded */
 
 /* Of a run for `bytes` bytes, what to map: then the tail of its last SuperSlab too. */
 size_t hak__crowd_bytes(size_t bytes);

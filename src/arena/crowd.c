@@ -55,7 +55,13 @@ bool hak__is_crowded(void)
     return !addresses_count || many > most / 4 * 3;
 }
 
-void hak__crowd_publish(void) { hak_store(&crowded, hak__is_crowded(), HAK_RELAXED); }
+/* Once and for all: a gap that is filled between two mappings leaves them two for the kernel, which does not merge what has
+ * had pages apart, so the count falls below what there is. */
+void hak__crowd_publish(void)
+{
+    if (hak_unlikely(hak__is_crowded()))
+        hak_store(&crowded, true, HAK_RELAXED);
+}
 
 bool hak__arena_crowded(void) { return hak_load(&crowded, HAK_RELAXED); }
 
