@@ -67,6 +67,7 @@ def main():
         crowded.many(count, 1_200_000, 16, 0, 0.3)
         crowded.many(count if LONG else allowed() * 3 // 8, 1_200_000, 4 * MIB, 0, 0.3)
         crowded.many(count, 2_000_000, 16, 1_100_000, 0.3)
+        crowded.many(count, 2 * MIB, 16, 0, 0.3)
         crowded.many(count, 1_200_000, 16, 0, 0.8, addresses=count * 3 // 2 * MIB + 1024 * MIB)
         crowded.many(count, 1_200_000, 16, 0, 0.3, HAKMEM_HARDEN="1")
     for (refused,) in crowded.run("full"):

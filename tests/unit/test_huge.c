@@ -3,6 +3,8 @@
  * figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
+#include "arena/books.h"
+#include "arena/limit.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
 
@@ -425,6 +427,33 @@ FRESH_TEST(guards_that_are_refused)
     hak__huge_free(p, "free");
 }
 
+/* Where mappings are few, none begins behind a block: what lies there is mapped, or the next block. The first ones keep theirs. */
+FRESH_TEST(no_guards_in_a_crowd)
+{
+    enum { COUNT = 60, SHARE = 16 };
+    char *blocks[COUNT];
+    (void)argument;
+    start();
+    fake.seen.mappings = 4 * SHARE;
+    hak__limit_ask_system();
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < COUNT; i++)
+            memset(blocks[i] = alloc(i % 2 != 0 ? 2 * mib : 3000000), 1, 1);
+        if (round == 0)
+            expect_guarded(blocks[0]);
+        expect(!faults(blocks[COUNT - 2] + hak__huge_usable(blocks[COUNT - 2])));
+        expect_op(hak__books.ends, <=, SHARE + 1);
+        expect_ptr(hak__huge_resize(blocks[COUNT - 1], mib), blocks[COUNT - 1]);
+        expect_ptr(hak__huge_resize(blocks[COUNT - 2], 2 * mib), blocks[COUNT - 2]);
+        expect_op(hak__books.ends, <=, SHARE + 1);
+        expect(hak__arena_is_valid());
+        for (unsigned i = 0; i < COUNT; i++)
+            hak__huge_free(blocks[i], "free");
+        expect_eq(supers_taken(), 0);
+        expect(hak__arena_is_valid());
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +471,7 @@ int main(void)
         cmocka_unit_test(guards_cost_no_calls),
         cmocka_unit_test(mappings_end_with_their_blocks),
         cmocka_unit_test(guards_that_are_refused),
+        cmocka_unit_test(no_guards_in_a_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
