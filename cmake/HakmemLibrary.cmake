@@ -1,9 +1,14 @@
-# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; and their installation.
+# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; what only the former has; and their
+# installation.
 include(CMakePackageConfigHelpers)
 
 # hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
 function(hakmem_add_unit target protect)
-  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
+  hakmem_add_objects(${target} "${protect}" "${PROJECT_SOURCE_DIR}/src/unity.c")
+endfunction()
+
+function(hakmem_add_objects target protect)
+  add_library(${target} OBJECT ${ARGN})
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
   target_compile_options(${target} PRIVATE
@@ -19,7 +24,7 @@ set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
-  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}>)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_interpose>)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
@@ -29,6 +34,8 @@ function(hakmem_add_shared target unit)
   endif()
 endfunction()
 
+file(GLOB hakmem_interpose_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
+hakmem_add_objects(hakmem_interpose "${HAKMEM_PROTECT}" ${hakmem_interpose_sources})
 hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}")
 hakmem_add_shared(hakmem hakmem_unit)
 set_target_properties(hakmem PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
@@ -49,7 +56,7 @@ set_target_properties(hakmem_static PROPERTIES OUTPUT_NAME hakmem LINKER_LANGUAG
 target_link_options(hakmem_static INTERFACE "LINKER:-u,malloc")
 
 foreach(library IN ITEMS hakmem hakmem_static)
-  target_link_libraries(${library} PUBLIC Threads::Threads)
+  target_link_libraries(${library} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
   target_include_directories(${library} INTERFACE
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")

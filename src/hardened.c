@@ -14,7 +14,6 @@
 #include "guard/sample.h"
 #include "huge/huge.h"
 #include "route.h"
-#include "upkeep/background.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -33,12 +32,6 @@ hak_inline void count_call(struct hak_heap *heap)
         hak__upkeep_look(heap);
 }
 
-static void start_background_if_wanted(void)
-{
-    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
-        hak__start_background();
-}
-
 /* --- malloc ------------------------------------------------------------------------------------------------------------- */
 
 static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero)
@@ -50,7 +43,6 @@ static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero)
         return hak__no_memory();
     hak__harden_huge_seal(block, n);
     hak__tick_huge(0, n);
-    start_background_if_wanted();
     return block;
 }
 
@@ -71,7 +63,6 @@ static void *alloc_hardened(uint32_t class, size_t n)
     if (late && heap != NULL)
         hak__late_heap_unlock();
     hak__limit_deliver();
-    start_background_if_wanted();
     hak__check_tick();
     return block;
 }
@@ -133,7 +124,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__thread_attach_to_free();
     hak__harden_size(p, word, "free", NULL);
     if (hak_likely(heap != NULL)) {
         hak__enter(heap);

@@ -13,6 +13,7 @@
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "hakmem.h"
+#include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -85,7 +86,8 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
     hak__sample_begin();
-    hak__background_ready();
+    hak__os_thread_init(&hak__thread_word);
+    hak__background_ready(hak__fork_watch, hak__thread_take_back);
 }
 
 __attribute__((destructor)) static void library_ends(void)

@@ -36,19 +36,6 @@ void hak__tick_huge(size_t given, size_t taken)
     hak__upkeep_look(heap);
 }
 
-void hak__start_background(void)
-{
-    hak__fork_watch();
-    hak__background_start();
-}
-
-/* At the end of a request for memory, outside of everything; never in a free (upkeep/background.h). */
-hak_inline void start_background(void)
-{
-    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
-        hak__start_background();
-}
-
 /* --- allocation ------------------------------------------------------------------------------------------------- */
 
 static void *alloc_from(struct hak_heap *heap, uint32_t class)
@@ -86,7 +73,6 @@ void *hak__alloc_class(uint32_t class)
     else if (hak__thread_is_late())
         block = alloc_late(class);
     hak__limit_deliver();
-    start_background();
     hak__check_tick();
     if (hak_likely(block != NULL))
         hak__mark_live(block);
@@ -109,7 +95,6 @@ static hak_noinline void *alloc_huge(size_t n)
 {
     void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, NULL);
     hak__tick_huge(0, n);
-    start_background();
     return block;
 }
 
@@ -257,10 +242,10 @@ static hak_cold void free_late(void *p, uint32_t word, const char *function)
     hak__late_heap_unlock();
 }
 
-/* A block of another heap, for a thread that had no heap until now or has ended its own. */
+/* A block of another heap, for a thread that has no heap yet or has ended its own. */
 static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
 {
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__thread_attach_to_free();
     if (heap != NULL)
         free_by(heap, p, word, function);
     else if (hak__thread_is_late())

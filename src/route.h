@@ -15,9 +15,8 @@ void *hak__alloc_class(uint32_t class);
 /* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
 
-/* At the end of requests: a huge block has come or gone; a background thread is wanted (upkeep/background.h). */
+/* At the end of requests: a huge block has come or gone. */
 void hak__tick_huge(size_t given, size_t taken);
-hak_cold void hak__start_background(void);
 
 /* --- hardened mode (hardened.c) ------------------------------------------------------------------------------------ */
 

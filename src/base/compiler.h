@@ -60,12 +60,21 @@
 #if __has_feature(thread_sanitizer)
 #define HAK_TSAN 1
 #endif
+#if __has_feature(address_sanitizer)
+#define HAK_ASAN 1
+#endif
 #endif
 #if defined(__SANITIZE_THREAD__)
 #define HAK_TSAN 1
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#define HAK_ASAN 1
+#endif
 #if !defined(HAK_TSAN)
 #define HAK_TSAN 0
+#endif
+#if !defined(HAK_ASAN)
+#define HAK_ASAN 0
 #endif
 
 /* Whether every free checks its pointer on the spot (slab/freed.h); the build option HAKMEM_PROTECT. */
