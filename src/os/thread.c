@@ -94,16 +94,15 @@ static void thread_reset(const struct thread_schedule *now)
  * calls may be killed for the calls that change it; there, only a maker that has changed nothing will do. */
 bool hak__os_thread_settle(void)
 {
-    syscall(SYS_prctl, PR_SET_NAME, "hakmem", 0, 0, 0);
-
     struct thread_schedule now;
     thread_look(&now);
-    if (now.policy == thread_first.policy && now.priority == thread_first.priority && now.nice == thread_first.nice
-        && thread_same_mask(&now))
-        return true;
-    if (syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
+    bool same = now.policy == thread_first.policy && now.priority == thread_first.priority && now.nice == thread_first.nice
+                && thread_same_mask(&now);
+    if (!same && syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
         return false;
-    thread_reset(&now);
+    if (!same)
+        thread_reset(&now);
+    syscall(SYS_prctl, PR_SET_NAME, "hakmem", 0, 0, 0);
     return true;
 }
 
