@@ -87,7 +87,7 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__crash_init(my_heap_now);
     hak__sample_begin();
     hak__os_thread_init(&hak__thread_word);
-    hak__background_ready(hak__fork_watch, hak__thread_take_back);
+    hak__background_ready(hak__fork_watch);
 }
 
 __attribute__((destructor)) static void library_ends(void)

@@ -58,17 +58,20 @@ enum { FREES_WITHOUT_HEAP = 16, LOOKS_PER_CALL = 4, HEAPS_SMALL = 16 };
 static __thread uint32_t frees_without_heap __attribute__((tls_model("initial-exec")));
 
 /* By number, so that it can be told when the thread has gone. A child of vfork() has other numbers in the same memory: they
- * name nobody whom hak__thread_take_back knows. */
+ * name nobody whom take_back knows. A process with few heaps does not ask for numbers: it has few to lose, and may have
+ * forbidden itself the call. */
 static void set_thread(struct hak_heap *heap)
 {
-    uint64_t thread = (uint64_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
+    uint64_t thread = 0;
+    if (hak__heap_last_id() >= HEAPS_SMALL)
+        thread = (uint64_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
     hak_store(&heap->thread, thread, HAK_RELAXED);
 }
 
 static bool thread_is_gone(uint64_t thread)
 {
     int saved = errno;
-    bool gone = thread != 0 && thread >> 32 == (uint64_t)syscall(SYS_getpid)
+    bool gone = thread >> 32 == (uint64_t)syscall(SYS_getpid)
                 && syscall(SYS_tgkill, (long)(thread >> 32), (long)(uint32_t)thread, 0) != 0 && errno == ESRCH;
     errno = saved;
     return gone;
@@ -85,12 +88,13 @@ static void lay_aside(struct hak_heap *heap)
     heap->ending = false;
 }
 
-/* Nobody else is inside of a heap whose thread has gone but sweepers; whoever finds it so under its lock parks it. */
+/* Nobody is inside of a heap whose thread has gone but sweepers; whoever finds it so under its lock does what the thread would
+ * have done, as its owner. */
 static void take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
-    if (hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE || !thread_is_gone(thread)
-        || !hak__heap_try_enter(heap, HAK_SWEEPER))
+    if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE || !thread_is_gone(thread)
+        || !hak__heap_try_enter(heap, HAK_OWNER))
         return;
     bool still = hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_ACTIVE && hak_load(&heap->thread, HAK_RELAXED) == thread;
     if (still)
@@ -102,13 +106,17 @@ static void take_back(struct hak_heap *heap)
     }
 }
 
-/* A few at each call, in turn: where each new thread leaves one, heaps come to be twice as many as threads at most. */
-void hak__thread_take_back(void)
+/* Parks a few of the heaps whose threads have ended without their destructors, or came by their heaps after those. In turn:
+ * where each new thread leaves one, heaps come to be twice as many as threads at most. */
+static void take_some_back(void)
 {
-    static _Atomic uint32_t hand;
-    uint32_t last = hak__heap_last_id();
-    for (uint32_t i = 0; i < LOOKS_PER_CALL && i < last; i++)
-        take_back(hak__heap_by_id(hak_fetch_add(&hand, 1, HAK_RELAXED) % last + 1));
+    static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
+    uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
+    for (uint32_t i = 0; i < LOOKS_PER_CALL; i++) {
+        id = id < last ? id + 1 : 1;
+        take_back(hak__heap_by_id(id));
+    }
+    hak_store(&hand, id, HAK_RELAXED);
 }
 
 static struct hak_heap *take_up(void)
@@ -116,7 +124,7 @@ static struct hak_heap *take_up(void)
     struct hak_heap *heap = hak__heap_take_up();
     if (heap != NULL || hak__heap_last_id() < HEAPS_SMALL)
         return heap;
-    hak__thread_take_back();
+    take_some_back();
     return hak__heap_unpark();
 }
 

@@ -26,9 +26,6 @@ struct hak_heap *hak__thread_attach(void);
  * for a thread after its last destructor is all that some of them ever do here, and nobody would park their heaps. */
 struct hak_heap *hak__thread_attach_to_free(void);
 
-/* Parks a few of the heaps whose threads have ended without their destructors, or got them in the last one. */
-hak_cold void hak__thread_take_back(void);
-
 /* The thread has given its heap back and only runs its last destructors. */
 bool hak__thread_is_late(void);
 

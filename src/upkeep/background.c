@@ -23,7 +23,7 @@ static _Atomic bool background_stopping;       /* it is to end now; under the lo
 static uint32_t background_forbidders;         /* under the lock */
 static _Atomic bool background_is_ready;
 static _Atomic uint64_t background_refused_ms; /* when the system last refused a thread */
-static void (*background_watch_forks)(void), (*background_count_anew)(void);
+static void (*background_watch_forks)(void);
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
@@ -48,10 +48,12 @@ static bool is_wanted(void)
 
 static hak_cold void background_body(void);
 
-/* The one before may still be about to leave: then the next slow path tries again. A vfork child's thread would be its own,
- * and its end nobody's. */
+/* One that rests has nothing to do but to leave, and what has been freed since may be the last for long: it is waited for. One
+ * that ends for another reason is not. A vfork child's thread would be its own, and its end nobody's. */
 static void begin_locked(uint32_t word)
 {
+    if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_RESTING)
+        hak__os_thread_wait(&background_alive);
     if (background_forbidders != 0 || hak_load(&background_alive, HAK_ACQUIRE) != 0 || !hak__fork_is_home())
         return;
     hak_store(&hak__background_word, HAK_BACKGROUND_STIRRED, HAK_SEQ_CST);
@@ -61,22 +63,29 @@ static void begin_locked(uint32_t word)
             return;
         }
         hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
-        word = HAK_BACKGROUND_NONE;   /* not at every slow path */
     }
     hak_store(&hak__background_word, word, HAK_RELAXED);
+}
+
+/* A slow path that finds RESTING comes here each time. */
+static void not_wanted(uint32_t word)
+{
+    if (word == HAK_BACKGROUND_RESTING && hak_load(&background_alive, HAK_ACQUIRE) == 0)
+        hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_NONE, HAK_RELAXED, HAK_RELAXED);
 }
 
 /* Signals are blocked around the lock, because a handler may come back here, and because the thread begins with what its maker
  * has blocked. */
 static hak_cold void background_begin(uint32_t word)
 {
+    uint64_t refused = hak_load(&background_refused_ms, HAK_RELAXED);
     if (!hak_load(&background_is_ready, HAK_ACQUIRE) || !is_wanted()) {
-        if (word == HAK_BACKGROUND_RESTING)
-            hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_NONE, HAK_RELAXED, HAK_RELAXED);
+        not_wanted(word);
         return;
     }
+    if (refused != 0 && hak__os->now_ms() - refused < RETRY_MS)
+        return;
     background_watch_forks();
-    background_count_anew();
     uint64_t signals = hak__os_block_signals();
     if (hak__lock_try(&background_lock)) {
         begin_locked(word);
@@ -87,25 +96,22 @@ static hak_cold void background_begin(uint32_t word)
 
 void hak__background_stir_slow(uint32_t word)
 {
-    if (word == HAK_BACKGROUND_CALM)
-        hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED);
-    else
+    if (word == HAK_BACKGROUND_CALM
+        && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED))
+        return;
+    if (word == HAK_BACKGROUND_RESTING)   /* perhaps since just now */
         background_begin(word);
 }
 
-void hak__background_consider(uint64_t now_ms)
+void hak__background_consider(void)
 {
-    if (hak_load(&hak__background_word, HAK_RELAXED) != HAK_BACKGROUND_NONE)
-        return;
-    uint64_t refused = hak_load(&background_refused_ms, HAK_RELAXED);
-    if (refused == 0 || now_ms - refused >= RETRY_MS)
+    if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_NONE)
         background_begin(HAK_BACKGROUND_NONE);
 }
 
-void hak__background_ready(void (*watch_forks)(void), void (*count_anew)(void))
+void hak__background_ready(void (*watch_forks)(void))
 {
     background_watch_forks = watch_forks;
-    background_count_anew = count_anew;
     hak_store(&background_is_ready, true, HAK_RELEASE);
 }
 
@@ -190,14 +196,17 @@ static bool comes_to_rest(uint64_t calm_ms)
            && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 
-/* Until it is to end, or has nothing left to do. */
+static bool is_to_go_on(void) { return hak__option(HAK_OPTION_background) != 0 && has_threads(); }
+
+/* Until it is to end, or has nothing left to do. The word says RESTING before the thread leaves, so that whoever must not leave
+ * before it does not take it for gone; who stops it says the rest. */
 static void take_steps(void)
 {
     uint64_t stirred_ms = hak__os->now_ms();
     for (;;) {
         /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
         uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
-        if (hak_load(&background_stopping, HAK_RELAXED) || hak__option(HAK_OPTION_background) == 0 || !has_threads())
+        if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;
         uint64_t now = hak__os->now_ms();
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
@@ -208,14 +217,14 @@ static void take_steps(void)
         hak__os_sleep(&background_pulse, seen, period());
         hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);
     }
-    hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
+    hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
 }
 
 static void background_body(void)
 {
     if (!hak__os_thread_settle()) {   /* another thread may be a better maker */
         hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
-        hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
+        hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;
     }
     hak_store(&hak__upkeep_counts.background, 1, HAK_RELAXED);

@@ -5,7 +5,7 @@
  *   NONE            there is no thread                                    a tick that finds it wanted -> STIRRED
  *   STIRRED         it runs; slow paths have been taken since its step    the thread -> CALM
  *   CALM            it runs; nothing has happened since                   a slow path -> STIRRED; the thread -> RESTING
- *   RESTING         it has ended, for want of work                        a slow path -> STIRRED, with a new thread
+ *   RESTING         it has ended or is about to, for want of work         a slow path -> STIRRED, with a new thread
  *
  * A program is the same with the thread as without it, but for /proc/self/task and its like while the program itself has
  * threads; docs/design.md lists what that takes. The thread is one that only the kernel knows (os/thread.c), so it can be
@@ -37,7 +37,7 @@ hak_inline void hak__background_stir(void)
 }
 
 /* From a tick that looks at the clock: makes the thread if the option and the process's state say so. */
-hak_cold void hak__background_consider(uint64_t now_ms);
+hak_cold void hak__background_consider(void);
 
 /* Whether it takes the steps, so that slow paths need not. */
 hak_inline bool hak__background_runs(void)
@@ -52,9 +52,8 @@ extern const bool hak__background_sees_credentials __attribute__((weak));   /* d
 hak_cold void hak__background_forbid(void);
 hak_cold void hak__background_allow(void);
 
-/* From now on it may be made. Before each time: `watch_forks`, because the process is not a single thread from then on, and
- * `count_anew`, which finds threads that have ended without hak__background_thread_ends. */
-hak_noinline void hak__background_ready(void (*watch_forks)(void), void (*count_anew)(void));
+/* From now on it may be made. `watch_forks` is called before each time: the process is not a single thread from then on. */
+hak_noinline void hak__background_ready(void (*watch_forks)(void));
 
 hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */
