@@ -58,17 +58,15 @@ static void wait_for_all(void)
     usleep(20000);
 }
 
-/* May grow by this, which is less than a kilobyte for each thread of the brief form: heaps are parked by those who need one, so
- * there may come to be twice as many as there are threads at once, of 130 KiB each. */
-#define GROWTH (2 * AT_ONCE * (130 << 10))
-
+/* What memory grows by during the second half of the threads is no share of them: heaps are parked by those who need one, so the
+ * number of heaps follows that of threads at once. */
 static void run_many(void *(*body)(void *), bool own_stack)
 {
     unsigned brief = 20000, count = in_long_form(brief, 1000000);
     size_t settled = 0;
     expect(sem_init(&room, 0, AT_ONCE) == 0);
     for (unsigned i = 0; i < count; i++) {
-        if (i == brief / 10) {
+        if (i == brief / 2) {
             wait_for_all();
             settled = resident_bytes();
         }
@@ -76,9 +74,10 @@ static void run_many(void *(*body)(void *), bool own_stack)
     }
     wait_for_all();
     size_t now = resident_bytes();
-    if (now > settled + GROWTH)
+    size_t most = settled + settled / 2 + 8 * MIB;
+    if (now > most)
         printf("%zu KiB resident, then %zu\n", settled >> 10, now >> 10), fflush(stdout);
-    expect(now <= settled + GROWTH);
+    expect(now <= most);
 }
 
 static void *does_nothing(void *argument)
