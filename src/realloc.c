@@ -47,6 +47,17 @@ static size_t with_room(size_t have, size_t n)
     return n - have < have / 8 ? have + have / 4 : n;
 }
 
+/* There is no other place: a block that is to shrink stays in its own, and gives back the part of it that it can. Sized frees
+ * find it longer than the size that they name. */
+static hak_cold void *stay_longer(void *p, size_t have, size_t n, int saved)
+{
+    errno = saved;
+    hak__allow_longer();
+    if (hak__huge_resize(p, n) == NULL && is_large(have) && n <= HAK_MID_MAX)
+        resize_in_place(p, have, HAK_MID_MAX + 1);
+    return p;
+}
+
 static void *move_elsewhere(void *p, size_t have, size_t n)
 {
     size_t want = with_room(have, n);
@@ -57,7 +68,7 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
         q = hak_malloc(n);
     }
     if (hak_unlikely(q == NULL))
-        return NULL;
+        return n <= have ? stay_longer(p, have, n, saved) : NULL;
     memcpy(q, p, have < n ? have : n);
     hak_free(p);
     return q;
@@ -70,20 +81,21 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
         hak_free(p);
         return NULL;
     }
+    hak__shield_lift(p);
     void *q = have > HAK_MID_MAX && n > HAK_MID_MAX ? resize_in_place(p, have, n) : NULL;
     return q != NULL ? q : move_elsewhere(p, have, n);
 }
 
-/* Hardened mode: the block has just n bytes, wherever it is. A huge one that is left unchanged by a failure gets its seal
- * again. */
-static void *resize_hardened(void *p, size_t have, size_t n)
+/* Hardened mode: the block has just n bytes, wherever it is; no more than half of it is wasted unless `wasteful`. A huge one
+ * that is left unchanged by a failure gets its seal again. */
+static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
 {
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
         bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
-        return inside && hak__harden_resize(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n) ? p : NULL;
+        return inside && hak__harden_resize(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n, wasteful) ? p : NULL;
     }
-    if ((n <= HAK_LARGE_MAX && n < have / 2) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
+    if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
     bool sealed = hak__harden_huge_unseal(p);
     void *q = hak__huge_resize(p, hak__harden_huge_room(n));
@@ -96,19 +108,24 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
 {
     if (n == have && n != 0)
         return p;
-    void *q = n == 0 ? NULL : resize_hardened(p, have, n);
+    void *q = n == 0 ? NULL : resize_hardened(p, have, n, false);
     if (q != NULL || n == 0) {
         if (n == 0)
             hak_free(p);
         return q;
     }
     size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
-    if ((q = hak_malloc(want)) == NULL)
-        return NULL;
+    int saved = errno;
+    if ((q = hak_malloc(want)) == NULL) {
+        if (n > have)
+            return NULL;
+        errno = saved;
+        return (q = resize_hardened(p, have, n, true)) != NULL ? q : p;
+    }
     memcpy(q, p, have < n ? have : n);
     hak_free(p);
     if (want != n)
-        resize_hardened(q, want, n);
+        resize_hardened(q, want, n, false);
     return q;
 }
 
@@ -116,6 +133,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
+    if (hak_unlikely(hak__hardened.on))
+        hak__shield_lift(p);   /* what a block ends in is to be read */
     size_t have = hak__usable(p, "realloc");
     if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p))
         return realloc_hardened(p, have, n);

@@ -176,7 +176,7 @@ static bool names_span(uint32_t word)
 static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
 {
     struct hak_heap *heap = hak__heap_current();
-    if (hak__looks_freed(p))
+    if (hak__shield_covers(p) || hak__looks_freed(p))   /* the first may not even be read */
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
     return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
 }
@@ -257,10 +257,13 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 {
     if (hak__hardened_at(hak__slab_of(p))) {
-        hak__free_hardened(p, heap->tag | (uint32_t)code);
+        if (hak__shield_lift(p))
+            hak__free_hardened(p, heap->tag | (uint32_t)code);
         return;
     }
     check_block(p, heap->tag | (uint32_t)code, "free", NULL);
+    if (!hak__shield_lift(p))
+        return;   /* lost: nobody can use it */
     hak__mark_freed(p);
     if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
         hak__free_full(p, code, heap);
@@ -314,7 +317,7 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
-    if (hak_unlikely(hak__hardened.on))
+    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p))
         hak__harden_huge_size(p, "free");
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
@@ -359,10 +362,13 @@ static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_hea
         return;
     }
     if (hak__hardened_at(hak__slab_of(p))) {
-        hak__free_hardened(p, word);
+        if (hak__shield_lift(p))
+            hak__free_hardened(p, word);
         return;
     }
     check_block(p, word, "free", NULL);
+    if (!hak__shield_lift(p))
+        return;
     hak__mark_freed(p);
     if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
         free_rest(p, word, heap);
@@ -424,6 +430,10 @@ size_t hak__usable(const void *p, const char *function)
     return hak__hardened.on ? hak__harden_huge_size(p, function) : usable;
 }
 
+static _Atomic bool longer_allowed;
+
+void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
+
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
@@ -439,7 +449,8 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
         uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_code(word) / HAK_RECORD_SIZE;
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
-        if (!aligned && !hak__size_fits(have, n))
+        bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);
+        if (!aligned && !longer && !hak__size_fits(have, n))
             hak__misuse_size(function, p, n, have);
     } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
         size_t have = hak__huge_usable(p);

@@ -4,6 +4,7 @@
 
 #include "init.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 #include "thread.h"
 
 /* A block for n bytes when the fast path found none; sets errno on failure. */
@@ -73,6 +74,9 @@ hak_inline bool hak__size_fits(size_t have, size_t n)
 {
     return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have);
 }
+
+/* From now on a block may be longer than its class says, because it could not become shorter. */
+hak_cold void hak__allow_longer(void);
 
 /* The rest of hak__check_size: huge blocks, aligned ones, reports. */
 hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);

@@ -27,6 +27,7 @@
 #include "arena/limit.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"
+#include "arena/crowd.c"
 #include "arena/lend.c"
 #include "arena/arena.c"
 #if defined(__GNUC__) && !defined(__clang__)
@@ -34,6 +35,7 @@
 #endif
 #include "slab/span.c"
 #include "slab/hardened.c"
+#include "slab/shield.c"
 #include "slab/superslab.c"
 #include "shared/tiers.c"
 #include "shared/pool.c"
@@ -96,3 +98,4 @@
 #include "fork.c"
 #include "init.c"
 #include "override.c"
+#include "protect.c"

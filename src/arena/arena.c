@@ -80,38 +80,30 @@ static size_t next(enum which which, size_t from, bool value)
 
 static void mark_taken(size_t super, bool value) { hak__mark(&hak__super_words[super / 64].taken, super, value); }
 
-/* The bytes of the run's i-th SuperSlab that a block of `bytes` bytes needs. */
-static size_t need_of(size_t i, size_t bytes)
-{
-    size_t before = i << HAK_SUPER_SHIFT;
-    return bytes <= before ? 0 : hak_min(bytes - before, HAK_SUPER_SIZE);
-}
-
 /* --- mapping --------------------------------------------------------------------------------------------------- */
 
 int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size_t *at)
 {
     for (size_t i = 0; i < count;) {
         struct hak_super *super = &hak__supers[first + i];
-        size_t need = need_of(i, bytes);
+        size_t need = hak__super_need(i, bytes);
         *at = first + i;
         if (super->mapped >= need) {
             i++;
             continue;
         }
         size_t length = need - super->mapped, j = i + 1;
-        for (; !one_by_one && j < count && hak__supers[first + j].mapped == 0 && need_of(j, bytes) != 0; j++)
-            length += need_of(j, bytes);
+        for (; !one_by_one && j < count && hak__supers[first + j].mapped == 0 && hak__super_need(j, bytes) != 0; j++)
+            length += hak__super_need(j, bytes);
         if (!hak__limit_allows(hak__books.mapped, length))
             return ENOMEM;
-        int code = hak__os_map((uintptr_t)hak__super_start(first + i) + super->mapped, length);
+        int code = hak__crowd_map(first + i, length);
         if (code != 0)
             return code;
-        hak__thp_mapped((uintptr_t)hak__super_start(first + i) + super->mapped, length);
         hak__books.mapped += length;
         hak__books.peak = hak_max(hak__books.peak, hak__books.mapped);
         for (; i < j; i++)
-            hak__supers[first + i].mapped = (uint32_t)need_of(i, bytes);
+            hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
     }
     return 0;
 }
@@ -119,6 +111,9 @@ int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size
 bool hak__place_stays(uintptr_t place, size_t bytes)
 {
     int code = hak__os_map(place, bytes);
+    unsigned char page;
+    if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
+        code = hak__os_resident(place, hak__page_size(), &page);
     return code == 0 || code == EEXIST;
 }
 
@@ -284,13 +279,13 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         hak__lru_due(hak__os->now_ms());
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
-    size_t mapped = hak__books.mapped;
-    int code = find_and_map(count, align, bytes, ahead, &first);
-    if (code != 0 && hak__lru_unmap_all())
+    size_t mapped = hak__books.mapped, whole = hak__crowd_bytes(count, bytes);
+    int code = find_and_map(count, align, whole, ahead, &first);
+    if (code != 0 && (hak__lru_unmap_all() || whole != bytes))
         code = find_and_map(count, align, bytes, ahead, &first);
     hak__books.waited += hak__books.mapped != mapped;
     if (code == 0) {
-        purge_tail(first + count - 1, need_of(count - 1, bytes), bytes);
+        purge_tail(first + count - 1, hak__super_need(count - 1, bytes), bytes);
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     }
     hak__arena_unlock();
@@ -306,8 +301,10 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
         done = hak__top_raise(first + new_count) == 0;
     /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
     if (done) {
-        int code = hak__run_map(first, new_count, bytes, false, &at);
-        done = code == 0 || (code == ENOMEM && hak__lru_unmap_all() && hak__run_map(first, new_count, bytes, false, &at) == 0);
+        size_t whole = hak__crowd_bytes(new_count, bytes);
+        int code = hak__run_map(first, new_count, whole, false, &at);
+        bool again = code == ENOMEM && (hak__lru_unmap_all() || whole != bytes);
+        done = code == 0 || (again && hak__run_map(first, new_count, bytes, false, &at) == 0);
     }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
@@ -330,17 +327,16 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_unlock();
 }
 
-/* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
-static bool trim(size_t first, size_t count, size_t bytes)
+bool hak__run_trim(size_t first, size_t count, size_t bytes)
 {
     for (size_t i = count; i-- > 0;) {
         struct hak_super *super = &hak__supers[first + i];
-        uint32_t need = (uint32_t)need_of(i, bytes), have = super->mapped;
+        uint32_t need = (uint32_t)hak__super_need(i, bytes), have = super->mapped;
         if (have <= need)
             continue;
-        super->mapped = need;
+        hak__super_set_mapped(first + i, need);
         if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
-            super->mapped = have;
+            hak__super_set_mapped(first + i, have);
             return false;
         }
         hak__books.mapped -= have - need;
@@ -351,7 +347,7 @@ static bool trim(size_t first, size_t count, size_t bytes)
 void hak__supers_trim(size_t first, size_t count, size_t bytes)
 {
     hak__arena_lock();
-    trim(first, count, bytes);
+    hak__run_trim(first, count, bytes);
     hak__arena_unlock();
 }
 
@@ -361,26 +357,27 @@ static void move_away(size_t super, size_t moved)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
     uint32_t had = hak__supers[super].mapped;
-    hak__supers[super].mapped = 0;
+    hak__super_set_mapped(super, 0);
     hak__books.mapped -= had;
     hak__super_set_moved(super, 0);
     if (had == moved || hak__os_unmap(start + moved, had - moved) == 0 || hak__os_map(start, moved) != 0)
         return;
-    hak__supers[super].mapped = had;
+    hak__super_set_mapped(super, had);
     hak__books.mapped += had;
 }
 
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
     hak__arena_lock();
-    bool done = hak__os_move((uintptr_t)hak__super_start(from), size, (uintptr_t)hak__super_start(to), new_size) == 0;
+    uintptr_t source = (uintptr_t)hak__super_start(from), place = (uintptr_t)hak__super_start(to);
+    bool may = !hak__is_crowded(), done = may && hak__os_move(source, size, place, new_size) == 0;
     if (done) {
-        for (size_t i = 0; need_of(i, size) != 0; i++)
-            move_away(from + i, need_of(i, size));
-        for (size_t i = 0; need_of(i, new_size) != 0; i++)
+        for (size_t i = 0; hak__super_need(i, size) != 0; i++)
+            move_away(from + i, hak__super_need(i, size));
+        for (size_t i = 0; hak__super_need(i, new_size) != 0; i++)
             hak__super_set_moved(to + i, 1);
-    } else if (!hak__place_stays((uintptr_t)hak__super_start(to), new_size)) {
-        trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
+    } else if (may && !hak__place_stays(place, new_size)) {
+        hak__run_trim(to, hak_div_up(new_size, HAK_SUPER_SIZE), 0);
     }
     hak__arena_unlock();
     return done;
@@ -464,6 +461,8 @@ int hak__arena_forbid(void *start, bool forbid)
     return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
 
+int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }
+
 void *hak__meta_alloc(size_t bytes)
 {
     bytes = hak_align_up(bytes, 64);
@@ -541,6 +540,7 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
+    hak__books.ends = hak__crowd_count();
     hak__books.mapped = hak__books.taken = hak__books.holes = hak__books.moved = 0;
     for (size_t i = 0; i < hak__arena_top(); i++) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
@@ -582,6 +582,7 @@ bool hak__arena_is_valid(void)
     }
     valid &= hak__holds(mapped == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
                         "the arena's sums are right", &hak__books);
+    valid &= hak__holds(hak__books.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__books);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

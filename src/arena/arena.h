@@ -125,8 +125,14 @@ int hak__arena_guard(void *start, bool guard);
 /* The same for kernels that have no such guards, by protection. */
 int hak__arena_forbid(void *start, bool forbid);
 
+/* Makes a range of pages in a run that the caller has readable and writable. 0 or an errno code. */
+int hak__arena_allow(void *start, size_t bytes);
+
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. */
 void hak__supers_trim(size_t first, size_t count, size_t bytes);
+
+/* The same for pages that may as well stay mapped, if mappings are few or the system refuses: they go back to it anyhow. */
+void hak__supers_shorten(size_t first, size_t count, size_t bytes);
 
 /* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
 void *hak__meta_alloc(size_t bytes);

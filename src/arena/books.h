@@ -1,5 +1,5 @@
-/* What the files of the arena share: its books and its lock. For arena.c, lru.c and reserve.c alone; everything here is
- * read and written under the lock. */
+/* What the files of the arena share: its books and its lock. For arena.c, lru.c, reserve.c, lend.c and crowd.c alone;
+ * everything here is read and written under the lock. */
 #ifndef HAK_ARENA_BOOKS_H
 #define HAK_ARENA_BOOKS_H
 
@@ -13,6 +13,7 @@ struct hak_books {
     size_t taken, holes;      /* SuperSlabs */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     size_t moved;             /* the sum of all SuperSlabs' */
+    size_t ends;              /* where what is mapped ends; with `moved` about the number of mappings (crowd.c) */
     uint32_t newest, oldest;  /* its ends: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t lock_takes;      /* times that the lock was taken */
     uint64_t waited;          /* requests that had memory mapped */
@@ -34,6 +35,13 @@ hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
 hak_inline bool hak__super_is_taken(size_t super) { return hak__super_words[super / 64].taken >> super % 64 & 1; }
 hak_inline bool hak__super_is_dirty(size_t super) { return hak__super_words[super / 64].dirty >> super % 64 & 1; }
 
+/* The bytes of the run's i-th SuperSlab that a block of `bytes` bytes needs. */
+hak_inline size_t hak__super_need(size_t i, size_t bytes)
+{
+    size_t before = i << HAK_SUPER_SHIFT;
+    return bytes <= before ? 0 : hak_min(bytes - before, HAK_SUPER_SIZE);
+}
+
 hak_inline void hak__super_set_moved(size_t super, size_t pieces)
 {
     hak__books.moved += pieces - hak__supers[super].moved;
@@ -47,6 +55,9 @@ int hak__run_map(size_t first, size_t count, size_t bytes, bool one_by_one, size
 /* After a move to a mapped place was refused: kernels before 6.17 have unmapped it by then, and it is mapped anew. False: that
  * was refused too. */
 bool hak__place_stays(uintptr_t place, size_t bytes);
+
+/* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
+bool hak__run_trim(size_t first, size_t count, size_t bytes);
 
 /* Raises the frontier, so that the metadata of all SuperSlabs below it exists. 0 or an errno code. */
 int hak__top_raise(size_t new_top);
@@ -82,6 +93,22 @@ bool hak__lru_unmap_all(void);
 /* In a forked child: links the list anew. */
 void hak__lru_rebuild(void);
 hak_cold bool hak__lru_is_valid(void);
+
+/* --- crowd.c: few mappings ----------------------------------------------------------------------------------------- */
+
+/* Says how many bytes of a SuperSlab are mapped, from its start; books.mapped is the caller's. */
+void hak__super_set_mapped(size_t super, uint32_t bytes);
+size_t hak__crowd_count(void);   /* what books.ends is to be */
+
+/* Whether there are so many mappings that no more are to be made. */
+bool hak__is_crowded(void);
+
+/* Of a run of `count` SuperSlabs for `bytes` bytes, what to map: then its tail too. */
+size_t hak__crowd_bytes(size_t count, size_t bytes);
+
+/* Maps `length` bytes behind what is mapped of a SuperSlab, and with it the gap below if mappings are few. The caller says in
+ * the books what he has asked for. 0 or an errno code. */
+int hak__crowd_map(size_t super, size_t length);
 
 /* --- reserve.c ----------------------------------------------------------------------------------------------------- */
 

@@ -6,11 +6,12 @@
  * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
  * before its pages go, so the child may at worst believe that mapped memory is not. */
 #include "arena/books.h"
+#include "arena/limit.h"
 #include "os/os.h"
 
-/* How many emptied SuperSlabs are compared for each gap; how many pieces may lie where they have moved to, since the kernel
- * allows a process 65530 mappings; and below what a call costs as much as the faults. */
-enum { LOOKS_PER_GAP = 64, MOVED_MOST = 512, PIECE_LEAST = 64 << 10 };
+/* How many emptied SuperSlabs are compared for each gap; of how many mappings that the kernel allows the process one may be a
+ * piece that lies where it has moved to (512 by default); and below what a call costs as much as the faults. */
+enum { LOOKS_PER_GAP = 64, MAPPINGS_PER_MOVED = 128, PIECE_LEAST = 64 << 10 };
 
 /* Of the newest, the one with the least that is enough, else the one with most; HAK_NO_SUPER if there is none. */
 static size_t find_lender(size_t bytes)
@@ -31,7 +32,7 @@ static size_t find_lender(size_t bytes)
 static void shorten(size_t lender, size_t bytes)
 {
     hak__books.mapped -= hak__supers[lender].mapped - bytes;
-    hak__supers[lender].mapped = (uint32_t)bytes;
+    hak__super_set_mapped(lender, (uint32_t)bytes);
     hak__lru_cut(lender, (uint32_t)bytes);   /* later: what is mapped and not dirty is zero */
     if (bytes == 0)
         hak__super_set_moved(lender, 0);
@@ -43,7 +44,7 @@ static void lengthen(size_t lender, size_t bytes)
     hak__lru_remove(lender);
     hak__lru_add(lender, (uint32_t)bytes, hak__os->now_ms());
     hak__books.mapped += bytes - hak__supers[lender].mapped;
-    hak__supers[lender].mapped = (uint32_t)bytes;   /* not before: what is mapped and not dirty is zero */
+    hak__super_set_mapped(lender, (uint32_t)bytes);   /* not before: what is mapped and not dirty is zero */
 }
 
 enum lent { LENT, NOT_LENT, PLACE_LOST };
@@ -68,7 +69,8 @@ static enum lent fill(size_t super, size_t need)
 {
     enum lent done = LENT;
     for (size_t has = hak__supers[super].dirty; done == LENT && has + PIECE_LEAST <= need;) {
-        size_t lender = hak__books.moved < MOVED_MOST ? find_lender(need - has) : HAK_NO_SUPER;
+        bool may = hak__books.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
+        size_t lender = may ? find_lender(need - has) : HAK_NO_SUPER;
         if (lender == HAK_NO_SUPER)
             return NOT_LENT;
         size_t bytes = hak_min(need - has, hak__supers[lender].dirty);

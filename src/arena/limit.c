@@ -30,6 +30,18 @@ static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
 static hak_pressure_function *on_pressure;
 static void *on_pressure_argument;
 
+enum { MAPPINGS_USUAL = 65530 };
+static _Atomic size_t mappings_allowed;    /* 0: not known */
+static _Atomic bool addresses_limited;
+
+size_t hak__limit_mappings(void)
+{
+    size_t allowed = hak_load(&mappings_allowed, HAK_RELAXED);
+    return allowed != 0 ? allowed : MAPPINGS_USUAL;
+}
+
+bool hak__limit_addresses(void) { return hak_load(&addresses_limited, HAK_RELAXED); }
+
 bool hak__limit_allows(size_t mapped, size_t more)
 {
     size_t limit = hak__option(HAK_OPTION_limit);
@@ -65,6 +77,8 @@ static void follow_system(void)
 {
     struct hak_os_seen seen;
     hak__os->seen(&seen);
+    hak_store(&mappings_allowed, seen.mappings, HAK_RELAXED);
+    hak_store(&addresses_limited, seen.strict || seen.address_space != HAK_OS_UNLIMITED, HAK_RELAXED);
     if (seen.strict)
         hak__option_suggest(HAK_OPTION_unmap, 1);
     uint64_t least = hak_min(hak_min(seen.memory_max, seen.memory_high), seen.address_space);

@@ -18,6 +18,10 @@ hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
  * than purged, so that the figure compared falls. */
 hak_noinline bool hak__limit_exists(void);
 
+/* How many mappings the kernel allows this process (vm.max_map_count), and whether it limits or counts its addresses. */
+hak_noinline size_t hak__limit_mappings(void);
+hak_noinline bool hak__limit_addresses(void);
+
 /* What is mapped has changed. */
 hak_noinline void hak__limit_note(size_t mapped);
 

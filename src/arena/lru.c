@@ -82,13 +82,13 @@ bool hak__super_unmap(size_t super)
     uint32_t mapped = me->mapped;
     hak__lru_remove(super);
     hak__books.mapped -= mapped;
-    me->mapped = 0;
+    hak__super_set_mapped(super, 0);
     hak_owner_store(&me->dirty, 0);   /* later: what is mapped and not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
         hak__super_set_moved(super, 0);
         return true;
     }
-    me->mapped = mapped;
+    hak__super_set_mapped(super, mapped);
     hak__books.mapped += mapped;
     hak__lru_add(super, mapped, hak__os->now_ms());
     return false;
@@ -102,10 +102,10 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
     bool stay = !moved && !hak__limit_exists();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
-        if (!purged) {
-            hak__super_unmap(i);
+        /* What can't be unmapped, for want of mappings or by a prohibition, can still give its pages back. */
+        if (!purged
+            && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
             continue;
-        }
         hak__lru_remove(i);
         hak__supers[i].dirty = 0;
     }

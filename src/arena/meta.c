@@ -68,7 +68,8 @@ static int grow(struct window *w, size_t mapped, size_t wanted)
 {
     hak_store(&w->intent, wanted, HAK_RELAXED);
     hak_signal_fence();
-    return hak__os_map(w->start + mapped, wanted - mapped);
+    int code = hak__os_map(w->start + mapped, wanted - mapped);
+    return code == ENOMEM && mapped != 0 ? hak__os_extend(w->start + mapped, wanted - mapped) : code;
 }
 
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes)

@@ -3,12 +3,13 @@
 
 #include <errno.h>
 
+#include "arena/limit.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "os/os.h"
 
-/* A SuperSlab that is unmarked to be collapsed is a mapping of its own; there are not arbitrarily many of those. */
-enum { UNMARKED_MOST = 4096 };
+/* A SuperSlab that is unmarked to be collapsed is a mapping of its own; of what a process may have, one in so many is. */
+enum { MAPPINGS_PER_UNMARKED = 16 };
 
 static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
 static _Atomic bool impossible;         /* the kernel cannot collapse */
@@ -50,9 +51,9 @@ bool hak__thp_must_stay(size_t super)
 
 bool hak__thp_may_collapse(void)
 {
+    size_t unmarked = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED), most = hak__limit_mappings() / MAPPINGS_PER_UNMARKED;
     return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && !hak_load(&impossible, HAK_RELAXED)
-           && (setting() == HAK_OS_HUGE_MADVISE
-               || (setting() == HAK_OS_HUGE_ALWAYS && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) < UNMARKED_MOST));
+           && (setting() == HAK_OS_HUGE_MADVISE || (setting() == HAK_OS_HUGE_ALWAYS && unmarked < most));
 }
 
 bool hak__thp_collapse(size_t super)

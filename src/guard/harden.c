@@ -129,10 +129,10 @@ void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char 
 }
 
 /* What the slack was filled with does not become the program's. */
-bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n)
+bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n, bool wasteful)
 {
     size_t room = hak__hardened.room[class], need = n + (hak__hardened.canary ? HAK_SEAL : 0);
-    if (n == 0 || need > room || need < room / 2)
+    if (n == 0 || need > room || (need < room / 2 && !wasteful))
         return false;
     if (hak__hardened.canary && n > have)
         memset((char *)p + have, 0, hak_min(n, hak__slack_end(have & ~(size_t)7, room - HAK_SEAL)) - have);

@@ -144,8 +144,9 @@ hak_aside size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwi
 /* A block in use, by hak__harden_size, is freed: cleared, and put into quarantine. The heap is the freeing thread's. */
 hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
-/* The block in use of `have` bytes becomes one of n where it stands, if it fits and not half of it is wasted. */
-hak_aside bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n);
+/* The block in use of `have` bytes becomes one of n where it stands, if it fits and, unless `wasteful`, not half of it is
+ * wasted. */
+hak_aside bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n, bool wasteful);
 
 /* Huge blocks: the bytes to ask for instead of n; seals; checks and gives n. */
 hak_aside size_t hak__harden_huge_room(size_t n);

@@ -12,6 +12,7 @@
 #include "base/bits.h"
 #include "diag/report.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
 
@@ -40,7 +41,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
         hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
-        hak__supers_trim(first, supers_of(bytes), bytes);
+        hak__supers_shorten(first, supers_of(bytes), bytes);
         room = 0;
     }
     hak__supers[first].guard = (uint32_t)room;
@@ -152,6 +153,7 @@ void hak__huge_free(void *p, const char *function)
     if (first == HAK_NO_SUPER)
         hak__misuse_invalid(function, p, "not the start of a block");
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
+    bool usable = hak__shield_lift(p);
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != huge_word)
         hak__misuse_double_free(function, p, bytes);
     hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
@@ -159,6 +161,7 @@ void hak__huge_free(void *p, const char *function)
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     size_t run = run_of(first, bytes);
     run -= !end_guard(first, bytes);   /* a SuperSlab with a page that faults for ever is not used again */
+    run = usable ? run : 0;
     hak__supers[first].guard = 0;
     if (hak_unlikely(hak__hardened.on))
         retire(&first, &run);
@@ -182,7 +185,7 @@ static void shrink(size_t first, size_t before, size_t after, size_t run)
         hak__supers_trim(first + keep, run - keep, 0);
     if (run > keep)
         hak__supers_give(first + keep, run - keep);
-    hak__supers_trim(first, keep, after + room);
+    hak__supers_shorten(first, keep, after + room);
     begin_guard(first, after, room);
 }
 

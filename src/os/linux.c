@@ -44,6 +44,15 @@ static int linux_map(uintptr_t address, size_t size)
     return code;
 }
 
+static int linux_extend(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    size_t page = hak__os_linux.page_size();
+    void *got = mremap((void *)(address - page), page, page + size, 0);
+    errno = saved;
+    return got == MAP_FAILED ? ENOMEM : 0;
+}
+
 static int linux_unmap(uintptr_t address, size_t size)
 {
     int saved = errno;
@@ -134,6 +143,7 @@ static size_t linux_page_size(void)
 
 const struct hak_os hak__os_linux = {
     .map = linux_map,
+    .extend = linux_extend,
     .unmap = linux_unmap,
     .purge = linux_purge,
     .move = linux_move,

@@ -17,6 +17,7 @@ static int counted(enum hak_os_call kind, int code)
 }
 
 int hak__os_map(uintptr_t address, size_t size) { return counted(HAK_OS_MAP, hak__os->map(address, size)); }
+int hak__os_extend(uintptr_t address, size_t size) { return counted(HAK_OS_MAP, hak__os->extend(address, size)); }
 int hak__os_unmap(uintptr_t address, size_t size) { return counted(HAK_OS_UNMAP, hak__os->unmap(address, size)); }
 int hak__os_purge(uintptr_t address, size_t size) { return counted(HAK_OS_PURGE, hak__os->purge(address, size)); }
 

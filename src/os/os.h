@@ -6,6 +6,9 @@
  *
  *   map(address, size)        fresh zeroed read-write memory exactly there; EEXIST if anything is mapped in the
  *                             range (nothing is replaced), ENOMEM if the system refuses
+ *   extend(address, size)     the same as map where a mapping of ours ends at the address, which becomes longer: for a process
+ *                             with as many mappings as it may have, where map is refused even what would make none; ENOMEM
+ *                             too if anything is mapped in the range
  *   unmap(address, size)      the range is no longer mapped
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
  *                             the kernel has no call for them (before 5.18)
@@ -39,12 +42,14 @@ enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_A
 struct hak_os_seen {
     uint64_t memory_max, memory_high;   /* of its control group and those above it */
     uint64_t address_space;             /* RLIMIT_AS */
+    uint64_t mappings;                  /* as many as it may have (vm.max_map_count); 0: unknown */
     uint32_t cpus;                      /* processors that it may run on; 0: unknown */
     bool strict;                        /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 
 struct hak_os {
     int (*map)(uintptr_t address, size_t size);
+    int (*extend)(uintptr_t address, size_t size);
     int (*unmap)(uintptr_t address, size_t size);
     int (*purge)(uintptr_t address, size_t size);
     int (*move)(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
@@ -72,6 +77,7 @@ extern _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
 extern _Atomic uint64_t hak__os_failures;
 
 int hak__os_map(uintptr_t address, size_t size);
+int hak__os_extend(uintptr_t address, size_t size);
 int hak__os_unmap(uintptr_t address, size_t size);
 int hak__os_purge(uintptr_t address, size_t size);
 int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);

@@ -1,4 +1,4 @@
-/* What Linux allows this process: its control group's memory limits, its address space, its processors. Plain system
+/* What Linux allows this process: its control group's memory limits, its address space, its mappings, its processors. Plain system
  * calls into buffers on the stack. They go through syscall(), the one name of the C library that all of them need: each
  * name costs every process a little at start, and few processes ever come here. */
 #include <errno.h>
@@ -125,12 +125,15 @@ void hak__os_linux_seen(struct hak_os_seen *out)
 {
     int saved = errno;
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
-    char promises[8];
-    *out = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, processors(), false };
+    char text[32];
+    *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
+                                 .address_space = HAK_OS_UNLIMITED, .cpus = processors() };
     see_groups(out);
     if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;
-    read_text("/proc/sys/vm/overcommit_memory", promises, sizeof promises);
-    out->strict = promises[0] == '2';
+    read_text("/proc/sys/vm/overcommit_memory", text, sizeof text);
+    out->strict = text[0] == '2';
+    read_text("/proc/sys/vm/max_map_count", text, sizeof text);
+    out->mappings = limit_in(text) == HAK_OS_UNLIMITED ? 0 : limit_in(text);
     errno = saved;
 }

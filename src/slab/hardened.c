@@ -4,14 +4,15 @@
 #include <errno.h>
 #include <string.h>
 
+#include "arena/limit.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
 
 /* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of what
- * kernels allow by default (65,530). */
-enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, SPLITS_MOST = 8192, PAGES_ASKED = 512,
+ * the mappings that the kernel allows. */
+enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512,
        PAGES_CLEARED = 16 };
 
 struct hak_hardened hak__hardened = { .open = true };
@@ -77,7 +78,8 @@ static void guard(const struct hak_span *span)
     if (code != EINVAL)
         return;
     hak_store(&no_kernel_guards, true, HAK_RELAXED);
-    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= SPLITS_MOST || hak__arena_forbid(guard_of(span), true) != 0)
+    size_t most = hak__limit_mappings() / MAPPINGS_PER_SPLIT;
+    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= most || hak__arena_forbid(guard_of(span), true) != 0)
         hak_fetch_sub(&splits, 1, HAK_RELAXED);
 }
 

@@ -33,7 +33,8 @@ static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks 
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t limit = span->doubted ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
+    bool doubtful = span->doubted || hak_load(&span->shielded, HAK_RELAXED);
+    uint32_t limit = doubtful ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_limit(&hak__window.map[slab + i], limit);
 }
@@ -53,6 +54,13 @@ void hak__span_doubt(struct hak_span *span)
         return;
     span->doubted = HAK_SPAN_DOUBTED;
     map_limit(span);
+}
+
+void hak__span_shield(struct hak_span *span, bool huge)
+{
+    hak_store(&span->shielded, true, HAK_RELAXED);
+    if (!huge)
+        map_limit(span);
 }
 
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
@@ -109,6 +117,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->doubted = HAK_SPAN_SURE;
+    hak_store(&span->shielded, false, HAK_RELAXED);
     span->listed = false;
     span->warm = 0;
     span->changes++;

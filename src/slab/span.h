@@ -56,6 +56,7 @@ struct hak_span {
     _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
     _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
     _Atomic uint64_t only_remote;
+    _Atomic uint8_t shielded;                    /* the program has taken rights from a page of it (shield.h); any thread */
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
 };
@@ -109,6 +110,10 @@ void hak__span_map_places(struct hak_span *span);
 
 /* The keys of free blocks are lost with their pages: frees in this span are doubtful until all of those have been taken. */
 void hak__span_doubt(struct hak_span *span);
+
+/* The program takes rights from pages of the span (shield.h): all frees in it are doubtful until it ends. Of a huge block only
+ * the descriptor is marked. From any thread. */
+hak_cold void hak__span_shield(struct hak_span *span, bool huge);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);

@@ -56,34 +56,49 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
     return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_idle_purge);
 }
 
-/* Narrows a run of `count` pages down to what lies between its first and its last resident page; how many in it are. */
-static size_t narrow(const unsigned char *pages, size_t *first, size_t *count)
+/* Narrows a run of `count` pages down to what lies between its first and its last resident page. */
+static void narrow(const unsigned char *pages, size_t *first, size_t *count)
 {
-    size_t resident = 0;
     for (; *count != 0 && !pages[*first]; (*first)++, (*count)--)
         continue;
     while (*count != 0 && !pages[*first + *count - 1])
         (*count)--;
-    for (size_t i = 0; i < *count; i++)
-        resident += pages[*first + i];
+}
+
+static size_t count_resident(const unsigned char *pages, size_t count)
+{
+    size_t resident = 0;
+    for (size_t i = 0; i < count; i++)
+        resident += pages[i];
     return resident;
 }
 
-/* The kernel is asked first which pages are there: one call instead of one for each run that went back long ago. */
+/* Where blocks have been handed out. Free ones there bear keys, so that each has a page, unless they have lost them by a purge. */
+static bool is_below_frontier(const struct hak_span *span, size_t offset)
+{
+    return offset < (size_t)span->frontier * hak__classes[span->class].size;
+}
+
+/* The kernel is asked first which pages are there: one call instead of one for each run that went back long ago. A run goes
+ * back with the pages in it that are not there, since they may be in swap, of which the kernel says nothing; one without any
+ * too, unless a purge explains it. Only where what is mapped and not there counts (HAKMEM_UNMAP) runs are as short as can be. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
     unsigned char pages[PAGES_OF_SPAN];
     char *start = hak__span_start(span);
     size_t from = 0, bytes, page = hak__page_size();
+    bool sparing = hak__option(HAK_OPTION_unmap) != 0, was_sure = span->doubted == HAK_SPAN_SURE;
     if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
         return;
     if (hak__os_resident((uintptr_t)start, (size_t)span->slabs << HAK_SLAB_SHIFT, pages) != 0)
         memset(pages, 1, sizeof pages);
     walk->held_purges++;
     for (; (bytes = hak__span_idle_pages(span, page, &from)) != 0; from += bytes) {
-        size_t first = from / page, count = bytes / page, resident = narrow(pages, &first, &count);
-        if (resident == 0)
+        size_t first = from / page, count = bytes / page, resident = count_resident(pages + first, count);
+        if (resident == 0 && (sparing || !was_sure || !is_below_frontier(span, from)))
             continue;
+        if (sparing)
+            narrow(pages, &first, &count);
         if (walk->purges == walk->work->purges)
             return;   /* the rest comes with another step */
         walk->purges++;

@@ -9,7 +9,7 @@ LIBRARY = os.environ["HAK_TEST_LIB"]
 TLS_BYTES = 16
 
 LIBC_NAMES = """
-    malloc calloc realloc reallocarray free cfree aligned_alloc posix_memalign memalign valloc pvalloc
+    malloc calloc realloc reallocarray free cfree mprotect aligned_alloc posix_memalign memalign valloc pvalloc
     malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt
     free_sized free_aligned_sized
 """.split()

@@ -1,8 +1,8 @@
 /* Out of memory: in a scripted workload the N-th call to the system fails, for every N: once, from then on, and every
  * third from then on; with ENOMEM and with EINVAL.
  *
- * Expects: allocations give NULL with errno = ENOMEM and nothing else; a failed realloc leaves its block alone; frees keep
- * errno and never fail; when the failures end the same workload runs through without one, and takes no
+ * Expects: allocations give NULL with errno = ENOMEM and nothing else; a failed realloc leaves its block alone, and none that
+ * shrinks a block fails; frees keep errno and never fail; when the failures end the same workload runs through without one, and takes no
  * more each time; at the end nothing is live and every invariant holds. Each N runs in a forked child under a time
  * limit; those before main (the library's own start) in programs of their own.
  *
@@ -76,6 +76,7 @@ static void resize(struct stress_block *block, size_t size)
     errno = 0;
     unsigned char *p = hak_realloc(former.p, size);
     if (p == NULL) {
+        STRESS_EXPECT(size > former.size, "realloc from %zu down to %zu failed", former.size, size);
         expect_refused(errno, "realloc", size);
         stress_check(former, former.p, former.size);
         return;

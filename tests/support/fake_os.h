@@ -20,9 +20,11 @@ static struct {
     uint64_t now;                    /* ms */
     size_t limit;                    /* bytes that may be mapped in all */
     size_t largest_probe;            /* longer ones are refused */
-    bool refuse_purge, refuse_unmap;
+    bool refuse_map;                 /* mappings are used up: those that there are may still grow */
+    bool refuse_purge, refuse_unmap, refuse_extend;
     int refuse_move;                 /* what moving fails with; 0: it does not */
     bool move_unmaps;                /* ... and has unmapped the place by then, as kernels before 6.17 have */
+    bool unmaps_lost;                /* ... and what was lost so may be unmapped once more */
     int refuse_advise;               /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
     struct fake_range foreign[FAKE_FOREIGN];
@@ -31,7 +33,8 @@ static struct {
     uint64_t random_step;
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
-    unsigned maps, unmaps, purges, moves, probes;
+    unsigned maps, extends, unmaps, purges, moves, probes;
+    size_t purged_bytes;
     unsigned advices[HAK_OS_ADVICES];   /* by kind */
     bool guards;                     /* there are guard pages, as far as the kernel has them */
     bool refuse_guard, refuse_unguard;
@@ -61,9 +64,21 @@ static int fake_map(uintptr_t address, size_t size)
         occupied |= fake_overlaps(address, size, fake.foreign[i].start, fake.foreign[i].start + fake.foreign[i].size);
     if (occupied)
         return EEXIST;
-    if (size > fake.limit || fake.mapped > fake.limit - size)
+    if (fake.refuse_map || size > fake.limit || fake.mapped > fake.limit - size)
         return ENOMEM;
     int code = hak__os_linux.map(address, size);
+    fake.mapped += code == 0 ? size : 0;
+    return code;
+}
+
+/* Refused where the fake says so, and by Linux where nothing ends at the address. */
+static int fake_extend(uintptr_t address, size_t size)
+{
+    fake_check_range(address, size);
+    fake.extends++;
+    if (fake.refuse_extend || size > fake.limit || fake.mapped > fake.limit - size)
+        return ENOMEM;
+    int code = hak__os_linux.extend(address, size);
     fake.mapped += code == 0 ? size : 0;
     return code;
 }
@@ -72,10 +87,11 @@ static int fake_unmap(uintptr_t address, size_t size)
 {
     fake_check_range(address, size);
     fake.unmaps++;
-    expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
+    bool there = is_mapped((void *)address) && is_mapped((void *)(address + size - 1));
+    expect(there || fake.unmaps_lost);
     if (fake.refuse_unmap)
         return ENOMEM;
-    fake.mapped -= size;
+    fake.mapped -= there ? size : 0;
     return hak__os_linux.unmap(address, size);
 }
 
@@ -83,6 +99,7 @@ static int fake_purge(uintptr_t address, size_t size)
 {
     fake_check_range(address, size);
     fake.purges++;
+    fake.purged_bytes += size;
     expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
     return fake.refuse_purge ? EINVAL : hak__os_linux.purge(address, size);
 }
@@ -146,7 +163,8 @@ static void fake_seen(struct hak_os_seen *out)
 }
 
 static const struct hak_os fake_table = {
-    .map = fake_map,       .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
+    .map = fake_map,       .extend = fake_extend,
+    .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
     .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
     .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
 };
@@ -156,7 +174,8 @@ static inline void fake_install(void)
 {
     fake.limit = fake.largest_probe = SIZE_MAX;
     fake.now = 1000000;
-    fake.seen = (struct hak_os_seen){ HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, HAK_OS_UNLIMITED, 2, false };
+    fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
+                                       .address_space = HAK_OS_UNLIMITED, .cpus = 2 };
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;
 }

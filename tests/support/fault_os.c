@@ -46,6 +46,12 @@ static int fault_map(uintptr_t address, size_t size)
     return call == 0 ? plan.code : end(call, hak__os_linux.map(address, size));
 }
 
+static int fault_extend(uintptr_t address, size_t size)
+{
+    uint64_t call = begin();
+    return call == 0 ? plan.code : end(call, hak__os_linux.extend(address, size));
+}
+
 static int fault_unmap(uintptr_t address, size_t size)
 {
     uint64_t call = begin();
@@ -84,6 +90,7 @@ void fault_install(struct fault_plan new_plan)
     static struct hak_os table;
     table = hak__os_linux;
     table.map = fault_map;
+    table.extend = fault_extend;
     table.unmap = fault_unmap;
     table.purge = fault_purge;
     table.move = fault_move;

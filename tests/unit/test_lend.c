@@ -253,7 +253,10 @@ FRESH_TEST(place_of_a_move_lost)
     expect(!hak__supers_move(from, HAK_SUPER_SIZE, to, 2 * HAK_SUPER_SIZE));
     use(to, 2 * HAK_SUPER_SIZE);   /* it was mapped anew */
     fake.move_unmaps = false;
-    fake.limit = 0;
+    fake.limit = 0;   /* mapping it says nothing of the place then */
+    expect(!hak__supers_move(from, HAK_SUPER_SIZE, to, 2 * HAK_SUPER_SIZE));
+    use(to, 2 * HAK_SUPER_SIZE);
+    fake.move_unmaps = fake.unmaps_lost = true;
     expect(!hak__supers_move(from, HAK_SUPER_SIZE, to, 2 * HAK_SUPER_SIZE));
     fake.limit = SIZE_MAX;
     expect_eq(hak__supers[to].mapped, 0);

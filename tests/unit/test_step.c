@@ -183,6 +183,57 @@ FRESH_TEST_OF_SMALL_PAGES(idle_spans_give_pages)
     expect_heap_valid(heap);
 }
 
+/* Of pages in swap the kernel says what it says of pages that have gone back. Here their contents are dropped unseen. */
+static void swap_out(uint32_t keep)
+{
+    size_t page = hak__page_size();
+    for (uint32_t i = 0; i < MANY; i++)
+        expect_eq(madvise((void *)hak_align_down((uintptr_t)blocks[i], page), page, MADV_DONTNEED), 0);
+    for (uint32_t i = 0; i < MANY; i += keep)
+        memset(blocks[i], 1, 1024);
+}
+
+FRESH_TEST_OF_SMALL_PAGES(pages_in_swap_go_back)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, 64);
+    swap_out(64);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    hak__upkeep_step(fake.now + idle_delay(), HAK_UPKEEP_DUE);
+    uint64_t purges = idle_figures().purges;
+    expect_op(purges, >=, MANY / 64 - 16);
+    expect_op(fake.purged_bytes, >=, (size_t)MANY * 1024 / 64 * 50);
+    hak__upkeep_step(fake.now + 10 * DELAY, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, purges);
+    /* What has gone back is known to have. */
+    heap_free(heap, CLASS_1024, heap_malloc(heap, CLASS_1024));
+    hak__cache_flush(heap);
+    hak__upkeep_step(fake.now + 11 * DELAY, HAK_UPKEEP_BOUNDED);
+    hak__upkeep_step(fake.now + 20 * DELAY, HAK_UPKEEP_DUE);
+    expect_op(idle_figures().purges, <=, purges + 2);
+    expect_heap_valid(heap);
+}
+
+/* The first page of a run is there, where a free has written a key, the others are in swap. */
+FRESH_TEST_OF_SMALL_PAGES(runs_go_back_with_what_is_in_swap)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    size_t page = hak__page_size();
+    free_most(heap, 64);
+    swap_out(64);
+    for (uint32_t i = 0; i < MANY; i++)
+        if (i % 64 == 20)
+            *(volatile char *)blocks[i] = 0;
+    hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
+    hak__upkeep_step(fake.now + idle_delay(), HAK_UPKEEP_DUE);
+    expect_op(fake.purged_bytes, >=, idle_figures().purges * 8 * page);
+    expect_op(idle_figures().purges, >=, MANY / 64 - 16);
+}
+
 FRESH_TEST_OF_SMALL_PAGES(idle_purge_can_be_off)
 {
     (void)argument;
@@ -520,7 +571,8 @@ int main(void)
         cmocka_unit_test(at_once_what_is_younger_too),
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
-        cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(idle_purge_can_be_off),
+        cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(pages_in_swap_go_back),
+        cmocka_unit_test(runs_go_back_with_what_is_in_swap), cmocka_unit_test(idle_purge_can_be_off),
         cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(due_slabs_are_not_left),
         cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(what_a_thread_left_goes_back),

@@ -1,0 +1,132 @@
+/* Few mappings. The kernel allows a process so many of them (vm.max_map_count), and each huge block whose last SuperSlab is
+ * mapped in part begins one. Neighbours with the same flags are one mapping, so from a share of that number on memory is
+ * mapped without gaps: tails too, and what is free below. Nobody touches it, so it takes no memory, only addresses; where
+ * those count (HAKMEM_LIMIT, HAKMEM_UNMAP, RLIMIT_AS, locked memory) the share is larger, and a request that is refused so is
+ * tried without its tail. If the program itself uses up its mappings, those that exist grow, which the kernel still allows.
+ * Called by arena.c, lru.c, lend.c and meta.c under the arena's lock.
+ *
+ * Invariant: books.ends is the number of SuperSlabs with an end of what is mapped: mapped in part, or wholly and the next one
+ * not at all. */
+#include <errno.h>
+
+#include "arena/books.h"
+#include "arena/limit.h"
+#include "arena/thp.h"
+#include "os/os.h"
+
+/* Gaps of free SuperSlabs below that are mapped along; blocks aligned to more lie further apart. */
+enum { GAP_MOST = 64 };
+
+/* --- the count ----------------------------------------------------------------------------------------------------- */
+
+static bool crowd_is_end(size_t super)
+{
+    uint32_t mapped = hak__supers[super].mapped;
+    bool last = super + 1 >= hak__arena_top();
+    return mapped != 0 && (mapped != HAK_SUPER_SIZE || last || hak__supers[super + 1].mapped == 0);
+}
+
+static size_t crowd_ends_at(size_t super) { return crowd_is_end(super) + (super > 0 && crowd_is_end(super - 1)); }
+
+void hak__super_set_mapped(size_t super, uint32_t bytes)
+{
+    size_t before = crowd_ends_at(super);
+    hak__supers[super].mapped = bytes;
+    hak__books.ends += crowd_ends_at(super) - before;
+}
+
+size_t hak__crowd_count(void)
+{
+    size_t ends = 0;
+    for (size_t super = 0; super < hak__arena_top(); super++)
+        ends += crowd_is_end(super);
+    return ends;
+}
+
+bool hak__is_crowded(void)
+{
+    size_t most = hak__limit_mappings();
+    bool addresses_count = hak__ahead_counts() || hak__limit_exists() || hak__limit_addresses();
+    return hak__books.ends + hak__books.moved > (addresses_count ? most / 4 * 3 : most / 4);
+}
+
+size_t hak__crowd_bytes(size_t count, size_t bytes)
+{
+    return hak__is_crowded() ? count << HAK_SUPER_SHIFT : bytes;
+}
+
+/* --- mapping without gaps -------------------------------------------------------------------------------------------- */
+
+/* The bytes that are not mapped between a SuperSlab of which nothing is and the end of what is mapped below; 0 if there are
+ * none, or more than may be mapped along. */
+static size_t gap_below(size_t super)
+{
+    size_t at = super;
+    if (hak__supers[super].mapped != 0)
+        return 0;
+    while (at > 0 && super - at < GAP_MOST && hak__supers[at - 1].mapped == 0 && !hak__super_is_taken(at - 1))
+        at--;
+    if (at == 0 || hak__supers[at - 1].mapped == 0 || hak_load(&hak__supers[at - 1].kind, HAK_RELAXED) == HAK_SUPER_HOLE)
+        return 0;
+    return ((super - at + 1) << HAK_SUPER_SHIFT) - hak__supers[at - 1].mapped;
+}
+
+static int crowd_map_new(uintptr_t address, size_t size)
+{
+    int code = hak__os_map(address, size);
+    if (code == 0)
+        hak__thp_mapped(address, size);   /* all of it: a part would be a mapping of its own */
+    return code;
+}
+
+/* What was a gap is mapped now; the SuperSlab at the bottom may be in use, and has its tail. */
+static void fill_gap(size_t super, size_t gap)
+{
+    hak__books.mapped += gap;
+    for (; gap != 0; gap -= hak_min(gap, HAK_SUPER_SIZE))
+        hak__super_set_mapped(--super, HAK_SUPER_SIZE);
+}
+
+/* Maps the gap below and `length` bytes behind what is mapped of the SuperSlab by one call. 0 or an errno code. */
+static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintptr_t, size_t))
+{
+    if (!hak__limit_allows(hak__books.mapped, gap + length))
+        return ENOMEM;
+    int code = call((uintptr_t)hak__super_start(super) + hak__supers[super].mapped - gap, gap + length);
+    if (code == 0)
+        fill_gap(super, gap);
+    return code;
+}
+
+int hak__crowd_map(size_t super, size_t length)
+{
+    size_t gap = gap_below(super);
+    if (gap != 0 && hak__is_crowded() && map_with_gap(super, length, gap, crowd_map_new) == 0)
+        return 0;
+    int code = crowd_map_new((uintptr_t)hak__super_start(super) + hak__supers[super].mapped, length);
+    if (code != ENOMEM)
+        return code;
+    bool below = hak__supers[super].mapped != 0 || gap != 0 || (super > 0 && hak__supers[super - 1].mapped == HAK_SUPER_SIZE);
+    return below && map_with_gap(super, length, gap, hak__os_extend) == 0 ? 0 : ENOMEM;
+}
+
+/* --- giving back without gaps ------------------------------------------------------------------------------------------ */
+
+static bool crowd_purge(size_t first, size_t count, size_t bytes)
+{
+    bool done = true;
+    for (size_t i = 0; i < count; i++) {
+        size_t need = hak__super_need(i, bytes), have = hak__supers[first + i].mapped;
+        done &= have <= need || hak__os_purge((uintptr_t)hak__super_start(first + i) + need, have - need) == 0;
+    }
+    return done;
+}
+
+void hak__supers_shorten(size_t first, size_t count, size_t bytes)
+{
+    hak__arena_lock();
+    bool stay = hak__is_crowded() && crowd_purge(first, count, bytes);
+    if (!stay && !hak__run_trim(first, count, bytes))
+        crowd_purge(first, count, bytes);
+    hak__arena_unlock();
+}
