@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "arena/arena.h"
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
+#include "os/loaded.h"
 #include "route.h"
 #include "upkeep/dump.h"
 
@@ -109,23 +111,75 @@ hak_export int malloc_info(int options, FILE *stream)
 
 /* --- C++ ----------------------------------------------------------------------------------------------------------- */
 
-/* From the C++ runtime if the program has one: std::get_new_handler and std::__throw_bad_alloc. */
-typedef void (*new_handler)(void);
-extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
-extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+/* What it takes to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows, and
+ * std::get_new_handler, which may be missing where nobody sets one. */
+#define CXX_SYMBOLS(X) \
+    X(new_handler *(*get_new_handler)(void), cxx_get_new_handler, "_ZSt15get_new_handlerv") \
+    X(void **(*allocate)(size_t size), cxx_allocate, "__cxa_allocate_exception") \
+    X(void (*throw)(void *exception, const void *type, const void *destroy), cxx_throw, "__cxa_throw") \
+    X(const void *type, cxx_bad_alloc_type, "_ZTISt9bad_alloc") \
+    X(void **table, cxx_bad_alloc_table, "_ZTVSt9bad_alloc") \
+    X(const void *destroy, cxx_bad_alloc_destroy, "_ZNSt9bad_allocD1Ev")
+
+typedef void new_handler(void);
+#define X(member, symbol, name) member;
+struct cxx_runtime { CXX_SYMBOLS(X) };
+#undef X
+#define X(member, symbol, name) name,
+static const char cxx_names[][sizeof "__cxa_allocate_exception"] hak_rare_table = { CXX_SYMBOLS(X) };
+#undef X
+/* Those of the runtime with which the program starts, or that is linked into it. */
+#define X(member, symbol, name) extern const char symbol[] __asm__(name) __attribute__((weak));
+CXX_SYMBOLS(X)
+#undef X
+
+enum { CXX_THROW = 2, CXX_NAMES = sizeof cxx_names / sizeof *cxx_names };
+_Static_assert(sizeof(struct cxx_runtime) == CXX_NAMES * sizeof(void *), "cxx_runtime has pointers only");
+
+static bool cxx_can_throw(const struct cxx_runtime *runtime)
+{
+    return runtime->allocate != NULL && runtime->throw != NULL && runtime->type != NULL && runtime->table != NULL
+           && runtime->destroy != NULL;
+}
+
+/* The runtime that the caller's own calls of it reach. One that is there when the program starts is everybody's; else there may
+ * be several, each loaded for its user alone, or none. */
+static hak_cold struct cxx_runtime cxx_runtime_of(const void *caller)
+{
+#define X(member, symbol, name) symbol,
+    const void *found[] = { CXX_SYMBOLS(X) };
+#undef X
+    struct cxx_runtime runtime;
+    memcpy(&runtime, found, sizeof runtime);
+    if (cxx_can_throw(&runtime))
+        return runtime;
+    found[CXX_THROW] = hak__loaded_for(caller, cxx_names[CXX_THROW]);
+    for (unsigned i = 0; i < CXX_NAMES && found[CXX_THROW] != NULL; i++)   /* the same library's, or those below it */
+        found[i] = hak__loaded_for(found[CXX_THROW], cxx_names[i]);
+    memcpy(&runtime, found, sizeof runtime);
+    return runtime;
+}
+
+static hak_cold void throw_bad_alloc(const struct cxx_runtime *runtime)
+{
+    if (!cxx_can_throw(runtime))
+        hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+    void **exception = runtime->allocate(sizeof *exception);
+    *exception = runtime->table + 2;   /* behind the offset to the top and the type */
+    runtime->throw(exception, runtime->type, runtime->destroy);
+}
 
 /* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. */
-static hak_cold void *new_slow(size_t align, size_t n)
+static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 {
+    struct cxx_runtime runtime = cxx_runtime_of(caller);
     void *p;
     do {
-        new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+        new_handler *handler = runtime.get_new_handler != NULL ? runtime.get_new_handler() : NULL;
         if (handler != NULL)
             handler();
-        else if (throw_bad_alloc != NULL)
-            throw_bad_alloc();
         else
-            hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+            throw_bad_alloc(&runtime);
         p = hak_memalign(align, n);
     } while (p == NULL);
     return p;
@@ -134,13 +188,13 @@ static hak_cold void *new_slow(size_t align, size_t n)
 hak_inline void *new_block(size_t n)
 {
     void *p = hak_malloc(n);
-    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n);
+    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n, __builtin_return_address(0));
 }
 
 hak_inline void *new_aligned(size_t n, size_t align)
 {
     void *p = hak_memalign(align, n);
-    return hak_likely(p != NULL) ? p : new_slow(align, n);
+    return hak_likely(p != NULL) ? p : new_slow(align, n, __builtin_return_address(0));
 }
 
 /* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,

@@ -9,6 +9,7 @@
 #include "base/forked.c"
 #include "base/lock.c"
 #include "os/linux.c"
+#include "os/loaded.c"
 #include "os/os.c"
 #include "os/resident.c"
 #include "os/system.c"
