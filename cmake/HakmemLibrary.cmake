@@ -11,6 +11,14 @@ function(hakmem_add_unit target protect)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
 endfunction()
 
+# What libhakmem.so has and libhakmem.a has not. dlopen's last call must be a jump, whatever else is optimised.
+add_library(hakmem_shared_only OBJECT "${PROJECT_SOURCE_DIR}/src/deepbind.c")
+target_link_libraries(hakmem_shared_only PRIVATE hakmem_source)
+target_compile_definitions(hakmem_shared_only PRIVATE HAK_OVERRIDE=1 NDEBUG)
+target_compile_options(hakmem_shared_only PRIVATE
+  ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+hakmem_add_flags_if_known(hakmem_shared_only PRIVATE -fno-plt -fcf-protection=none)
+
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
 execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
@@ -19,7 +27,8 @@ set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
-  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}>)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_shared_only>)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
