@@ -14,9 +14,8 @@
 #include "base/atomic.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "hakmem.h"
 #include "init.h"
-#include "os/loaded.h"
+#include "others.h"
 
 static _Atomic uintptr_t next_dlopen, next_dlmopen;
 
@@ -32,14 +31,12 @@ static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *n
     return next;
 }
 
-static bool is_the_programs_malloc(void) { return hak__loaded_first("malloc") == (void *)(uintptr_t)hak_malloc; }
-
 static hak_aside int allowed_mode(Lmid_t space, int mode)
 {
     if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE)   /* other namespaces have a malloc of their own */
         return mode;
     (void)hak__start();   /* options are read then */
-    return hak__option(HAK_OPTION_keep_deepbind) == 0 && is_the_programs_malloc() ? mode & ~RTLD_DEEPBIND : mode;
+    return hak__option(HAK_OPTION_keep_deepbind) == 0 && hak__is_programs_malloc() ? mode & ~RTLD_DEEPBIND : mode;
 }
 
 hak_export hak_aside void *dlopen(const char *file, int mode)

@@ -81,6 +81,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options
 #endif
+#include "others.c"
 #include "route.c"
 #include "hardened.c"
 #include "malloc.c"

@@ -223,3 +223,23 @@ void *hak__loaded_for(const void *user, const char *name)
     dl_iterate_phdr(loaded_visit_once, &search);
     return search.found;
 }
+
+struct loaded_pair {
+    const void *one, *other;
+    bool before;
+};
+
+static int loaded_visit_pair(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct loaded_pair *pair = argument;
+    (void)size;
+    pair->before = loaded_contains(info, pair->one);
+    return pair->before || loaded_contains(info, pair->other);
+}
+
+bool hak__loaded_before(const void *one, const void *other)
+{
+    struct loaded_pair pair = { one, other, false };
+    dl_iterate_phdr(loaded_visit_pair, &pair);
+    return pair.before;
+}

@@ -16,4 +16,7 @@ hak_cold void *hak__loaded_first(const char *name);
  * one of those needs; only where they have none, anybody's first one. */
 hak_cold void *hak__loaded_for(const void *user, const char *name);
 
+/* Whether the object that has the address `one` in it stands before that of `other`, or is the same. */
+hak_cold bool hak__loaded_before(const void *one, const void *other);
+
 #endif

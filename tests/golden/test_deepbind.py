@@ -28,13 +28,14 @@ class Deepbind(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.path = pathlib.Path(cls.folder.name)
-        cls.plugin, cls.replaces = cls.path / "plugin.so", cls.path / "replaces.so"
+        cls.plugin = cls.path / "plugin.so"
         cls.users = {name: cls.path / ("user_" + name) for name in ("preload", "shared", "archive")}
         build(HERE / "deepbind_user.c", "-o", cls.users["preload"])
         build(HERE / "deepbind_user.c", "-o", cls.users["shared"], LIBRARY, "-Wl,-rpath," + os.path.dirname(LIBRARY))
         build(HERE / "deepbind_user.c", "-o", cls.users["archive"], "-Wl,-u,malloc", ARCHIVE)
         build("-fPIC", "-shared", HERE / "loader_plugin.c", "-o", cls.plugin)
-        build("-fPIC", "-shared", "-DREPLACES", HERE / "loader_preload.c", "-o", cls.replaces)
+        for what in ("replaces", "wraps"):
+            build("-fPIC", "-shared", "-D" + what.upper(), HERE / "loader_preload.c", "-o", cls.path / (what + ".so"))
         for number in ("1", "2"):
             place = cls.path / number / "below"
             place.mkdir(parents=True)
@@ -77,9 +78,11 @@ class Deepbind(unittest.TestCase):
             with self.subTest(kind):
                 self.assertEqual(self.said(kind, "malloc", self.plugin, **KEEP), "another malloc\n")
 
-    def test_the_flag_stays_where_malloc_is_anothers(self):
-        both = f"{self.replaces}:{LIBRARY}"
-        self.assertEqual(self.said("preload", "malloc", self.plugin, preload=both), "another malloc\n")
+    def test_another_library_preloaded_before(self):
+        for what in ("replaces", "wraps"):
+            with self.subTest(what):
+                both = f"{self.path / (what + '.so')}:{LIBRARY}"
+                self.assertEqual(self.said("preload", "malloc", self.plugin, preload=both), "the same malloc\n")
 
     def test_the_archive_leaves_dlopen_alone(self):
         self.assertEqual(self.said("archive", "malloc", self.plugin), "another malloc\n")

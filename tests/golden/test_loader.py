@@ -120,6 +120,12 @@ class Loader(unittest.TestCase):
                     self.assertRegex(done.stderr, rf"\Ahakmem: {call}\(\): invalid pointer 0x[0-9a-f]+: "
                                                   r"not from this allocator\n\Z")
 
+    def test_pointers_behind_a_wrapper(self):
+        """What the wrapper passes on is not given back to it, though it is the program's malloc."""
+        done = self.run_user("namespace", self.plugin, "free", preload=self.wraps + ":" + LIBRARY)
+        self.assertEqual(done.returncode, -signal.SIGABRT)
+        self.assertRegex(done.stderr, r"\Ahakmem: free\(\): invalid pointer 0x[0-9a-f]+: not from this allocator\n\Z")
+
     def test_pointers_of_a_namespace(self):
         self.foreign("namespace", self.plugin)
 

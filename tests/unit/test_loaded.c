@@ -36,6 +36,18 @@ static void found_for_an_object(void **state)
     expect(hak__loaded_for(NULL, "fopen") == open_file);
 }
 
+static void order(void **state)
+{
+    (void)state;
+    const void *here = (const void *)(uintptr_t)order, *library = dlsym(RTLD_DEFAULT, "fopen");
+    int local;
+    expect(hak__loaded_before(here, library));
+    expect(!hak__loaded_before(library, here));
+    expect(hak__loaded_before(library, library));
+    expect(hak__loaded_before(here, &local));
+    expect(!hak__loaded_before(&local, &local));   /* in none */
+}
+
 static void missing(void **state)
 {
     (void)state;
@@ -50,6 +62,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_as_by_dlsym), cmocka_unit_test(found_for_an_object), cmocka_unit_test(missing),
+        cmocka_unit_test(order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

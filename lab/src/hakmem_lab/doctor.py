@@ -243,7 +243,7 @@ def deep_binding(subject: Subject) -> list[Finding]:
             Finding(
                 "warn",
                 "deep binding",
-                "libraries opened with RTLD_DEEPBIND use the C library's malloc, and crash when they free HAKMEM's blocks",
+                "libraries opened with RTLD_DEEPBIND use another malloc and crash with HAKMEM's blocks",
                 "Leave HAKMEM_KEEP_DEEPBIND out, unless such a library needs the flag for other names.",
             )
         ]
@@ -254,7 +254,7 @@ def deep_binding(subject: Subject) -> list[Finding]:
                 "ok",
                 "deep binding",
                 "dlopen is the C library's: libraries opened with RTLD_DEEPBIND use another malloc",
-                "If the program opens such libraries, preload libhakmem.so or link it in place of the archive.",
+                "If the program opens such libraries, preload libhakmem.so, or link it and not the archive.",
             )
         ]
     return [Finding("ok", "deep binding", "RTLD_DEEPBIND is taken away: libraries opened with it use HAKMEM too")]
