@@ -233,7 +233,7 @@ def other_mallocs(subject: Subject) -> list[Finding]:
 
 
 def deep_binding(subject: Subject) -> list[Finding]:
-    """Whether libraries that are opened with RTLD_DEEPBIND, which look for malloc in the C library first, get this one."""
+    """Whether libraries opened with RTLD_DEEPBIND, which look for malloc in the C library first, get this one."""
     live = subject.live
     if live is None:
         return []
@@ -243,7 +243,7 @@ def deep_binding(subject: Subject) -> list[Finding]:
             Finding(
                 "warn",
                 "deep binding",
-                "libraries opened with RTLD_DEEPBIND use another malloc and crash with HAKMEM's blocks",
+                "libraries opened with RTLD_DEEPBIND use another malloc; HAKMEM's blocks crash them",
                 "Leave HAKMEM_KEEP_DEEPBIND out, unless such a library needs the flag for other names.",
             )
         ]
