@@ -11,13 +11,19 @@ function(hakmem_add_unit target protect)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
 endfunction()
 
-# What libhakmem.so has and libhakmem.a has not. dlopen's last call must be a jump, whatever else is optimised.
-add_library(hakmem_shared_only OBJECT "${PROJECT_SOURCE_DIR}/src/deepbind.c")
-target_link_libraries(hakmem_shared_only PRIVATE hakmem_source)
-target_compile_definitions(hakmem_shared_only PRIVATE HAK_OVERRIDE=1 NDEBUG)
-target_compile_options(hakmem_shared_only PRIVATE
-  ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
-hakmem_add_flags_if_known(hakmem_shared_only PRIVATE -fno-plt -fcf-protection=none)
+# hakmem_add_beside(<target> <shared> <source>...): what libhakmem.so or libhakmem.a has by itself. dlopen's last call must be a
+# jump, whatever else is optimised.
+function(hakmem_add_beside target shared)
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE sources)
+  add_library(${target} OBJECT ${sources})
+  target_link_libraries(${target} PRIVATE hakmem_source)
+  target_compile_definitions(${target} PRIVATE HAK_OVERRIDE=1 NDEBUG HAK_SHARED=${shared})
+  target_compile_options(${target} PRIVATE
+    ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)
+endfunction()
+hakmem_add_beside(hakmem_shared_only 1 deepbind.c cxx_linked.c)
+hakmem_add_beside(hakmem_archive_only 0 cxx_linked.c)
 
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
@@ -52,8 +58,10 @@ endif()
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.
 target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")
+# Where the C++ runtime is linked into the program (-static-libstdc++): operator new throws by this function of it.
+target_link_options(hakmem INTERFACE "$<$<LINK_LANGUAGE:CXX>:LINKER:-u,_ZSt17__throw_bad_allocv>")
 
-add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit>)
+add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit> $<TARGET_OBJECTS:hakmem_archive_only>)
 set_target_properties(hakmem_static PROPERTIES OUTPUT_NAME hakmem LINKER_LANGUAGE C)
 target_link_options(hakmem_static INTERFACE "LINKER:-u,malloc")
 

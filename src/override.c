@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "cxx.h"
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
@@ -111,71 +112,45 @@ hak_export int malloc_info(int options, FILE *stream)
 
 /* --- C++ ----------------------------------------------------------------------------------------------------------- */
 
-/* What it takes to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows, and
- * std::get_new_handler, which may be missing where nobody sets one. */
-#define CXX_SYMBOLS(X) \
-    X(new_handler *(*get_new_handler)(void), cxx_get_new_handler, "_ZSt15get_new_handlerv") \
-    X(void **(*allocate)(size_t size), cxx_allocate, "__cxa_allocate_exception") \
-    X(void (*throw)(void *exception, const void *type, const void *destroy), cxx_throw, "__cxa_throw") \
-    X(const void *type, cxx_bad_alloc_type, "_ZTISt9bad_alloc") \
-    X(void **table, cxx_bad_alloc_table, "_ZTVSt9bad_alloc") \
-    X(const void *destroy, cxx_bad_alloc_destroy, "_ZNSt9bad_allocD1Ev")
-
-typedef void new_handler(void);
-#define X(member, symbol, name) member;
-struct cxx_runtime { CXX_SYMBOLS(X) };
-#undef X
-#define X(member, symbol, name) name,
-static const char cxx_names[][sizeof "__cxa_allocate_exception"] hak_rare_table = { CXX_SYMBOLS(X) };
-#undef X
-/* Those of the runtime with which the program starts, or that is linked into it. */
-#define X(member, symbol, name) extern const char symbol[] __asm__(name) __attribute__((weak));
-CXX_SYMBOLS(X)
-#undef X
-
-enum { CXX_THROW = 2, CXX_NAMES = sizeof cxx_names / sizeof *cxx_names };
-_Static_assert(sizeof(struct cxx_runtime) == CXX_NAMES * sizeof(void *), "cxx_runtime has pointers only");
-
-static bool cxx_can_throw(const struct cxx_runtime *runtime)
+/* By what a std::bad_alloc is thrown for the caller: the runtime that is there when the program starts is everybody's; else there
+ * may be several, each loaded for its user alone, or none. */
+static hak_cold struct hak_cxx cxx_runtime_of(const void *caller)
 {
-    return runtime->allocate != NULL && runtime->throw != NULL && runtime->type != NULL && runtime->table != NULL
-           && runtime->destroy != NULL;
-}
-
-/* The runtime that the caller's own calls of it reach. One that is there when the program starts is everybody's; else there may
- * be several, each loaded for its user alone, or none. */
-static hak_cold struct cxx_runtime cxx_runtime_of(const void *caller)
-{
-#define X(member, symbol, name) symbol,
-    const void *found[] = { CXX_SYMBOLS(X) };
+#define X(member, name) name,
+    static const char names[][sizeof "__cxa_allocate_exception"] hak_rare_table = { HAK_CXX_SYMBOLS(X) };
 #undef X
-    struct cxx_runtime runtime;
-    memcpy(&runtime, found, sizeof runtime);
-    if (cxx_can_throw(&runtime))
+    enum { THROW = 2, NAMES = sizeof names / sizeof *names };
+    const void *found[NAMES] = { NULL };
+    struct hak_cxx runtime;
+    _Static_assert(sizeof runtime.symbols == sizeof found, "the symbols are pointers, in the order of their names");
+    hak__cxx_linked(&runtime);
+    if (hak__cxx_can_throw(&runtime))
         return runtime;
-    found[CXX_THROW] = hak__loaded_for(caller, cxx_names[CXX_THROW]);
-    for (unsigned i = 0; i < CXX_NAMES && found[CXX_THROW] != NULL; i++)   /* the same library's, or those below it */
-        found[i] = hak__loaded_for(found[CXX_THROW], cxx_names[i]);
-    memcpy(&runtime, found, sizeof runtime);
+    found[THROW] = hak__loaded_for(caller, names[THROW]);
+    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++)   /* the same library's, or those below it */
+        found[i] = hak__loaded_for(found[THROW], names[i]);
+    memcpy(&runtime.symbols, found, sizeof found);
     return runtime;
 }
 
-static hak_cold void throw_bad_alloc(const struct cxx_runtime *runtime)
+static hak_cold void throw_bad_alloc(const struct hak_cxx *runtime)
 {
-    if (!cxx_can_throw(runtime))
+    if (!hak__cxx_can_throw(runtime))
         hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
-    void **exception = runtime->allocate(sizeof *exception);
-    *exception = runtime->table + 2;   /* behind the offset to the top and the type */
-    runtime->throw(exception, runtime->type, runtime->destroy);
+    if (runtime->throw_bad_alloc != NULL)
+        runtime->throw_bad_alloc();
+    void **exception = runtime->symbols.allocate(sizeof *exception);
+    *exception = runtime->symbols.table + 2;   /* behind the offset to the top and the type */
+    runtime->symbols.throw(exception, runtime->symbols.type, runtime->symbols.destroy);
 }
 
 /* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. */
 static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 {
-    struct cxx_runtime runtime = cxx_runtime_of(caller);
+    struct hak_cxx runtime = cxx_runtime_of(caller);
     void *p;
     do {
-        new_handler *handler = runtime.get_new_handler != NULL ? runtime.get_new_handler() : NULL;
+        hak_new_handler *handler = runtime.symbols.get_new_handler != NULL ? runtime.symbols.get_new_handler() : NULL;
         if (handler != NULL)
             handler();
         else

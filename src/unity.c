@@ -1,5 +1,6 @@
 /* The whole library as one translation unit, for release builds: the compiler sees every call, and malloc's names are
- * true aliases. Bottom layer first. Only deepbind.c stands beside it, because the archive is without it. */
+ * true aliases. Bottom layer first. deepbind.c and cxx_linked.c stand beside it, since the archive is without the one and has the other
+ * in another form. */
 /* What runs rarely is compiled for size: every page of the library counts in every process. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options

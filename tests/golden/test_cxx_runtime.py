@@ -103,13 +103,24 @@ class Runtime(unittest.TestCase):
                     self.expect(expected, kind, program, case)
 
     def test_a_runtime_in_part(self):
-        for name, flags, kinds in (("dynamic", [], BUILDS), ("in the program", ["-static-libstdc++"], BUILDS),
+        for name, flags, kinds in (("dynamic", [], BUILDS), ("in the program", ["-static-libstdc++"], ["preload", "archive"]),
                                    ("static", ["-static"], ["archive"])):
             for kind in kinds:
                 with self.subTest(kind=kind, runtime=name):
                     build(CXX, "-std=c++17", *flags, HERE / "cxx_small.cpp", "-o", self.path / "small", *BUILDS[kind])
                     done = self.start(kind, self.path / "small")
                     self.assertEqual((done.returncode, done.stderr), (3, ""))
+
+    def test_a_runtime_in_the_program_is_the_programs_alone(self):
+        """What the program exports for our sake would be used by every library that it loads later."""
+        build(CXX, "-std=c++17", "-static-libstdc++", "-DPROGRAM", HERE / "cxx_plugin.cpp", "-o", self.path / "alone",
+              *BUILDS["shared"], "-Wl,-u,_ZSt17__throw_bad_allocv")
+        for case, expected in EXPECTED.items():
+            with self.subTest(case):
+                self.expect(expected, "shared", self.path / "alone", case)
+        names = subprocess.run(["nm", "-D", "--defined-only", self.path / "alone"], check=True, stdout=subprocess.PIPE,
+                               text=True).stdout
+        self.assertNotIn("__cxa_", names)
 
     def test_a_program_without_exceptions(self):
         for kind, linked in BUILDS.items():
