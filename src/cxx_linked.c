@@ -10,7 +10,7 @@
 
 #if HAK_OVERRIDE
 
-extern const char linked_get_new_handler[] __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
+extern hak_new_handler *linked_get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 
 #if HAK_SHARED
 
@@ -18,24 +18,21 @@ extern void linked_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __a
 
 void hak__cxx_linked(struct hak_cxx *runtime)
 {
-    *runtime = (struct hak_cxx){ .throw_bad_alloc = linked_throw_bad_alloc };
-    *(const void **)&runtime->symbols.get_new_handler = linked_get_new_handler;
+    *runtime = (struct hak_cxx){ linked_throw_bad_alloc, { .get_new_handler = linked_get_new_handler } };
 }
 
 #else
 
-extern const char linked_allocate[] __asm__("__cxa_allocate_exception") __attribute__((weak));
-extern const char linked_throw[] __asm__("__cxa_throw") __attribute__((weak));
+extern void **linked_allocate(size_t size) __asm__("__cxa_allocate_exception") __attribute__((weak));
+extern void linked_throw(void *exception, const void *type, const void *destroy) __asm__("__cxa_throw") __attribute__((weak));
 extern const char linked_type[] __asm__("_ZTISt9bad_alloc") __attribute__((weak));
 extern void *linked_table[] __asm__("_ZTVSt9bad_alloc") __attribute__((weak));
 extern const char linked_destroy[] __asm__("_ZNSt9bad_allocD1Ev") __attribute__((weak));
 
 void hak__cxx_linked(struct hak_cxx *runtime)
 {
-    *runtime = (struct hak_cxx){ .symbols = { .type = linked_type, .table = linked_table, .destroy = linked_destroy } };
-    *(const void **)&runtime->symbols.get_new_handler = linked_get_new_handler;
-    *(const void **)&runtime->symbols.allocate = linked_allocate;
-    *(const void **)&runtime->symbols.throw = linked_throw;
+    *runtime = (struct hak_cxx){ NULL, { linked_get_new_handler, linked_allocate, linked_throw, linked_type, linked_table,
+                                         linked_destroy } };
 }
 
 #endif
