@@ -4,17 +4,27 @@ include(CMakePackageConfigHelpers)
 
 # hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
 function(hakmem_add_unit target protect)
-  hakmem_add_objects(${target} "${protect}" "${PROJECT_SOURCE_DIR}/src/unity.c")
-endfunction()
-
-function(hakmem_add_objects target protect)
-  add_library(${target} OBJECT ${ARGN})
+  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
 endfunction()
+
+# hakmem_add_beside(<target> <shared> <source>...): what libhakmem.so or libhakmem.a has by itself. dlopen's last call must be a
+# jump, whatever else is optimised.
+function(hakmem_add_beside target shared)
+  add_library(${target} OBJECT ${ARGN})
+  target_link_libraries(${target} PRIVATE hakmem_source)
+  target_compile_definitions(${target} PRIVATE HAK_OVERRIDE=1 NDEBUG HAK_SHARED=${shared})
+  target_compile_options(${target} PRIVATE
+    ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)
+endfunction()
+file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
+hakmem_add_beside(hakmem_shared_only 1 ${hakmem_interposed} "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
+hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
 
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
@@ -24,7 +34,8 @@ set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
-  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_interpose>)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_shared_only>)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
@@ -34,8 +45,6 @@ function(hakmem_add_shared target unit)
   endif()
 endfunction()
 
-file(GLOB hakmem_interpose_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
-hakmem_add_objects(hakmem_interpose "${HAKMEM_PROTECT}" ${hakmem_interpose_sources})
 hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}")
 hakmem_add_shared(hakmem hakmem_unit)
 set_target_properties(hakmem PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
@@ -50,8 +59,10 @@ endif()
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.
 target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")
+# Where the C++ runtime is linked into the program (-static-libstdc++): operator new throws by this function of it.
+target_link_options(hakmem INTERFACE "$<$<LINK_LANGUAGE:CXX>:LINKER:-u,_ZSt17__throw_bad_allocv>")
 
-add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit>)
+add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit> $<TARGET_OBJECTS:hakmem_archive_only>)
 set_target_properties(hakmem_static PROPERTIES OUTPUT_NAME hakmem LINKER_LANGUAGE C)
 target_link_options(hakmem_static INTERFACE "LINKER:-u,malloc")
 

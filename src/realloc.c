@@ -10,6 +10,7 @@
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "large/large.h"
+#include "others.h"
 #include "route.h"
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
@@ -133,6 +134,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
+    if (hak__owner_of(p) == 0 && hak__is_others(p))
+        return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))
         hak__shield_lift(p);   /* what a block ends in is to be read */
     size_t have = hak__usable(p, "realloc");

@@ -14,6 +14,7 @@
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "huge/huge.h"
+#include "others.h"
 #include "upkeep/armed.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
@@ -334,6 +335,8 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
+    else if (word == 0 && hak__is_others(p))
+        hak__others_free(p);
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
         hak__misuse_invalid("free", p, why(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
@@ -405,6 +408,8 @@ void hak__free_outside(void *p)
         hak__sample_free(p, "free");
     else if (hak__nothing_has(p))
         hak__nothing_free(p, "free");
+    else if (hak__is_others(p))
+        hak__others_free(p);
     else if (p != NULL)
         hak__misuse_invalid("free", p, why(p, 0));
 }
@@ -424,6 +429,8 @@ size_t hak__usable(const void *p, const char *function)
         hak__nothing_check(p, function);
         return 0;
     }
+    if (word == 0 && hak__is_others(p))
+        return hak__others_usable(p);
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));

@@ -29,6 +29,15 @@
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
 #define hak_noreturn __attribute__((noreturn))
+/* Before a return: the call becomes a jump. A compiler without the attribute does so when it optimises. */
+#if defined(__has_attribute)
+#if __has_attribute(musttail)
+#define hak_tail_call __attribute__((musttail))
+#endif
+#endif
+#if !defined(hak_tail_call)
+#define hak_tail_call
+#endif
 #define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);

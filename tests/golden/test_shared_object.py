@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the built libhakmem.so looks like from outside: its names, its needs, its safety flags, its static TLS."""
 import os
+import platform
 import re
 import subprocess
 import unittest
@@ -28,6 +29,9 @@ OPERATORS += [delete + "Pv" + variant
 INTERPOSED = """
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups
 """.split()
+# dlopen's interposition exists for these processors, and where the C library knows RTLD_DEEPBIND.
+if platform.machine() in ("x86_64", "aarch64") and hasattr(os, "RTLD_DEEPBIND"):
+    INTERPOSED += ["dlopen", "dlmopen"]
 
 
 def output(*command):
