@@ -12,6 +12,7 @@
 #include "guard/crash.h"
 #include "guard/nothing.h"
 #include "guard/sample.h"
+#include "guard/trace.h"
 #include "hakmem.h"
 #include "slab/hardened.h"
 #include "thread.h"
@@ -85,6 +86,8 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
     hak__sample_begin();
+    if (hak__hardened.on || hak__sample_on())
+        hak__trace_begin(hak__hardened.on);
     hak__background_ready();
 }
 

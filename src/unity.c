@@ -63,6 +63,8 @@
 #include "cache/mark.c"
 #include "guard/nothing.c"
 #include "guard/unwind.c"
+#include "guard/frames.c"
+#include "guard/trace.c"
 #include "guard/sample.c"
 #include "guard/sampled.c"
 #include "guard/check.c"

@@ -454,14 +454,14 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
-int hak__arena_guard(void *start, bool guard)
+int hak__arena_guard(void *start, size_t bytes, bool guard)
 {
-    return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
+    return hak__os_advise((uintptr_t)start, bytes, guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
 }
 
-int hak__arena_forbid(void *start, bool forbid)
+int hak__arena_forbid(void *start, size_t bytes, bool forbid)
 {
-    return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
+    return hak__os_advise((uintptr_t)start, bytes, forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
 
 void *hak__meta_alloc(size_t bytes)

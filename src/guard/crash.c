@@ -15,6 +15,7 @@
 
 #include "arena/meta.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "guard/sample.h"
@@ -39,7 +40,7 @@ static bool among(void *const *from, void *const *to, const void *block)
     return false;
 }
 
-/* Whether a heap has the block in its record or outbox: freed, and not yet given back to its span. */
+/* Whether a heap has the block in its record, outbox or quarantine: freed, and not yet given back to its span. */
 static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
 {
     void **bottom = heap->classes[class].bottom;
@@ -52,7 +53,7 @@ static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
             && among(bucket->blocks + taken, bucket->blocks + count, block))
             return true;
     }
-    return false;
+    return hak__quarantine_has(heap, block);
 }
 
 static bool held_by_any(uint32_t class, const void *block)
