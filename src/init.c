@@ -10,6 +10,7 @@
 #include "diag/options.h"
 #include "guard/check.h"
 #include "guard/crash.h"
+#include "guard/ending.h"
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "guard/trace.h"
@@ -95,6 +96,8 @@ __attribute__((destructor)) static void library_ends(void)
 {
     if (!hak_load(&started, HAK_ACQUIRE))
         return;
+    if (hak_unlikely(hak__hardened.on))
+        hak__ending_check(hak__fork_alone());
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }

@@ -68,6 +68,7 @@
 #include "guard/sample.c"
 #include "guard/sampled.c"
 #include "guard/check.c"
+#include "guard/ending.c"
 #include "guard/crash.c"
 #include "upkeep/armed.c"
 #include "upkeep/background.c"

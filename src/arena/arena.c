@@ -31,6 +31,7 @@ enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
+bool hak__arena_is_locked(void) { return hak_load(&lock.held, HAK_RELAXED) != 0; }
 
 static void publish_books(void)
 {
