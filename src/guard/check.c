@@ -26,7 +26,7 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
 
 /* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
-bool hak__check_enter(struct hak_heap *heap)
+static bool enter_to_check(struct hak_heap *heap)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
@@ -70,7 +70,7 @@ static bool check_heaps(void)
     bool valid = true;
     for (uint32_t id = 1; id <= hak__heap_last_id() && valid; id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (!hak__check_enter(heap))
+        if (!enter_to_check(heap))
             continue;
         valid = check_heap(heap);
         hak__leave(heap);
@@ -115,7 +115,7 @@ static bool check_slab(size_t slab, bool blocks)
         return true;
     if (hak__owner_code(word) >= HAK_CLASSES * HAK_RECORD_SIZE)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
-    if (!hak__check_enter(hak__heap_by_id(id)))
+    if (!enter_to_check(hak__heap_by_id(id)))
         return true;
     bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
     bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);

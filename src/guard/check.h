@@ -14,9 +14,6 @@ hak_cold bool hak__check(struct hak_broken *broken);
 /* The same without a look at single blocks of hardened mode. */
 hak_cold bool hak__check_structure(struct hak_broken *broken);
 
-/* For other looks at heaps. Enters one that is in use or parked; false: it stays busy. */
-hak_cold bool hak__check_enter(struct hak_heap *heap);
-
 /* The same, reported in one line that begins with the name of who asks; the option's checks end the program then. */
 hak_cold bool hak__check_report(const char *who);
 hak_cold void hak__check_or_die(const char *who);

@@ -48,6 +48,22 @@ static bool is_being_worked(const void *p)
     return false;
 }
 
+/* A heap that has stayed busy is asked just once again. */
+static bool enter_at_end(struct hak_heap *heap)
+{
+    static const struct hak_heap *stays_busy;
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    for (unsigned tries = heap == stays_busy ? ENDING_PATIENCE : 0; tries <= ENDING_PATIENCE; tries++) {
+        if (hak__heap_try_enter(heap, HAK_SWEEPER))
+            return true;
+        hak__yield(tries);
+    }
+    stays_busy = heap;
+    return false;
+}
+
 /* The heap of the span is entered. */
 static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, const void *p, bool *free)
 {
@@ -70,7 +86,7 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
         || hak_load(&span->back, HAK_RELAXED) != 0)
         return NULL;
     *heap = hak__heap_by_id(id);
-    if (!hak__check_enter(*heap))
+    if (!enter_at_end(*heap))
         return NULL;
     if (hak__owner_at(slab) == word && hak__hardened_at(slab) && span->doubted == HAK_SPAN_HARDENED)
         return span;
