@@ -40,8 +40,9 @@ static uint32_t caller_alone(const struct hak_here *here)
     size_t set = hak__trace_set(&caller);
     for (unsigned way = 0; way < TRACE_WAYS; way++) {
         const struct hak_trace *trace = hak__trace_at(set, way);
-        if (hak_peek(&trace->count) == 1 && hak__trace_is(trace, &caller))
-            return hak__trace_id(trace, hak_peek(&trace->edition));
+        uint32_t id = hak_peek(&trace->count) == 1 ? hak__trace_match(trace, &caller) : 0;
+        if (id != 0)
+            return id;
     }
     return put_stack(set, &here->pc, &no_place, 1);
 }

@@ -53,24 +53,24 @@ hak_inline size_t hak__trace_set(const struct hak_here *here)
     return hash >> (64 - TRACE_INDEX_BITS + 2);
 }
 
-/* Whether the stack is that one. */
-hak_inline bool hak__trace_is(const struct hak_trace *trace, const struct hak_here *here)
-{
-    uint32_t edition = hak_peek(&trace->edition), count = hak_peek(&trace->count);
-    if (hak_peek(&trace->frames[0]) != here->pc || (edition & 1) != 0 || count - 1 >= HAK_HERE_FRAMES)
-        return false;
-    if (hak_unlikely(count > 1 && here->sp + hak_peek(&trace->places[count - 1]) * sizeof(uintptr_t) >= here->end))
-        return false;
-    for (uint32_t i = 1; i < count; i++)
-        if (hak_peek(&trace->frames[i])
-            != (hak__unwind_word(here->sp + hak_peek(&trace->places[i]) * sizeof(uintptr_t)) & HAK_ADDRESS_BITS))
-            return false;
-    return hak_peek(&trace->edition) == edition;
-}
-
 hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t edition)
 {
     return edition << TRACE_INDEX_BITS | (uint32_t)(trace - hak__trace_tables.stacks);
+}
+
+/* The id of the stack if it is that one, else 0. */
+hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here)
+{
+    uint32_t edition = hak_peek(&trace->edition), count = hak_peek(&trace->count);
+    if (hak_peek(&trace->frames[0]) != here->pc || (edition & 1) != 0 || count - 1 >= HAK_HERE_FRAMES)
+        return 0;
+    if (hak_unlikely(count > 1 && here->sp + hak_peek(&trace->places[count - 1]) * sizeof(uintptr_t) >= here->end))
+        return 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (hak_peek(&trace->frames[i])
+            != (hak__unwind_word(here->sp + hak_peek(&trace->places[i]) * sizeof(uintptr_t)) & HAK_ADDRESS_BITS))
+            return 0;
+    return hak_peek(&trace->edition) == edition ? hak__trace_id(trace, edition) : 0;
 }
 
 hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here *here)
@@ -78,9 +78,11 @@ hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here
     if (hak_unlikely(hak__trace_tables.stacks == NULL))
         return 0;
     size_t set = hak__trace_set(here);
-    for (unsigned way = 0; way < TRACE_WAYS; way++)
-        if (hak__trace_is(hak__trace_at(set, way), here))
-            return hak__trace_id(hak__trace_at(set, way), hak_peek(&hak__trace_at(set, way)->edition));
+    for (unsigned way = 0; way < TRACE_WAYS; way++) {
+        uint32_t id = hak__trace_match(hak__trace_at(set, way), here);
+        if (id != 0)
+            return id;
+    }
     return hak__trace_slow(heap, here, set);
 }
 
