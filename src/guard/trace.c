@@ -65,12 +65,12 @@ uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, siz
 static uint32_t frames_of(uint32_t id, uintptr_t *frames)
 {
     const struct hak_trace *trace = &hak__trace_tables.stacks[id & ((1u << TRACE_INDEX_BITS) - 1)];
-    uint32_t edition = hak_peek(&trace->edition), count = hak_peek(&trace->count);
+    uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
     if (hak__trace_id(trace, edition) != id || (edition & 1) != 0 || count > HAK_HERE_FRAMES)
         return 0;
     for (uint32_t i = 0; i < count; i++)
         frames[i] = hak_peek(&trace->frames[i]);
-    return hak_peek(&trace->edition) == edition ? count : 0;
+    return hak_load(&trace->edition, HAK_ACQUIRE) == edition ? count : 0;
 }
 
 static void say_call(const char *what, uint32_t id)

@@ -61,7 +61,7 @@ hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t editio
 /* The id of the stack if it is that one, else 0. */
 hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here)
 {
-    uint32_t edition = hak_peek(&trace->edition), count = hak_peek(&trace->count);
+    uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
     if (hak_peek(&trace->frames[0]) != here->pc || (edition & 1) != 0 || count - 1 >= HAK_HERE_FRAMES)
         return 0;
     if (hak_unlikely(count > 1 && here->sp + hak_peek(&trace->places[count - 1]) * sizeof(uintptr_t) >= here->end))
@@ -70,7 +70,7 @@ hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct
         if (hak_peek(&trace->frames[i])
             != (hak__unwind_word(here->sp + hak_peek(&trace->places[i]) * sizeof(uintptr_t)) & HAK_ADDRESS_BITS))
             return 0;
-    return hak_peek(&trace->edition) == edition ? hak__trace_id(trace, edition) : 0;
+    return hak_load(&trace->edition, HAK_ACQUIRE) == edition ? hak__trace_id(trace, edition) : 0;
 }
 
 hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here *here)

@@ -117,7 +117,7 @@ static void *many_stacks(void *argument)
         uint32_t id = made_up(0x1000 + (i * 7 + (uintptr_t)argument) % 20000 * 8);
         const struct hak_trace *trace = &hak__trace_tables.stacks[id & ((1u << TRACE_INDEX_BITS) - 1)];
         uintptr_t pc = hak_peek(&trace->frames[0]);
-        if (id != 0 && hak__trace_id(trace, hak_peek(&trace->edition)) == id)
+        if (id != 0 && hak__trace_id(trace, hak_load(&trace->edition, HAK_ACQUIRE)) == id)
             expect_eq(pc, 0x1000 + (i * 7 + (uintptr_t)argument) % 20000 * 8);
     }
     return NULL;
