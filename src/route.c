@@ -318,8 +318,11 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
-    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p))
-        hak__harden_huge_size(p, "free");
+    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
+        size_t asked = hak__harden_huge_size(p, "free");
+        if (asked != 0)
+            hak__freed_hardened(p);
+    }
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
     hak__tick_huge(bytes, 0);
@@ -402,12 +405,18 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
         free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 
+static hak_cold void free_nothing(void *p)
+{
+    hak__nothing_free(p, "free");
+    hak__freed_hardened(p);
+}
+
 void hak__free_outside(void *p)
 {
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
     else if (hak__nothing_has(p))
-        hak__nothing_free(p, "free");
+        free_nothing(p);
     else if (hak__is_others(p))
         hak__others_free(p);
     else if (p != NULL)

@@ -11,6 +11,7 @@
 #include "base/bits.h"
 #include "base/text.h"
 #include "diag/report.h"
+#include "guard/frames.h"
 #include "guard/unwind.h"
 #include "os/os.h"
 #include "slab/hardened.h"
@@ -204,6 +205,7 @@ static struct hak_sample_place *place_at(const void *p, const char *function)
     } else {
         hak__say_invalid(function, p, "this block is free");
     }
+    hak__frames_say_here("called");
     hak__sample_tell(place);
     abort();
 }
@@ -222,6 +224,7 @@ static void check_slack(struct hak_sample_place *place, const char *function)
         return;
     hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->block,
               (uint64_t)place->size, found);
+    hak__frames_say_here("called");
     hak__sample_tell(place);
     abort();
 }

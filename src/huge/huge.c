@@ -21,6 +21,8 @@ static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS | HAK_CODE_H
 /* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
 enum { UNSEALED = 1 };
 
+void hak__huge_unsealed(const void *p) { hak__map_limit(&hak__window.map[hak__slab_of(p)], UNSEALED); }
+
 static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE); }
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
@@ -36,7 +38,7 @@ static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak_
 /* The `room` bytes behind the block, 0 or a page, begin to fault. If the kernel refuses, they go back. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
-    int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, true);
+    int code = room == 0 ? 0 : hak__arena_guard(hak__super_start(first) + bytes, room, true);
     if (code != 0) {
         hak_store(&guards_refused, code == EINVAL, HAK_RELAXED);
         if (supers_of(bytes + room) > supers_of(bytes))
@@ -51,7 +53,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
 static bool end_guard(size_t first, size_t bytes)
 {
     size_t run = run_of(first, bytes), last = first + run - 1;
-    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, false) == 0)
+    if (hak__supers[first].guard == 0 || hak__arena_guard(hak__super_start(first) + bytes, hak__supers[first].guard, false) == 0)
         return true;
     hak__supers_trim(first, run, bytes);
     return hak__supers[last].mapped <= bytes - hak_min(bytes, (run - 1) << HAK_SUPER_SHIFT);
@@ -204,6 +206,7 @@ static void *move(size_t first, size_t before, size_t after, size_t run)
     hak_store(&hak__supers[to].huge_bytes, before, HAK_RELAXED);
     account_resize(to, before, after);
     begin_guard(to, after, room);
+    hak__huge_unsealed(hak__super_start(to));
     hak__owner_set(to * HAK_SUPER_SLABS, huge_word);
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
     hak__supers[first].guard = 0;
