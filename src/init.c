@@ -13,6 +13,7 @@
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "hakmem.h"
+#include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -50,7 +51,7 @@ static bool start_slow(void)
                 begin_hardened();
             hak__meta_wiped_init();
             hak__fork_init();
-            hak__live_open(hak_version());
+            hak__live_open(hak_version(), &hak__sentinel, (const char *)&hak__thread_word - hak__os_thread_pointer());
             hak_store(&started, true, HAK_RELEASE);
         }
     }
