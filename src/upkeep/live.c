@@ -100,7 +100,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 /* From which the state of a block follows. */
 #define LIVE_BLOCK_NUMBERS(X) \
     X(code_inner, HAK_CODE_INNER) X(code_huge, HAK_CODE_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
-    X(block_align, HAK_ALIGN) \
+    X(block_align, HAK_ALIGN) X(window_shift, HAK_WINDOW_SHIFT) \
     X(map_limit, HAK_LIMIT_AT)              /* 0: the build has no checks of frees */ \
     X(super_mapped, AT(hak_super, mapped)) X(super_dirty, AT(hak_super, dirty)) \
     X(super_huge_bytes, AT(hak_super, huge_bytes)) X(super_guard, AT(hak_super, guard)) \
@@ -117,7 +117,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 /* Hardened mode, sampled blocks, blocks of no bytes. */
 #define LIVE_GUARD_NUMBERS(X) \
     X(hardened_on, AT(hak_hardened, on)) X(hardened_canary, AT(hak_hardened, canary)) \
-    X(hardened_guards, AT(hak_hardened, guards)) X(hardened_keys, AT(hak_hardened, keys)) \
+    X(hardened_zero, AT(hak_hardened, zero)) X(hardened_guards, AT(hak_hardened, guards)) \
+    X(hardened_keys, AT(hak_hardened, keys)) \
     X(hardened_fill, AT(hak_hardened, fill)) X(hardened_never_key, AT(hak_hardened, never_key)) \
     X(hardened_room, AT(hak_hardened, room)) \
     X(seal_size, HAK_SEAL) X(seal_shift, HAK_SLACK_SHIFT) X(seal_checked, HAK_SLACK_CHECKED) \

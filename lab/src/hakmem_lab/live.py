@@ -1,4 +1,4 @@
-"""HAKMEM in a running process, read from outside: include/hakmem_live.h of the library.
+"""HAKMEM in a process, read from outside: include/hakmem_live.h of the library. core.py finds it in a core dump.
 
 Nothing about the library's insides is written down here but the rules by which some figures follow from others
 (docs/statistics.md): the running library itself says where its counters lie."""
@@ -6,7 +6,9 @@ Nothing about the library's insides is written down here but the rules by which 
 from __future__ import annotations
 
 import re
+import resource
 import struct
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from hakmem_lab import elf, process
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
-from hakmem_lab.memory import Memory
+from hakmem_lab.memory import Memory, Reader
 
 SYMBOL = "hak_live"
 MAGIC = 0x4C4B4148
@@ -24,6 +26,10 @@ VERSION = 1
 ROOTS, NUMBERS, FIGURES, COLUMNS, PRESETS, ORIGINS, KINDS, WHEN, STATS = range(9)
 WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES = range(1, 8)
 STATS_EXACT = 2
+MOST_TABLES = 1 << 20
+MIX = 0x9E3779B97F4A7C15
+CLASSES_FROM = 1 << 16
+WHOLE_WORD = (1 << 64) - 1
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -65,56 +71,44 @@ def opened(pid: int, mapping: process.Mapping) -> Path:
         return process.inside(pid, mapping.path.removesuffix(" (deleted)"))
 
 
-class Live:
-    """One process that runs on HAKMEM."""
+class Allocator(ABC):
+    """HAKMEM in the memory of a process, wherever that is read from."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, memory: Reader, name: str, pid: int) -> None:
+        self.memory = memory
+        self.name = name  # of what is looked at, for messages
         self.pid = pid
-        self.memory = Memory(pid)
-        self.file, address = self._find()
-        self._read_tables(address)
 
-    # --- finding --------------------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def page(self) -> int:
+        """Bytes of a page of the process."""
 
-    def _find(self) -> tuple[str, int]:
-        """The file with the library in it, and the address of hak_live."""
-        started = False
-        for path, mapping in candidates(self.pid):
-            offset = elf.symbol(path, SYMBOL)
-            bias = None if offset is None else elf.load_bias(path, mapping.offset, mapping.start)
-            if offset is None or bias is None:
-                continue
-            magic, version = struct.unpack("=II", self.memory.read(bias + offset, 8))
-            if magic == MAGIC and version == VERSION:
-                return mapping.path, bias + offset
-            if magic == MAGIC:
-                raise LabError(
-                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
-                    "Use the lab that came with that library.",
-                )
-            started = True
-        if started:
-            raise LabError(f"HAKMEM is loaded in process {self.pid}, but has not started yet", "Try again in a moment.")
-        gone = [
-            mapping.path
-            for mapping in process.mappings(self.pid)
-            if re.search(r"libhakmem.*\(deleted\)$", mapping.path)
-        ]
-        if gone:
-            raise LabError(
-                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
-                "Only root can read such a file; or start the process again.",
-            )
-        raise NotHakmem(
-            f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
-            "Start it with 'hakmem run -- PROGRAM'; 'hakmem doctor' says whether a process can be read.",
-        )
+    @abstractmethod
+    def metadata_bytes(self) -> int:
+        """Mapped for the library's tables."""
+
+    @abstractmethod
+    def of_the_kernel(self) -> dict[str, int]:
+        """The figures that only the kernel knows."""
+
+    @abstractmethod
+    def file_at(self, address: int) -> str:
+        """The file that is mapped there, or another name of the mapping; empty: there is none, or it has no name."""
+
+    @abstractmethod
+    def threads(self) -> dict[int, int]:
+        """By thread id the thread pointers, as far as they are known."""
 
     def _read_tables(self, address: int) -> None:
+        """Everything that `hak_live` at this address leads to. Where the tables are not what they should be, a ValueError
+        or a struct.error."""
         memory = self.memory
         _, _, size, count = struct.unpack("=4I", memory.read(address, 16))
         roots = memory.words(address + 16, min(count, (size - 16) // 8))
         size, lists = struct.unpack("=2I", memory.read(roots[0], 8))
+        if size > MOST_TABLES:
+            raise ValueError(f"tables of {size} bytes")
         tables = memory.read(roots[0], size)
 
         def names(which: int) -> list[str]:
@@ -126,7 +120,7 @@ class Live:
             return dict(zip(names(which), struct.unpack_from(f"={length}I", tables, at), strict=True))
 
         if lists <= STATS:
-            raise LabError(f"process {self.pid}: the library's tables are short", "Rebuild the library and the lab.")
+            raise LabError(f"{self.name}: the library's tables are short", "Rebuild the library and the lab.")
         self.roots = list(roots)
         self.root = dict(zip(names(ROOTS), roots, strict=False))
         self.number = values(NUMBERS)
@@ -134,6 +128,24 @@ class Live:
         self.columns = {name: Place.of(word) for name, word in values(COLUMNS).items()}
         self.words = {which: names(which) for which in (PRESETS, ORIGINS, KINDS, WHEN, STATS)}
         self.version = memory.text(self.root["version"])
+
+    def layout(self) -> int:
+        """The sum over numbers and classes that hakmem_live.h defines."""
+
+        def mixed(value: int, i: int) -> int:
+            for _ in range(2):
+                value = (value + (i << 32)) * MIX & WHOLE_WORD
+                value, i = value ^ value >> 32, 0
+            return value
+
+        total = sum(mixed(value, i) for i, value in enumerate(self.number.values()))
+        sizes, blocks, slabs = (
+            self.class_table(name, dtype)
+            for name, dtype in (("size", np.uint32), ("blocks", np.uint16), ("slabs", np.uint8))
+        )
+        for i, (size, count, of) in enumerate(zip(sizes.tolist(), blocks.tolist(), slabs.tolist(), strict=True)):
+            total += mixed(size | count << 32 | of << 56, CLASSES_FROM + i)
+        return total & WHOLE_WORD
 
     # --- options --------------------------------------------------------------------------------------------------
 
@@ -266,21 +278,13 @@ class Live:
             "bytes_live": (columns["live"] * size).sum(),
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
             "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),   # a sum modulo 2^64: one heap's may be below 0
-            "bytes_metadata": self._metadata(),
-            "process_peak_rss_bytes": process.kilobytes(self.pid, "VmHWM"),
-            "process_minor_faults": process.minor_faults(self.pid),
+            "bytes_metadata": self.metadata_bytes(),
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
             "total_misses": columns["misses"].sum(),
             "total_live": columns["live"].sum(),
         }
-        return {name: int(value) for name, value in found.items()}
-
-    def is_metadata(self, mapping: process.Mapping) -> bool:
-        return self.root["metadata"] <= mapping.start < self.root["window"]
-
-    def _metadata(self) -> int:
-        return sum(mapping.size for mapping in process.mappings(self.pid) if self.is_metadata(mapping))
+        return {name: int(value) for name, value in (found | self.of_the_kernel()).items()}
 
     def snapshot(self) -> dict[str, Any]:
         """The figures of the moment in the form of HAKMEM_STATS=json, without the ledger (ledger.py adds one)."""
@@ -328,3 +332,68 @@ class Live:
         most = self._class_words(heaps, self.number["heap_class_ceiling"], np.uint16).max(axis=0)
         sizes = self.class_table("size", np.uint32)
         return [(int(s), int(a), int(b)) for s, a, b in zip(sizes, now, most, strict=True)]
+
+
+class Live(Allocator):
+    """One process that runs on HAKMEM."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(Memory(pid), f"process {pid}", pid)
+        self.file, address = self._find()
+        self._read_tables(address)
+
+    def _find(self) -> tuple[str, int]:
+        """The file with the library in it, and the address of hak_live."""
+        started = False
+        for path, mapping in candidates(self.pid):
+            offset = elf.symbol(path, SYMBOL)
+            bias = None if offset is None else elf.load_bias(path, mapping.offset, mapping.start)
+            if offset is None or bias is None:
+                continue
+            magic, version = struct.unpack("=II", self.memory.read(bias + offset, 8))
+            if magic == MAGIC and version == VERSION:
+                return mapping.path, bias + offset
+            if magic == MAGIC:
+                raise LabError(
+                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
+                    "Use the lab that came with that library.",
+                )
+            started = True
+        if started:
+            raise LabError(f"HAKMEM is loaded in process {self.pid}, but has not started yet", "Try again in a moment.")
+        gone = [
+            mapping.path
+            for mapping in process.mappings(self.pid)
+            if re.search(r"libhakmem.*\(deleted\)$", mapping.path)
+        ]
+        if gone:
+            raise LabError(
+                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
+                "Only root can read such a file; or start the process again.",
+            )
+        raise NotHakmem(
+            f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
+            "Start it with 'hakmem run -- PROGRAM'; 'hakmem doctor' says whether a process can be read.",
+        )
+
+    @property
+    def page(self) -> int:
+        return resource.getpagesize()
+
+    def is_metadata(self, mapping: process.Mapping) -> bool:
+        return self.root["metadata"] <= mapping.start < self.root["window"]
+
+    def metadata_bytes(self) -> int:
+        return sum(mapping.size for mapping in process.mappings(self.pid) if self.is_metadata(mapping))
+
+    def of_the_kernel(self) -> dict[str, int]:
+        return {
+            "process_peak_rss_bytes": process.kilobytes(self.pid, "VmHWM"),
+            "process_minor_faults": process.minor_faults(self.pid),
+        }
+
+    def file_at(self, address: int) -> str:
+        return next((each.path for each in process.mappings(self.pid) if each.start <= address < each.end), "")
+
+    def threads(self) -> dict[int, int]:
+        return {}  # only a debugger that stops the process is told
