@@ -12,7 +12,6 @@ import os
 import platform
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,24 +163,16 @@ class Core:
         """The bytes that the file should have and has not."""
         return max(0, max((part.offset + part.held for part in self.memory), default=0) - self.size)
 
-    def remarks(self, start: int, end: int) -> list[str]:
-        """What is not in it that a whole core has: at its end, and between two addresses."""
-        found = []
-        if self.cut_off:
-            lost = [part for part in self.memory if part.held and part.offset + part.held > self.size]
-            bytes_lost = sum(min(part.held, part.offset + part.held - self.size) for part in lost)
-            found.append(
-                f"{self.path} is cut off after {self.size} bytes: {bytes_lost} bytes of memory are missing, "
-                f"in {len(lost)} mappings from {lost[0].start:#x} to {lost[-1].end:#x}"
-            )
-        missing = sum(
-            part.end - part.start - part.held for part in self.memory if start <= part.start and part.end <= end
-        )
-        if missing:
-            found.append(
-                f"{self.path} lacks {missing} bytes of HAKMEM's memory, left out when it was written ({FILTER})"
-            )
-        return found
+    def remarks(self) -> list[str]:
+        """What is not in it that a whole core has."""
+        if not self.cut_off:
+            return []
+        lost = [part for part in self.memory if part.held and part.offset + part.held > self.size]
+        bytes_lost = sum(min(part.held, part.offset + part.held - self.size) for part in lost)
+        return [
+            f"{self.path} is cut off after {self.size} bytes: {bytes_lost} bytes of memory are missing, "
+            f"in {len(lost)} mappings from {lost[0].start:#x} to {lost[-1].end:#x}"
+        ]
 
 
 class CoreMemory(Reader):
@@ -206,9 +197,12 @@ class CoreMemory(Reader):
             return self._from_file(address, size, "nothing was mapped there, or it was left out when it was written")
         behind = address - part.start
         if behind >= part.held:
-            return self._from_file(
-                address, min(size, part.end - address), f"it was left out when it was written ({FILTER})"
-            )
+            there = min(size, part.end - address)
+            # The kernel writes nothing of a mapping that was never touched. That memory which was is in the core is known,
+            # since the data in which hak_live lies is of the same kind.
+            if part.writable and core.files.parts and core.files.at(address) is None:
+                return bytes(there)
+            return self._from_file(address, there, f"it was left out when it was written ({FILTER})")
         at = part.offset + behind
         there = min(size, part.held - behind, core.size - at)
         if there <= 0:
@@ -356,13 +350,6 @@ class Dead(Allocator):
         if not sound:
             raise other
 
-    def remarks(self) -> list[str]:
-        """What the core lacks of what HAKMEM had."""
-        end = self.root["window"]
-        with suppress(Missing):
-            end += self.memory.word(self.root["frontier"]) << self.number["super_shift"]
-        return self.core.remarks(self.root["metadata"], end)
-
     # --- what Allocator asks --------------------------------------------------------------------------------------
 
     @property
@@ -379,9 +366,8 @@ class Dead(Allocator):
     def of_the_kernel(self) -> dict[str, int]:
         return {}
 
-    def file_at(self, address: int) -> str:
-        part = self.core.files.at(address)
-        return part.path if part else ""
+    def mapped_files(self) -> list[tuple[int, int, str]]:
+        return [(part.start, part.end, part.path) for part in self.core.files]
 
     def threads(self) -> dict[int, int]:
         return self.core.threads

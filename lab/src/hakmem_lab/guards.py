@@ -189,7 +189,7 @@ class Guarded:
             return []
         trace = struct.unpack_from(f"={min(frames, n['event_frames_most'])}Q", row, at + n["event_trace"])
         lines = [f"{name} by thread {thread}" + ("" if trace else " (no stack trace)")]
-        return lines + [f"  #{i} {each:#x} {self.allocator.file_at(each)}".rstrip() for i, each in enumerate(trace)]
+        return lines + [f"  #{i} {each:#x} {self.allocator.code_at(each)}".rstrip() for i, each in enumerate(trace)]
 
     # --- blocks of no bytes ---------------------------------------------------------------------------------------
 

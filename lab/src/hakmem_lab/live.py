@@ -93,8 +93,18 @@ class Allocator(ABC):
         """The figures that only the kernel knows."""
 
     @abstractmethod
+    def mapped_files(self) -> list[tuple[int, int, str]]:
+        """Start, end and name of every mapping that has a name, by address."""
+
     def file_at(self, address: int) -> str:
         """The file that is mapped there, or another name of the mapping; empty: there is none, or it has no name."""
+        return next((name for start, end, name in self.mapped_files() if start <= address < end), "")
+
+    def code_at(self, address: int) -> str:
+        """The same with the distance from the file's first mapping, as addr2line -e takes it."""
+        name = self.file_at(address)
+        first = next((start for start, _, each in self.mapped_files() if each == name), address)
+        return f"{name}+{address - first:#x}" if name else ""
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
@@ -120,7 +130,7 @@ class Allocator(ABC):
             return dict(zip(names(which), struct.unpack_from(f"={length}I", tables, at), strict=True))
 
         if lists <= STATS:
-            raise LabError(f"{self.name}: the library's tables are short", "Rebuild the library and the lab.")
+            raise ValueError(f"{lists} lists")
         self.roots = list(roots)
         self.root = dict(zip(names(ROOTS), roots, strict=False))
         self.number = values(NUMBERS)
@@ -240,6 +250,27 @@ class Allocator(ABC):
                 found[class_index] += count
         return found
 
+    def _quarantined(self, heaps: Rows) -> Any:
+        """Hardened mode: blocks that wait before they may be used again, by class; they count as cached."""
+        n = self.number
+        found = np.zeros(n["class_count"], dtype=np.int64)
+        if "heap_quarantine" not in n:
+            return found
+        slabs = self.memory.word(self.root["frontier"]) << n["super_shift"] - n["slab_shift"]
+        for at in np.ascontiguousarray(heaps[:, n["heap_quarantine"] :][:, :8]).view(np.uint64)[:, 0].tolist():
+            if at == 0:
+                continue
+            blocks = self.memory.words(at + n["quarantine_mixed"], n["quarantine_mixed_count"])
+            blocks += self.memory.words(at + n["quarantine_queue"], n["quarantine_queue_count"])
+            for block in blocks:
+                slab = block - self.root["window"] >> n["slab_shift"]
+                if block == 0 or not 0 <= slab < slabs:
+                    continue
+                class_index = self.class_of(self.memory.half(self.root["map"] + n["map_stride"] * slab + n["map_owner"]))
+                if class_index < n["class_count"]:
+                    found[class_index] += 1
+        return found
+
     def class_of(self, word: int) -> int:
         """The class that an owner word names; not below class_count when it names none."""
         return (word & (1 << self.number["code_bits"]) - 1) // self.number["code_record"]
@@ -259,7 +290,8 @@ class Allocator(ABC):
                 found[name] = self._class_words(heaps, place.offset).sum(axis=0).astype(np.int64)
             elif place.kind == TABLE:
                 found[name] = self.class_table(name, np.uint32)
-        found["cached"], found["outbox"] = self._cached(heaps), self._outbox(heaps)
+        found["cached"] = self._cached(heaps) + self._quarantined(heaps)
+        found["outbox"] = self._outbox(heaps)
         gone = found["drained"] + found["collected"] + found["cached"] + found["outbox"]
         found["live"] = np.maximum(found["refilled"] - gone, 0)
         found["hits"] = np.maximum(found["mallocs"] - found["misses"], 0)
@@ -340,7 +372,12 @@ class Live(Allocator):
     def __init__(self, pid: int) -> None:
         super().__init__(Memory(pid), f"process {pid}", pid)
         self.file, address = self._find()
-        self._read_tables(address)
+        try:
+            self._read_tables(address)
+        except (ValueError, struct.error):
+            raise LabError(
+                f"{self.name}: the library's tables are short", "Rebuild the library and the lab."
+            ) from None
 
     def _find(self) -> tuple[str, int]:
         """The file with the library in it, and the address of hak_live."""
@@ -392,8 +429,8 @@ class Live(Allocator):
             "process_minor_faults": process.minor_faults(self.pid),
         }
 
-    def file_at(self, address: int) -> str:
-        return next((each.path for each in process.mappings(self.pid) if each.start <= address < each.end), "")
+    def mapped_files(self) -> list[tuple[int, int, str]]:
+        return [(each.start, each.end, each.path) for each in process.mappings(self.pid) if each.path]
 
     def threads(self) -> dict[int, int]:
         return {}  # only a debugger that stops the process is told

@@ -25,7 +25,7 @@ PLACES = {
     "changing": "in a slab that is changing hands",
     "unused_slabs": "in unused slabs",
     "free_superslab": "in a free SuperSlab",
-    "unmapped": "in an unmapped SuperSlab",
+    "unmapped": "in unmapped memory of the window",
     "hole": "in a hole of the window: somebody else's mapping",
     "beyond": "beyond all memory that the allocator has taken so far",
     "tables": "in the allocator's own tables",
@@ -75,6 +75,8 @@ class Piece:
             value = getattr(self, name)
             if value not in (None, ""):
                 found[name] = value
+        if self.span:
+            found["span"] = self.span | {"start": hex(self.span["start"])}
         if self.notes:
             found["notes"] = list(self.notes)
         return found

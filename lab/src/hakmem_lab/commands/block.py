@@ -76,7 +76,7 @@ def open_target(target: str, file: Path | None = None) -> Allocator:
     if path.exists() and not is_elf(path):
         raise LabError(f"{path} is no core dump", "Give a core dump, or a process id.")
     dead = Dead(path, file)
-    for each in dead.remarks():
+    for each in dead.core.remarks():
         remark(f"hakmem: {each}")
     return dead
 

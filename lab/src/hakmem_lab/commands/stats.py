@@ -81,7 +81,7 @@ def _of_core(target: str, with_map: bool, file: Path | None) -> Snapshot:
     from hakmem_lab.core import Dead
 
     dead = Dead(Path(target), file)
-    for each in dead.remarks():
+    for each in dead.core.remarks():
         remark(f"hakmem: {each}")
     return snapshots.from_core(dead, with_map)
 
