@@ -1,5 +1,5 @@
-"""A program with known blocks in every state, dumped in several ways: what the tests of core dumps and of `hakmem block`
-share."""
+"""A program with known blocks in every state, dumped in several ways: what the tests of core dumps and of
+`hakmem block` share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.inside import LIBRARY, clean_environment
 ARCHIVE = LIBRARY.parent / "libhakmem.a"
 
 # Makes blocks and prints "NAME ADDRESS" for each, then does what a letter on standard input says, without allocating:
-#   a  abort()    w  answer each line "0xADDRESS" by what the library itself says of that address (linked with the archive)
+#   a  abort()    w  answer each line "0xADDRESS" by what the library itself says of it (linked with the archive)
 # plain: live, freed and never used blocks of all pools; hardened: run with HAKMEM_HARDEN=1; sampled: with
 # HAKMEM_SAMPLE_GUARDS=1; idle: nothing is allocated.
 SOURCE = r"""
@@ -36,7 +36,10 @@ extern size_t hak_collect(void) __attribute__((weak));
 #ifdef WITH_DESCRIPTION
 extern void hak__crash_describe(uintptr_t address, char *text, size_t size);
 #else
-static void hak__crash_describe(uintptr_t address, char *text, size_t size) { (void)address, text[size - 1] = text[0] = 0; }
+static void hak__crash_describe(uintptr_t address, char *text, size_t size)
+{
+    (void)address, text[size - 1] = text[0] = 0;
+}
 #endif
 
 enum { OTHERS = 20 };   /* more than a bucket of an outbox takes of 1000 bytes */
@@ -239,16 +242,13 @@ def core_of_kernel(folder: Path) -> Path:
     return found[0]
 
 
-def _may_dump() -> None:
-    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
-
-
 @contextmanager
-def waiting(program: Path, mode: str, folder: Path, preload: bool = True, **more: str) -> Iterator[Subject]:
-    environment = clean_environment(**more)
+def waiting(
+    program: Path, mode: str, folder: Path, preload: Path | None = LIBRARY, more: dict[str, str] | None = None
+) -> Iterator[Subject]:
+    environment = clean_environment(**(more or {}))
     if preload:
-        environment["LD_PRELOAD"] = str(LIBRARY)
+        environment["LD_PRELOAD"] = str(preload)
     folder.mkdir(exist_ok=True)
     with subprocess.Popen(
         [str(program), mode],
@@ -258,10 +258,11 @@ def waiting(program: Path, mode: str, folder: Path, preload: bool = True, **more
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        preexec_fn=_may_dump,
     ) as child:
         assert child.stdout
         try:
+            most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (most, most))
             places = {}
             while (line := child.stdout.readline().strip()) != "ready":
                 assert line, "the program has ended"

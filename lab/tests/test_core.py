@@ -31,7 +31,11 @@ from tests.known import (
     waiting,
 )
 
-MODES = {"plain": {}, "hardened": {"HAKMEM_HARDEN": "1"}, "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"}}
+MODES: dict[str, dict[str, str]] = {
+    "plain": {},
+    "hardened": {"HAKMEM_HARDEN": "1"},
+    "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
+}
 WHOLE = "its seal and its slack are whole"
 OVERRUN = "its slack is not whole: something was written behind it"
 
@@ -119,7 +123,7 @@ class Remains:
 @pytest.fixture(scope="module", params=list(MODES))
 def remains(request: pytest.FixtureRequest, known: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     mode = request.param
-    with waiting(known, mode, tmp_path_factory.mktemp("remains") / mode, **MODES[mode]) as subject:
+    with waiting(known, mode, tmp_path_factory.mktemp("remains") / mode, more=MODES[mode]) as subject:
         yield mode, Remains(subject)
 
 
@@ -201,7 +205,7 @@ def test_neighbours_and_offsets(plain: Remains) -> None:
 
 
 def test_traces_name_their_code(known: Path, tmp_path: Path) -> None:
-    with waiting(known, "sampled", tmp_path, **MODES["sampled"]) as subject:
+    with waiting(known, "sampled", tmp_path, more=MODES["sampled"]) as subject:
         piece = Blocks(Live(subject.pid)).at(subject.places["sampled"])
         assert f"allocated by thread {subject.pid}" in piece.notes
         assert any(f"{known}+0x" in note for note in piece.notes)
@@ -217,7 +221,7 @@ def test_totals_are_those_of_the_live_process(remains: tuple[str, Remains], by: 
     done = hakmem("stats", "--map", "--json", path)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     dead, live = json.loads(done.stdout), json.loads(json.dumps(of.snapshot))
-    for name in ("process", "ledger", "ledger_by"):   # only the kernel knows, of the living
+    for name in ("process", "ledger", "ledger_by"):  # only the kernel knows, of the living
         assert live.pop(name)
         assert name not in dead
     for row in live["classes"]:
@@ -241,7 +245,7 @@ def counted(allocator: Allocator) -> dict[int, dict[str, int]]:
 
 @pytest.mark.parametrize("mode", ["plain", "hardened"])
 def test_walk_adds_up_to_the_totals(known: Path, tmp_path: Path, mode: str) -> None:
-    with waiting(known, mode, tmp_path, **MODES[mode]) as subject:
+    with waiting(known, mode, tmp_path, more=MODES[mode]) as subject:
         live = Live(subject.pid)
         walked, snapshot = counted(live), live.snapshot()
     assert len(snapshot["classes"]) >= 3
@@ -267,7 +271,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
     program = compile_c(tmp_path, SOURCE, "-DWITH_DESCRIPTION", *FLAVOURS["archive"])
     places = {"tail": "behind the last block of a slab of", "unused_slabs": "in a free slab"}
     seen: dict[str, int] = {}
-    with waiting(program, "plain", tmp_path / "run", preload=False) as subject:
+    with waiting(program, "plain", tmp_path / "run", preload=None) as subject:
         pieces = list(Blocks(Live(subject.pid)).walk())
         subject.tell("w")
         for piece in pieces:
@@ -284,7 +288,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
     assert sum(seen.values()) > 1000
 
 
-# --- what a core has ----------------------------------------------------------------------------------------------------
+# --- what a core has --------------------------------------------------------------------------------------------------
 
 
 def test_a_core_lacks_nothing(remains: tuple[str, Remains]) -> None:
@@ -312,7 +316,7 @@ def test_linked_programs(tmp_path: Path, flavour: str, stripped: bool) -> None:
         program = stripped_copy(program, tmp_path / "stripped")
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
-    with waiting(program, "plain", tmp_path / "run", preload=False) as subject:
+    with waiting(program, "plain", tmp_path / "run", preload=None) as subject:
         path = subject.die()
     blocks = Blocks(Dead(path))
     expect_verdicts("plain", {name: blocks.at(place) for name, place in subject.places.items()})
@@ -331,7 +335,7 @@ def test_a_segmentation_fault(known: Path, tmp_path: Path) -> None:
     assert "lies in a block of 229376 bytes, live: at offset 5" in found.stdout
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_printed(plain: Remains) -> None:
@@ -366,11 +370,13 @@ def test_a_live_process(known: Path, tmp_path: Path) -> None:
     with waiting(known, "plain", tmp_path) as subject:
         done = hakmem("block", hex(subject.places["cached"]), subject.pid)
         assert done.returncode == 0, done.stderr
-        assert f"{subject.places['cached']:#x} is the start of a block of 48 bytes, free, ready in the cache of" in done.stdout
+        place = subject.places["cached"]
+        said = f"{place:#x} is the start of a block of 48 bytes, free, ready in the cache of heap 1\n"
+        assert done.stdout.startswith(said)
         assert "heap 1, active" in done.stdout and "thread" not in done.stdout
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def refused(message: str, advice: str, *arguments: object) -> None:
@@ -420,11 +426,9 @@ def test_what_is_no_core(tmp_path: Path, known: Path) -> None:
 def test_core_without_the_library(known: Path, tmp_path: Path) -> None:
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
-    with waiting(known, "idle", tmp_path / "run", preload=False) as subject:
+    with waiting(known, "idle", tmp_path / "run", preload=None) as subject:
         path = subject.die()
-    refused(
-        f"{path} (program) has no HAKMEM in it", "Give the core of a process that ran on HAKMEM.", "stats", path
-    )
+    refused(f"{path} (program) has no HAKMEM in it", "Give the core of a process that ran on HAKMEM.", "stats", path)
 
 
 def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
@@ -439,7 +443,7 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
     refused(
         f"{path} is cut off after {middle} bytes, before the data in which HAKMEM would be found", room, "stats", path
     )
-    last = parts[-2].offset + 1   # only the end of the stacks is missing
+    last = parts[-2].offset + 1  # only the end of the stacks is missing
     path.write_bytes(whole[:last])
     done = hakmem("block", hex(plain.places["small"]), path)
     assert done.returncode == 0
@@ -449,19 +453,20 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
 
 
 def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
-    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be said, with bit 2 the library's file is not needed."""
+    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be said, with bit 2 the library's file is not
+    needed."""
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
     library = tmp_path / LIBRARY.name
     shutil.copy(LIBRARY, library)
     paths = {}
     for name, mask in (("none", 0x10), ("files", 0x37), ("usual", 0x33)):
-        with waiting(known, "plain", tmp_path / name, preload=False, LD_PRELOAD=str(library)) as subject:
+        with waiting(known, "plain", tmp_path / name, preload=library) as subject:
             Path(f"/proc/{subject.pid}/coredump_filter").write_text(hex(mask))
             paths[name] = subject.die(), subject.places["small"]
     refused(
         f"{paths['none'][0]} leaves out the program's data, in which HAKMEM would be found",
-        "Bit 0 of /proc/PID/coredump_filter has to be set before the process dies: it is in 0x33, the kernel's default.",
+        "Bit 0 of /proc/PID/coredump_filter has to be set before the process dies; the kernel's default, 0x33, has it.",
         "stats",
         paths["none"][0],
     )
@@ -491,7 +496,7 @@ def wrong_files(path: Path, known: Path, folder: Path) -> None:
     assert part
     content = bytearray(LIBRARY.read_bytes())
     numbers = part.offset + tables - part.start + struct.unpack_from("=I", dead.memory.read(tables + 28, 4))[0]
-    content[numbers + 40] ^= 8   # a stride, or an offset
+    content[numbers + 40] ^= 8  # a stride, or an offset
     other = folder / "libother.so"
     other.write_bytes(content)
     refused(f"{other} is not the build that {path} ran on", advice, "stats", path, "--file", other)
@@ -556,7 +561,7 @@ def test_a_large_core_is_not_loaded(plain: Remains, tmp_path: Path) -> None:
     path = tmp_path / "core.large"
     content = bytearray(plain.cores["kernel"].read_bytes())
     path.write_bytes(content)
-    os.truncate(path, 64 << 30)   # a hole behind the last segment
+    os.truncate(path, 64 << 30)  # a hole behind the last segment
     import resource
 
     dead = Dead(path)

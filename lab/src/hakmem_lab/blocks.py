@@ -1,8 +1,8 @@
 """Whose an address is: the piece that it lies in, and the pieces beside it, from the library's own tables.
 
-The order of questions is that of the library (src/guard/crash.c, src/cache/doubt.c): which SuperSlab, which span, which
-bit, and for a block whose bits say nothing, which stack, outbox or quarantine has it. A block that is in none of them is
-the program's."""
+The order of questions is that of the library (src/guard/crash.c, src/cache/doubt.c): which SuperSlab, which span,
+which bit, and for a block whose bits say nothing, which stack, outbox or quarantine has it. A block that is in none of
+them is the program's."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Span:
 
 
 class Blocks:
-    """One look at an allocator. What it has read once it does not read again, so a process that runs is looked at by a new
-    one each time."""
+    """One look at an allocator. What it has read once it does not read again, so a process that runs is looked at by a
+    new one each time."""
 
     def __init__(self, allocator: Allocator) -> None:
         if "span_free" not in allocator.number:
@@ -151,7 +151,7 @@ class Blocks:
         word = self._owner(first * self.super_size // self.slab_size)
         live = word == n["huge_id"] << n["code_bits"] | n["code_huge"]
         if not live:
-            said = "its free was under way" if not self.hardened.on else "hardened mode keeps its addresses unused for a while"
+            said = "its addresses stay unused for a while" if self.hardened.on else "its free was under way"
             return Piece(start, end, "freed", kind="huge", size=size, notes=(said,))
         behind = f"behind a live huge block of {size} bytes at {start:#x}"
         if address >= start + size + guard:
@@ -171,7 +171,9 @@ class Blocks:
     # --- slabs ----------------------------------------------------------------------------------------------------
 
     def _owner(self, slab: int) -> int:
-        return self.memory.half(self.allocator.root["map"] + slab * self.number["map_stride"] + self.number["map_owner"])
+        return self.memory.half(
+            self.allocator.root["map"] + slab * self.number["map_stride"] + self.number["map_owner"]
+        )
 
     def _in_slabs(self, address: int, place: int) -> Piece:
         slab = (address - self.base) // self.slab_size
@@ -201,9 +203,7 @@ class Blocks:
         while last + 1 < per_super and state(last + 1) == (unused, dirty):
             last += 1
         said = "they may hold old data" if dirty else "their pages went back, or were never touched"
-        return Piece(
-            start + first * self.slab_size, start + (last + 1) * self.slab_size, "unused_slabs", notes=(said,)
-        )
+        return Piece(start + first * self.slab_size, start + (last + 1) * self.slab_size, "unused_slabs", notes=(said,))
 
     def _span_of(self, slab: int) -> Span | None:
         """The span in which a slab lies; None when its descriptor does not fit what the map says of it."""
@@ -234,7 +234,7 @@ class Blocks:
         fits = 0 < slabs <= per_super - first % per_super and frontier <= blocks and own_index == index
         if word == 0 or index >= n["class_count"] or not fits or blocks > slabs * self.slab_size // n["block_align"]:
             return None
-        free, remote = struct.unpack_from("=Q", row, n["span_free"])[0], struct.unpack_from("=Q", row, n["span_remote"])[0]
+        free, remote = (struct.unpack_from("=Q", row, n["span_" + name])[0] for name in ("free", "remote"))
         start = self.base + first * self.slab_size
         return Span(
             slab=first,
@@ -294,7 +294,7 @@ class Blocks:
         """The state of a block, and the heap that holds it."""
         if place >= span.frontier:
             return "never", None
-        if span.blocks > 1 or span.hardened:   # the bits of a span of one block say nothing
+        if span.blocks > 1 or span.hardened:  # the bits of a span of one block say nothing
             if span.free >> place & 1:
                 return "in_span", None
             if span.remote >> place & 1:

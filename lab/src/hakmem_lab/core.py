@@ -198,8 +198,8 @@ class CoreMemory(Reader):
         behind = address - part.start
         if behind >= part.held:
             there = min(size, part.end - address)
-            # The kernel writes nothing of a mapping that was never touched. That memory which was is in the core is known,
-            # since the data in which hak_live lies is of the same kind.
+            # The kernel writes nothing of a mapping that was never touched. Memory that was is in the core: the data in
+            # which hak_live was found is of the same kind.
             if part.writable and core.files.parts and core.files.at(address) is None:
                 return bytes(there)
             return self._from_file(address, there, f"it was left out when it was written ({FILTER})")
@@ -282,8 +282,8 @@ class Dead(Allocator):
         return self._not_found()
 
     def _places(self) -> list[Part]:
-        """Writable memory in which the data of files can be: their own, and what follows it without a gap (.bss). All of it,
-        if the core does not name its files."""
+        """Writable memory in which the data of files can be: their own, and what follows it without a gap (.bss). All
+        of it, if the core does not name its files."""
         found: list[Part] = []
         for part in self.core.memory:
             near = bool(found) and found[-1].end == part.start
@@ -312,10 +312,12 @@ class Dead(Allocator):
         if places and not any(part.held for part in places):
             raise LabError(
                 f"{self.name} leaves out the program's data, in which HAKMEM would be found",
-                f"Bit 0 of {FILTER} has to be set before the process dies: it is in 0x33, the kernel's default.",
+                f"Bit 0 of {FILTER} has to be set before the process dies; the kernel's default, 0x33, has it.",
             )
         if named:
-            raise LabError(f"{named[0]} is loaded in {self.name}, but had not started", "The process had not allocated.")
+            raise LabError(
+                f"{named[0]} is loaded in {self.name}, but had not started", "The process had not allocated."
+            )
         raise NotHakmem(
             f"{self.name} ({self.core.command or 'a process without a name'}) has no HAKMEM in it",
             "Give the core of a process that ran on HAKMEM.",
@@ -327,7 +329,9 @@ class Dead(Allocator):
         if file is None:
             return
         if not is_elf(file):
-            raise LabError(f"--file: {file} is no ELF file that can be read", "Give the library's file, or the program's.")
+            raise LabError(
+                f"--file: {file} is no ELF file that can be read", "Give the library's file, or the program's."
+            )
         self.core_memory.file = str(file)
         if not self.core.files.parts:
             symbol = elf.symbol(file, "hak_live")

@@ -93,7 +93,9 @@ class Hardened:
             whole = self._slack_is_whole(piece.start, asked, end)
         except LabError:
             return piece.noting(UNREAD)
-        said = "its seal and its slack are whole" if whole else "its slack is not whole: something was written behind it"
+        said = (
+            "its seal and its slack are whole" if whole else "its slack is not whole: something was written behind it"
+        )
         return Piece(**{**vars(piece), "asked": asked}).noting(said)
 
     def _why_unsealed(self, at: int) -> str:

@@ -67,8 +67,8 @@ class Holders:
         )
 
     def _threads(self) -> dict[int, int]:
-        """By heap the thread whose it is, where the thread pointers are known: a heap is at the sentinel plus the word that
-        the thread has."""
+        """By heap the thread whose it is, where the thread pointers are known: a heap is at the sentinel plus the word
+        that the thread has."""
         allocator, n = self.allocator, self.number
         found = {}
         for thread, pointer in allocator.threads().items():

@@ -111,8 +111,8 @@ class Allocator(ABC):
         """By thread id the thread pointers, as far as they are known."""
 
     def _read_tables(self, address: int) -> None:
-        """Everything that `hak_live` at this address leads to. Where the tables are not what they should be, a ValueError
-        or a struct.error."""
+        """Everything that `hak_live` at this address leads to. Where the tables are not what they should be, a
+        ValueError or a struct.error."""
         memory = self.memory
         _, _, size, count = struct.unpack("=4I", memory.read(address, 16))
         roots = memory.words(address + 16, min(count, (size - 16) // 8))
@@ -266,7 +266,8 @@ class Allocator(ABC):
                 slab = block - self.root["window"] >> n["slab_shift"]
                 if block == 0 or not 0 <= slab < slabs:
                     continue
-                class_index = self.class_of(self.memory.half(self.root["map"] + n["map_stride"] * slab + n["map_owner"]))
+                word = self.memory.half(self.root["map"] + n["map_stride"] * slab + n["map_owner"])
+                class_index = self.class_of(word)
                 if class_index < n["class_count"]:
                     found[class_index] += 1
         return found
@@ -309,7 +310,7 @@ class Allocator(ABC):
             "calls_free": columns["frees"].sum(),
             "bytes_live": (columns["live"] * size).sum(),
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
-            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),   # a sum modulo 2^64: one heap's may be below 0
+            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: one heap's may be below 0
             "bytes_metadata": self.metadata_bytes(),
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
@@ -375,9 +376,7 @@ class Live(Allocator):
         try:
             self._read_tables(address)
         except (ValueError, struct.error):
-            raise LabError(
-                f"{self.name}: the library's tables are short", "Rebuild the library and the lab."
-            ) from None
+            raise LabError(f"{self.name}: the library's tables are short", "Rebuild the library and the lab.") from None
 
     def _find(self) -> tuple[str, int]:
         """The file with the library in it, and the address of hak_live."""

@@ -1,5 +1,5 @@
-"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it. core.py reads that of a dead
-one."""
+"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it. core.py reads a dead
+one's."""
 
 from __future__ import annotations
 

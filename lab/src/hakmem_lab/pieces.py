@@ -1,5 +1,5 @@
-"""What `hakmem block` tells apart: every address lies in just one piece, a block or something else, and the pieces before
-and behind it are its neighbours."""
+"""What `hakmem block` tells apart: every address lies in just one piece, a block or something else, and the pieces
+before and behind it are its neighbours."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ class Piece:
 
     def as_json(self) -> dict[str, Any]:
         """What is known of it; addresses as in the text."""
-        found: dict[str, Any] = {"state": self.state, "start": hex(self.start), "end": hex(self.end), "says": self.says()}
+        found: dict[str, Any] = {
+            "state": self.state,
+            "start": hex(self.start),
+            "end": hex(self.end),
+            "says": self.says(),
+        }
         for name in ("kind", "size", "asked", "class_index", "heap", "holder", "span"):
             value = getattr(self, name)
             if value not in (None, ""):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hakmem_lab.live import Allocator
     from hakmem_lab.pieces import Piece
 
-HELP = """Say what an address is to the allocator: a block in use or a free one, whose, of which size, and what lies beside it.
+HELP = """Say what an address is to the allocator: a live or a free block, whose, of which size, with its neighbours.
 
 The address is one in a core dump, or in a running process, which may move on meanwhile: stop it (kill -STOP PID) if it
 matters.
@@ -37,9 +37,7 @@ def block(
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", metavar="PATH", help="Of a core: the library (or the program, if it is linked into that) that ran."
-        ),
+        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
     ] = None,
 ) -> None:
     from hakmem_lab.blocks import Blocks

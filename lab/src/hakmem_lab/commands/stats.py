@@ -13,7 +13,7 @@ from hakmem_lab.errors import LabError
 if TYPE_CHECKING:
     from hakmem_lab.snapshots import Snapshot
 
-HELP = """Show a snapshot of the allocator's figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core dump.
+HELP = """Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core dump.
 
 Examples:
 
@@ -40,9 +40,7 @@ def stats(
     as_json: Annotated[bool, typer.Option("--json", help="The snapshot itself, as JSON.")] = False,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", metavar="PATH", help="Of a core: the library (or the program, if it is linked into that) that ran."
-        ),
+        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
     ] = None,
 ) -> None:
     from hakmem_lab import snapshots, views
