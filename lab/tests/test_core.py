@@ -167,6 +167,16 @@ def test_every_state(remains: tuple[str, Remains], by: str) -> None:
         assert found == of.live
 
 
+def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
+    """What docs/lab.md promises where gcore stops at guard pages: without those of spans, small blocks are whole."""
+    more = {**MODES["hardened"], "HAKMEM_HARDEN_GUARDS": "0"}
+    with waiting(known, "hardened", tmp_path, more=more) as subject:
+        blocks = Blocks(Dead(subject.gcore()))
+    for name, (_, size, notes) in EXPECTED["hardened"].items():
+        if name != "huge_sealed":
+            assert size is not None and set(notes) <= set(blocks.at(subject.places[name]).notes), name
+
+
 def test_whose(plain: Remains) -> None:
     """Heaps have their threads, parked ones none, and who holds a block may be another than whose it is."""
     blocks = Blocks(Dead(plain.cores["kernel"]))
