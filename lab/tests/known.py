@@ -139,6 +139,23 @@ static void sampled(void)
     free(made("sampled_freed", 200));
 }
 
+/* With HAKMEM_IDLE_PURGE=1: the pages of free blocks between two live ones have gone back. */
+static void purged(void)
+{
+    enum { COUNT = 24, SIZE = 2048 };
+    char *all[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        memset(all[i] = malloc(SIZE), 1, SIZE);
+    for (int i = 1; i < COUNT - 1; i++)
+        free(all[i]);
+    for (int round = 0; round < 20; round++) {
+        usleep(20000);
+        hak_collect();
+    }
+    say("purged", all[COUNT / 2]);
+    say("beside", all[0]);
+}
+
 static void describe_all(void)
 {
     static char line[64];
@@ -165,6 +182,8 @@ int main(int argc, char **argv)
         plain();
     if (strcmp(argv[1], "hardened") == 0)
         hardened();
+    if (strcmp(argv[1], "purged") == 0)
+        purged();
     if (strcmp(argv[1], "sampled") == 0)
         sampled();
     puts("ready");

@@ -32,7 +32,7 @@ from tests.known import (
 )
 
 MODES: dict[str, dict[str, str]] = {
-    "plain": {},
+    "plain": {"HAKMEM_IDLE_PURGE": "0"},
     "hardened": {"HAKMEM_HARDEN": "1"},
     "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
 }
@@ -132,7 +132,7 @@ def plain(known: Path, tmp_path_factory: pytest.TempPathFactory) -> Remains:
     """A core of the kernel's, for the tests that need one."""
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores into the folder of the process that dies (core_pattern)")
-    with waiting(known, "plain", tmp_path_factory.mktemp("plain") / "run") as subject:
+    with waiting(known, "plain", tmp_path_factory.mktemp("plain") / "run", more=MODES["plain"]) as subject:
         return Remains(subject)
 
 
@@ -175,6 +175,14 @@ def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
     for name, (_, size, notes) in EXPECTED["hardened"].items():
         if name != "huge_sealed":
             assert size is not None and set(notes) <= set(blocks.at(subject.places[name]).notes), name
+
+
+def test_purged_pages(known: Path, tmp_path: Path) -> None:
+    with waiting(known, "purged", tmp_path, more={"HAKMEM_IDLE_PURGE": "1"}) as subject:
+        blocks = Blocks(Live(subject.pid))
+        purged, beside = (blocks.at(subject.places[name]) for name in ("purged", "beside"))
+    assert (purged.state, beside.state, beside.notes) == ("in_span", "live", ())
+    assert purged.notes == ("it lies in pages that went back to the system, as far as no other block shares them",)
 
 
 def test_whose(plain: Remains) -> None:
@@ -281,7 +289,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
     program = compile_c(tmp_path, SOURCE, "-DWITH_DESCRIPTION", *FLAVOURS["archive"])
     places = {"tail": "behind the last block of a slab of", "unused_slabs": "in a free slab"}
     seen: dict[str, int] = {}
-    with waiting(program, "plain", tmp_path / "run", preload=None) as subject:
+    with waiting(program, "plain", tmp_path / "run", preload=None, more=MODES["plain"]) as subject:
         pieces = list(Blocks(Live(subject.pid)).walk())
         subject.tell("w")
         for piece in pieces:
@@ -326,7 +334,7 @@ def test_linked_programs(tmp_path: Path, flavour: str, stripped: bool) -> None:
         program = stripped_copy(program, tmp_path / "stripped")
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
-    with waiting(program, "plain", tmp_path / "run", preload=None) as subject:
+    with waiting(program, "plain", tmp_path / "run", preload=None, more=MODES["plain"]) as subject:
         path = subject.die()
     blocks = Blocks(Dead(path))
     expect_verdicts("plain", {name: blocks.at(place) for name, place in subject.places.items()})
@@ -337,7 +345,7 @@ def test_linked_programs(tmp_path: Path, flavour: str, stripped: bool) -> None:
 def test_a_segmentation_fault(known: Path, tmp_path: Path) -> None:
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
-    with waiting(known, "plain", tmp_path / "run") as subject:
+    with waiting(known, "plain", tmp_path / "run", more=MODES["plain"]) as subject:
         os.kill(subject.pid, signal.SIGSEGV)
         assert subject.child.wait(30) == -signal.SIGSEGV
     found = hakmem("block", hex(subject.places["large"] + 5), subject.core())
@@ -377,7 +385,7 @@ def test_as_json(plain: Remains) -> None:
 
 
 def test_a_live_process(known: Path, tmp_path: Path) -> None:
-    with waiting(known, "plain", tmp_path) as subject:
+    with waiting(known, "plain", tmp_path, more=MODES["plain"]) as subject:
         done = hakmem("block", hex(subject.places["cached"]), subject.pid)
         assert done.returncode == 0, done.stderr
         place = subject.places["cached"]
@@ -471,7 +479,7 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
     shutil.copy(LIBRARY, library)
     paths = {}
     for name, mask in (("none", 0x10), ("files", 0x37), ("usual", 0x33)):
-        with waiting(known, "plain", tmp_path / name, preload=library) as subject:
+        with waiting(known, "plain", tmp_path / name, preload=library, more=MODES["plain"]) as subject:
             Path(f"/proc/{subject.pid}/coredump_filter").write_text(hex(mask))
             paths[name] = subject.die(), subject.places["small"]
     refused(
@@ -559,7 +567,7 @@ def test_another_layout_or_version(plain: Remains, tmp_path: Path) -> None:
 
 
 def test_a_library_that_does_not_say_how_blocks_lie(known: Path, tmp_path: Path) -> None:
-    with waiting(known, "plain", tmp_path) as subject:
+    with waiting(known, "plain", tmp_path, more=MODES["plain"]) as subject:
         live = Live(subject.pid)
         del live.number["span_free"]
         with pytest.raises(LabError, match="its library does not say how its blocks lie"):

@@ -105,7 +105,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(super_mapped, AT(hak_super, mapped)) X(super_dirty, AT(hak_super, dirty)) \
     X(super_huge_bytes, AT(hak_super, huge_bytes)) X(super_guard, AT(hak_super, guard)) \
     X(span_free, AT(hak_span, free)) X(span_remote, AT(hak_span, remote)) X(span_class, AT(hak_span, class)) \
-    X(span_fresh, AT(hak_span, fresh)) X(span_doubted, AT(hak_span, doubted)) X(doubted_hardened, HAK_SPAN_HARDENED) \
+    X(span_purged, AT(hak_span, purged)) X(span_doubted, AT(hak_span, doubted)) X(doubted_hardened, HAK_SPAN_HARDENED) \
     X(heap_mode, AT(hak_heap, mode)) X(heap_busy, AT(hak_heap, busy)) \
     X(state_active, HAK_HEAP_ACTIVE) X(state_lost, HAK_HEAP_LOST) \
     X(busy_owner, HAK_OWNER) X(busy_sweeper, HAK_SWEEPER) \

@@ -22,6 +22,7 @@ from hakmem_lab.pieces import Piece
 
 MOST_BACK = 16  # slabs of a span
 PAGE_OF_NULL = 4096
+PURGED = "it lies in pages that went back to the system, as far as no other block shares them"
 IN_HAND = "it bears the mark of a free block: it was on its way to or from a cache, or the program has written that"
 
 
@@ -36,6 +37,7 @@ class Span:
     blocks: int
     frontier: int
     hardened: bool
+    purged: bool
     free: int  # a bit for each block
     remote: int
     heap: int
@@ -243,6 +245,7 @@ class Blocks:
             index=index,
             blocks=blocks,
             frontier=frontier,
+            purged=bool(row[n["span_purged"]]),
             hardened=self.hardened.on and doubted == n["doubted_hardened"],
             free=self._bits(free, blocks),
             remote=self._bits(remote, blocks),
@@ -288,6 +291,8 @@ class Blocks:
                 "place": place,
             },
         )
+        if state == "in_span" and self._has_gone(span, place, size):
+            piece = piece.noting(PURGED)
         return self._hardened(span, piece) if span.hardened else self._marked(piece)
 
     def _state(self, span: Span, place: int, start: int) -> tuple[str, int | None]:
@@ -308,6 +313,17 @@ class Blocks:
             if start in held:
                 return state, held[start]
         return "live", None
+
+    def _has_gone(self, span: Span, place: int, size: int) -> bool:
+        """Whether a free block lies in pages that went back: those that lie wholly in free blocks did."""
+        first = last = place
+        while span.purged and first > 0 and span.free >> first - 1 & 1:
+            first -= 1
+        while span.purged and span.free >> last + 1 & 1:
+            last += 1
+        page = self.allocator.page
+        start, end = -(first * size // -page) * page, (last + 1) * size // page * page
+        return span.purged and max(start, place * size) < min(end, (place + 1) * size)
 
     def _first_word(self, piece: Piece) -> int | None:
         found = self.memory.read_if_there(piece.start, 8)
