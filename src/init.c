@@ -53,7 +53,7 @@ static bool start_slow(void)
                 begin_hardened();
             hak__meta_wiped_init();
             hak__fork_init();
-            hak__live_open(hak_version());
+            hak__live_open(hak_version(), &hak__sentinel, (const char *)&hak__thread_word - hak__os_thread_pointer());
             hak_store(&started, true, HAK_RELEASE);
         }
     }

@@ -9,7 +9,7 @@
 #include "diag/report.h"
 #include "huge/huge.h"
 
-enum { HUGE_SEAL = 16, BLOCK_LOOKS = 2000 };
+enum { BLOCK_LOOKS = 2000 };
 
 /* --- misuse ---------------------------------------------------------------------------------------------------------------- */
 
@@ -159,7 +159,7 @@ bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t h
 /* A block from before the options were read bears no seal. */
 static bool huge_is_sealed(const void *p) { return hak__hardened.canary && hak__hardened_at(hak__slab_of(p)); }
 
-size_t hak__harden_huge_room(size_t n) { return n + (hak__hardened.canary ? HUGE_SEAL : 0); }
+size_t hak__harden_huge_room(size_t n) { return n + (hak__hardened.canary ? HAK_HUGE_SEAL : 0); }
 
 static uint64_t huge_seal_of(uint64_t secret, size_t n)
 {
@@ -168,7 +168,7 @@ static uint64_t huge_seal_of(uint64_t secret, size_t n)
 
 void hak__harden_huge_seal(void *p, size_t n)
 {
-    size_t end = hak__huge_usable(p) - HUGE_SEAL;
+    size_t end = hak__huge_usable(p) - HAK_HUGE_SEAL;
     uint64_t secret = hak__secret_of(p);
     if (!hak__hardened.canary)
         return;
@@ -180,7 +180,7 @@ void hak__harden_huge_seal(void *p, size_t n)
 
 size_t hak__harden_huge_size(const void *p, const char *function)
 {
-    size_t whole = hak__huge_usable(p), end = whole - HUGE_SEAL;
+    size_t whole = hak__huge_usable(p), end = whole - HAK_HUGE_SEAL;
     if (whole == 0 || !huge_is_sealed(p))
         return whole;
     uint64_t secret = hak__secret_of(p), n = *hak__hard_word(p, end + 8) ^ secret;
@@ -194,7 +194,7 @@ bool hak__harden_huge_unseal(void *p)
     bool sealed = huge_is_sealed(p);
     if (sealed) {
         hak__huge_unsealed(p);
-        memset((char *)p + hak__huge_usable(p) - HUGE_SEAL, 0, HUGE_SEAL);
+        memset((char *)p + hak__huge_usable(p) - HAK_HUGE_SEAL, 0, HAK_HUGE_SEAL);
     }
     return sealed;
 }

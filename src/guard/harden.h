@@ -17,7 +17,7 @@
 #include "slab/hardened.h"
 
 /* Slack is filled and checked so far. Bits 8 to 39 of a seal are its check, those above the slack, disguised. */
-enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40 };
+enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };
 
 hak_inline hak_key *hak__hard_word(const void *p, size_t offset) { return (hak_key *)((uintptr_t)p + offset); }
 
