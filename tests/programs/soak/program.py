@@ -9,6 +9,8 @@ class Program:
     `lasting`    its load lasts run.seconds; otherwise it is repeated until they have passed
     `load(run)`  does the work and returns what must be equal on both allocators
     `limit`      seconds that one load may take beside run.seconds
+    `refuses`    why it does not run on HAKMEM here; it is skipped then, unless it shall run anyway
+    `prepare(folder)`  makes once what all runs share
     """
 
     name = ""
@@ -16,6 +18,10 @@ class Program:
     serving = ()
     lasting = False
     limit = 300
+    refuses = ""
+
+    def prepare(self, folder):
+        pass
 
     def load(self, run):
         raise NotImplementedError

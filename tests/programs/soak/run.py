@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real program on HAKMEM: the same work and the same output as on the system's malloc, and proof that HAKMEM served it.
 
-    run.py LIBRARY PROGRAM [--seconds S]
+    run.py LIBRARY PROGRAM [--seconds S] [--anyway]
     run.py --list | --missing
 
 The program works on the system's malloc first, then on HAKMEM for S seconds (default: once, or 3 seconds of a server's
@@ -38,10 +38,12 @@ class Session:
     def __init__(self, program, library, directory):
         self.program, self.library, self.directory = program, library, directory
         self.reader = Reader(library)
+        self.prepared = self._folder()
+        program.prepare(self.prepared)
         self.runs = self.served = self.blocks = 0
 
     def on_system(self):
-        return self._bounded(Run(self._folder(), SHORT))
+        return self._bounded(Run(self._folder(), SHORT, self.prepared))
 
     def on_hakmem(self, seconds):
         """One run; its result, when its processes are proved to have been served."""
@@ -52,7 +54,7 @@ class Session:
         watcher = Watcher(self.reader, statistics, [serving.name for serving in self.program.serving])
         watcher.start()
         try:
-            result = self._bounded(Run(folder, seconds, self.library, statistics, watcher))
+            result = self._bounded(Run(folder, seconds, self.prepared, self.library, statistics, watcher))
         finally:
             processes = watcher.stop()
         self.runs += 1
@@ -114,7 +116,9 @@ def shared_copy(library, directory):
     return pathlib.Path(shutil.copy(library, directory / "libhakmem.so"))
 
 
-def run_program(program, library, seconds):
+def run_program(program, library, seconds, anyway):
+    if program.refuses and not anyway:
+        raise Skip(program.refuses)
     for name, package in program.packages.items():
         need(name, package)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-"))
@@ -139,6 +143,7 @@ def parse_arguments():
     parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path, nargs="?")
     parser.add_argument("program", metavar="PROGRAM", choices=sorted(PROGRAMS), nargs="?")
     parser.add_argument("--seconds", type=float, default=0, help="how long it runs on HAKMEM")
+    parser.add_argument("--anyway", action="store_true", help="also a program of which it is known that it refuses")
     parser.add_argument("--list", action="store_true", help="print the programs, and end")
     parser.add_argument("--missing", action="store_true", help="print the packages that are missing, and end")
     options = parser.parse_args()
@@ -161,7 +166,7 @@ def main():
     os.umask(0o022)
     adopt_orphans()
     try:
-        run_program(PROGRAMS[options.program](), options.shared_object.resolve(strict=True), options.seconds)
+        run_program(PROGRAMS[options.program](), options.shared_object.resolve(strict=True), options.seconds, options.anyway)
     except Skip as skip:
         print(f"SKIPPED: {skip}")
         return SKIPPED

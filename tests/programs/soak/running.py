@@ -48,6 +48,13 @@ def need(program, package):
     return path
 
 
+def build(argv, **extra):
+    """Make what the runs of a program share, with the developer's own environment."""
+    done = subprocess.run([str(word) for word in argv], env={**os.environ, **extra}, stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False)
+    check(done.returncode == 0, f"{argv[0]} ended with {done.returncode}:\n{tail(done.stdout)}")
+
+
 class Started:
     """A process that goes on beside the run: a server, or a load."""
 
@@ -87,8 +94,9 @@ class Started:
 class Run:
     """One allocator, a folder, a time."""
 
-    def __init__(self, directory, seconds, library=None, statistics=None, watcher=None):
+    def __init__(self, directory, seconds, prepared, library=None, statistics=None, watcher=None):
         self.directory, self.seconds, self.library = directory, seconds, library
+        self.prepared = prepared   # the folder of Program.prepare
         self.statistics, self.watcher = statistics, watcher
         self.allocator = "HAKMEM" if library else "the system's malloc"
         self.user = None     # whose name the processes bear; see `drop_privileges`
