@@ -54,7 +54,7 @@ class Node(Program):
 
     name = "node"
     packages = {"node": "nodejs"}
-    serving = (Serving("node", 50_000),)
+    serving = (Serving("node", 10_000),)
 
     def load(self, run):
         return run.command(["node", "--max-old-space-size=256", run.load("churn.js")])

@@ -51,7 +51,7 @@ class Session:
         statistics = folder / "statistics"
         statistics.mkdir()
         statistics.chmod(0o1777)
-        watcher = Watcher(self.reader, statistics, [serving.name for serving in self.program.serving])
+        watcher = Watcher(self.reader, statistics, [name for serving in self.program.serving for name in serving.name.split("|")])
         watcher.start()
         try:
             result = self._bounded(Run(folder, seconds, self.prepared, self.library, statistics, watcher))

@@ -24,12 +24,13 @@ class Process:
     def __init__(self, pid, parent):
         self.pid, self.parent = pid, parent
         self.name = None
+        self.mapped = False   # the library is in it and has started
         self.inherited = self.blocks = 0
 
     def rename(self, name):
         """A program's start makes the process a new one; until then a child is its parent's copy."""
         self.inherited = self.parent.blocks if self.parent and self.parent.name == name else 0
-        self.name, self.blocks = name, 0
+        self.name, self.mapped, self.blocks = name, False, 0
 
     @property
     def own(self):
@@ -94,6 +95,7 @@ class Watcher(threading.Thread):
         if process.blocks < ENOUGH and any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names):
             try:
                 process.blocks = max(process.blocks, self.reader.refilled(process.pid))
+                process.mapped = True
             except NotServed:
                 pass
 
@@ -109,13 +111,18 @@ class Watcher(threading.Thread):
                 process.rename(self.started.get(pid, "?"))
             try:
                 process.blocks = max(process.blocks, json.loads(path.read_text())["total"]["refilled"])
+                process.mapped = True
             except (ValueError, KeyError):
                 continue   # It was still being written when its process was ended.
         return list(self.processes.values())
 
 
 class Serving:
-    """What must be shown: at least `processes` processes of a program that HAKMEM gave at least `blocks` each."""
+    """What must be shown: at least `processes` processes of a program that HAKMEM gave at least `blocks` each.
+
+    `name` is a pattern of the executable's name, or several with | between. With 0 blocks it is enough that the library
+    is in the process and has started.
+    """
 
     def __init__(self, name, blocks, processes=1):
         self.name, self.blocks, self.processes = name, blocks, processes
@@ -123,7 +130,7 @@ class Serving:
     def of(self, processes):
         """The blocks of each process that counts, the most first."""
         return sorted((process.own for process in processes
-                       if process.name and fnmatch.fnmatchcase(process.name, self.name)
+                       if process.mapped and any(fnmatch.fnmatchcase(process.name, name) for name in self.name.split("|"))
                        and process.own >= self.blocks), reverse=True)
 
     def lacking(self, processes):
