@@ -29,7 +29,7 @@ from running import Failure, Run, Skip, adopt_orphans, check, find, need
 from served import Watcher, end_descendants
 from support import SKIPPED
 
-SHORT = 3   # seconds of a load on the system's malloc, and of one that nobody asked to be long
+SHORT = 2   # seconds of a load on the system's malloc, and of one that nobody asked to be long
 
 
 class Session:
@@ -84,6 +84,7 @@ class Session:
         finally:
             signal.alarm(0)
             end_descendants()
+            run.close()
 
 
 def compare(session, seconds):
@@ -138,6 +139,11 @@ def stopped(number, _):
     raise Failure("it takes too long" if number == signal.SIGALRM else f"ended by signal {number}")
 
 
+def listen_to_signals():
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path, nargs="?")
@@ -161,8 +167,7 @@ def main():
     if options.missing:
         print(*missing_packages())
         return 0
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stopped)
+    listen_to_signals()
     os.umask(0o022)
     adopt_orphans()
     try:

@@ -58,8 +58,8 @@ def build(argv, **extra):
 class Started:
     """A process that goes on beside the run: a server, or a load."""
 
-    def __init__(self, run, process, name, log):
-        self.run, self.process, self.name, self.log = run, process, name, log
+    def __init__(self, run, process, name, output, log):
+        self.run, self.process, self.name, self.output, self.log = run, process, name, output, log
         self.pid = process.pid
 
     def wait_until(self, condition, what, limit=60):
@@ -81,13 +81,13 @@ class Started:
         return self.finish(expect, limit)
 
     def finish(self, expect=(0,), limit=60):
-        """Wait for its end; its standard output, if that is a pipe."""
+        """Wait for its end; what it has printed on stdout."""
         try:
-            output, _ = self.process.communicate(timeout=limit)
+            code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} didn't end within {limit} s:\n{self.said()}") from None
-        code = self.process.returncode
-        check(code in expect, f"{self.name} on {self.run.allocator} ended with {code}:\n{tail(output or '')}\n{self.said()}")
+        output = self.output.read_text(encoding="utf-8", errors="replace")
+        check(code in expect, f"{self.name} on {self.run.allocator} ended with {code}:\n{tail(output)}\n{self.said()}")
         return output
 
 
@@ -100,7 +100,7 @@ class Run:
         self.statistics, self.watcher = statistics, watcher
         self.allocator = "HAKMEM" if library else "the system's malloc"
         self.user = None     # whose name the processes bear; see `drop_privileges`
-        self.logs = []
+        self.started = []
         (directory / "home").mkdir()
         (directory / "tmp").mkdir()
 
@@ -121,29 +121,24 @@ class Run:
             kept["HAKMEM_STATS"] = f"json:{self.statistics}/%p.json"
         return {**kept, **(extra or {})}
 
-    def start(self, argv, *, stdin=subprocess.DEVNULL, stdout=None, preload=True, extra=None, cwd=None):
-        """Start a process that goes on; without `stdout` what it prints there lies beside its stderr."""
+    def start(self, argv, *, input=None, preload=True, extra=None, cwd=None):
+        """Start a process that goes on. What it prints goes into files, which a daemon of its may keep open."""
         argv = [str(word) for word in argv]
         name = pathlib.Path(argv[0]).name
-        log = self.directory / f"{len(self.logs)}-{name}.log"
-        self.logs.append(log)
+        files = [self.directory / f"{len(self.started)}-{name}.{kind}" for kind in ("in", "out", "log")]
+        files[0].write_text(input or "", encoding="utf-8")
         who = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
-        with open(log, "w", encoding="utf-8") as file:
+        with open(files[0], "rb") as stdin, open(files[1], "wb") as stdout, open(files[2], "wb") as stderr:
             process = subprocess.Popen(argv, cwd=cwd or self.directory, env=self.environment(preload, extra), stdin=stdin,
-                                       stdout=stdout or file, stderr=file, text=True, errors="replace",
-                                       start_new_session=True, **who)
+                                       stdout=stdout, stderr=stderr, start_new_session=True, **who)
         if self.watcher:
             self.watcher.started[process.pid] = pathlib.Path(os.path.realpath(find(argv[0]) or argv[0])).name
-        return Started(self, process, name, log)
+        self.started.append(Started(self, process, name, *files[1:]))
+        return self.started[-1]
 
-    def command(self, argv, *, input=None, expect=(0,), limit=120, **how):
+    def command(self, argv, *, expect=(0,), limit=120, **how):
         """Run a process to its end; its standard output."""
-        if input is not None:
-            path = self.directory / f"{len(self.logs)}-input"
-            path.write_text(input, encoding="utf-8")
-            with open(path, encoding="utf-8") as file:
-                return self.start(argv, stdin=file, stdout=subprocess.PIPE, **how).finish(expect, limit)
-        return self.start(argv, stdout=subprocess.PIPE, **how).finish(expect, limit)
+        return self.start(argv, **how).finish(expect, limit)
 
     def client(self, argv, **how):
         """The same without the library: what asks a server isn't what is tested."""
@@ -157,13 +152,18 @@ class Run:
 
     def errors_of_last(self):
         """What the last process has printed on stderr."""
-        return self.logs[-1].read_text(errors="replace")
+        return self.started[-1].log.read_text(errors="replace")
 
     def check_logs(self):
         """No process has printed a report of the library's."""
-        for log in self.logs:
-            report = REPORT_LINE.search(log.read_text(errors="replace"))
-            check(report is None, f"{log.name}: the library reports {report and report.group()}")
+        for each in self.started:
+            report = REPORT_LINE.search(each.log.read_text(errors="replace"))
+            check(report is None, f"{each.name}: the library reports {report and report.group()}")
+
+    def close(self):
+        """Take note of the ends of all processes, which have been ended."""
+        for each in self.started:
+            each.process.wait()
 
 
 def free_port():

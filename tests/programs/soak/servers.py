@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import os
 import pathlib
+import pwd
 import random
 import signal
 import time
 
 from program import Program
-from running import accepts, check, find, free_port
+from running import Skip, accepts, check, find, free_port
 from served import Serving, descendants, process_table
 
 CLIENTS = 32
@@ -42,7 +43,7 @@ class Nginx(Program):
     """nginx: 4 workers, files, gzip and proxying, while HUP replaces the workers; no request fails."""
 
     name = "nginx"
-    packages = {"nginx": "nginx-light"}
+    packages = {"nginx": "nginx"}
     serving = (Serving("nginx", 50, processes=5),)
     lasting = True
     PAGES = {f"/{kind}/{size}": size for kind in ("file", "zip", "proxy", "proxy-zip") for size in (10, 3000, 70_000, 900_000)}
@@ -190,6 +191,9 @@ class Sshd(Program):
     BYTES = 8_000_000
 
     def load(self, run):
+        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        if pathlib.Path(shell).name in ("nologin", "false"):
+            raise Skip(f"this user may not log in: its shell is {shell}")
         separation = pathlib.Path("/run/sshd")
         made = os.geteuid() == 0 and not separation.exists()
         if made:
