@@ -5,7 +5,7 @@ const crypto = require("crypto");
 const zlib = require("zlib");
 
 const WORKERS = 4;
-const ROUNDS = 60;
+const ROUNDS = 40;
 
 function* numbers(seed) {
   let state = BigInt(seed) + 1n;

@@ -3,7 +3,7 @@ require "digest"
 require "zlib"
 
 THREADS = 6
-ROUNDS = 25
+ROUNDS = 12
 
 def work(seed)
   random = Random.new(seed)
