@@ -48,12 +48,16 @@ def read_memory(pid, address, size):
 
 
 class Reader:
-    """Reads the counters of every process that maps one library file."""
+    """Reads the counters of every process that maps one file of the library.
 
-    def __init__(self, library):
+    Where the counters lie in it is found in another copy, which this process loads: its own children, which are its
+    copies until they start a program, do not seem to run on HAKMEM.
+    """
+
+    def __init__(self, library, copy):
         self.library = str(library)
-        structure = ctypes.c_uint32.in_dll(ctypes.CDLL(self.library), "hak_live")
-        self.offset = ctypes.addressof(structure) - base_address(os.getpid(), self.library)
+        structure = ctypes.c_uint32.in_dll(ctypes.CDLL(str(copy)), "hak_live")
+        self.offset = ctypes.addressof(structure) - base_address(os.getpid(), str(copy))
         self.tables = None   # the same in every process
 
     def refilled(self, pid):

@@ -37,7 +37,7 @@ class Session:
 
     def __init__(self, program, library, directory):
         self.program, self.library, self.directory = program, library, directory
-        self.reader = Reader(library)
+        self.reader = Reader(library, shutil.copy(library, directory / "copy.so"))
         self.prepared = self._folder()
         program.prepare(self.prepared)
         self.runs = self.served = self.blocks = 0
@@ -102,13 +102,21 @@ def compare(session, seconds):
           f" seconds={time.monotonic() - start:.0f}")
 
 
+def lines_of(result):
+    """A result of texts in lists and the like as lines."""
+    if isinstance(result, dict):
+        return [line for pair in sorted(result.items()) for line in lines_of(pair)]
+    if isinstance(result, (list, tuple)):
+        return [line for part in result for line in lines_of(part)]
+    return str(result).split("\n")
+
+
 def first_difference(expected, result):
-    """Where two results part, by their lines."""
-    pairs = zip(str(expected).split("\n") + [None], str(result).split("\n") + [None])
-    for number, (system, ours) in enumerate(pairs, 1):
-        if system != ours:
-            return f"the result differs in line {number}:\non the system's malloc: {system!s:.1000}\non HAKMEM: {ours!s:.1000}"
-    return "the result differs"
+    """Where two results part, with some lines before."""
+    system, ours = lines_of(expected), lines_of(result)
+    place = next((i for i, pair in enumerate(zip(system, ours)) if pair[0] != pair[1]), min(len(system), len(ours)))
+    shown = ["\n".join(line[:500] for line in lines[max(0, place - 2):place + 3]) for lines in (system, ours)]
+    return f"the result differs in line {place + 1}:\non the system's malloc:\n{shown[0]}\non HAKMEM:\n{shown[1]}"
 
 
 def shared_copy(library, directory):

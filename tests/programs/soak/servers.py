@@ -73,7 +73,7 @@ class Nginx(Program):
         answers, requests, reloads = asyncio.run(self.ask(port, server, run.seconds))
         server.stop(signal.SIGQUIT)
         print(f"  {requests} requests, {reloads} times HUP, all answered")
-        check(reloads > 2 and requests > 100, "too little has happened")
+        check(reloads > 2, "the workers were hardly ever replaced")
         return answers
 
     async def ask(self, port, server, seconds):
@@ -83,19 +83,21 @@ class Nginx(Program):
         async def client(number):
             generator = random.Random(number)
             paths = list(self.PAGES)
-            while time.monotonic() < end:
+            while paths or time.monotonic() < end:
                 path = paths.pop() if paths else generator.choice(list(self.PAGES))
                 body = hashlib.sha256(await request(port, path)).hexdigest()
                 check(answers.setdefault(path, body) == body, f"GET {path} gave two different answers")
                 counts[0] += 1
 
         async def reload():
-            while time.monotonic() < end:
+            while True:
                 await asyncio.sleep(0.3)
                 server.process.send_signal(signal.SIGHUP)
                 counts[1] += 1
 
-        await asyncio.gather(reload(), *(client(number) for number in range(CLIENTS)))
+        reloading = asyncio.create_task(reload())
+        await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+        reloading.cancel()
         return (answers, *counts)
 
 
