@@ -7,6 +7,7 @@ import pathlib
 import pwd
 import random
 import signal
+import sys
 import time
 
 from program import Program
@@ -181,7 +182,7 @@ def is_filtered(pid):
 
 
 class Sshd(Program):
-    """sshd: logins with big output, files both ways, and its sandboxed process before the login.
+    """sshd: logins with big output and input, a slow one, and its sandboxed process before the login.
 
     Its statistics at exit are not asked for: the sandbox forbids opening files, so that what the sandboxed process and
     its parents were given is read from outside. As root it needs /run/sshd, which is removed again when it is made.
@@ -220,6 +221,8 @@ class Sshd(Program):
         results = [self.login(run, port, command) for command in
                    ("echo $((6 * 7))", f"head -c {self.BYTES} /dev/zero | tr '\\0' 'x'", "seq 1 300000", "exit 0")]
         results.append(self.login(run, port, "sha256sum", input="line of a file\n" * 300_000))
+        slowly = ["-o", f"ProxyCommand={sys.executable} {run.load('slow.py')} {port} 0.4"]
+        results.append(self.login(run, port, "echo slowly", options=slowly))
         server.stop(expect=(0, 255))
         check("bad syscall" not in server.log.read_text(), "the sandbox has stopped its process")
         return [hashlib.sha256(result.encode()).hexdigest() for result in results]
@@ -237,7 +240,7 @@ class Sshd(Program):
         await asyncio.sleep(0.2)
         writer.close()
 
-    def login(self, run, port, command, **how):
+    def login(self, run, port, command, options=(), **how):
         who = ["ssh", "-F", "none", "-p", str(port), "-i", run.directory / "user", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR",
                "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes"]
-        return run.command([*who, "127.0.0.1", command], **how)
+        return run.command([*who, *options, "127.0.0.1", command], **how)
