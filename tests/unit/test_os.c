@@ -147,9 +147,8 @@ static void looks_at_nothing_under_a_filter(void **state)
     unsigned char resident = 7;
     uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
     expect(!hak__os_filter_comes(true));
-    errno = 55;
     expect_eq(hak__os_resident(room, page, &resident), EPERM);
-    expect(errno == 55 && atomic_load(&hak__os_calls[HAK_OS_LOOK]) == looks);
+    expect(atomic_load(&hak__os_calls[HAK_OS_LOOK]) == looks);
     expect(hak__os_filter_comes(true));
     expect(hak__os_filter_comes(false));
     hak__os_map(room, page);
