@@ -11,7 +11,7 @@ import sys
 import time
 
 from program import Program
-from running import Skip, accepts, check, find, free_port
+from running import Failure, Skip, accepts, check, find, free_port
 from served import Serving, descendants, process_table
 
 CLIENTS = 32
@@ -241,6 +241,13 @@ class Sshd(Program):
         writer.close()
 
     def login(self, run, port, command, options=(), **how):
+        """What a command prints. On a busy machine a session may wait for ever, on the system's malloc too: again then."""
         who = ["ssh", "-F", "none", "-p", str(port), "-i", run.directory / "user", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR",
                "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes"]
-        return run.command([*who, *options, "127.0.0.1", command], **how)
+        for attempt in range(3):
+            try:
+                return run.command([*who, *options, "127.0.0.1", command], limit=30, **how)
+            except Failure as failure:
+                if "didn't end within" not in str(failure) or attempt == 2:
+                    raise
+                print(f"  a login for '{command}' on {run.allocator} did not end; once more", flush=True)
