@@ -227,7 +227,7 @@ enum hak_wrong hak__harden_wrong(const void *p, uint32_t class)
 enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole)
 {
     uint64_t secret = hak__secret_of(p);
-    size_t end = whole - HUGE_SEAL, n = *hak__hard_word(p, end + 8) ^ secret;
+    size_t end = whole - HAK_HUGE_SEAL, n = *hak__hard_word(p, end + 8) ^ secret;
     if (!huge_is_sealed(p))
         return HAK_WRONG_NOTHING;
     if (n > end || *hak__hard_word(p, end) != huge_seal_of(secret, n))

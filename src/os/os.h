@@ -113,10 +113,13 @@ hak_cold const char *hak__os_thread_pointer(void);
  *
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
- * a part of the range is not mapped; `pages` is undefined then.
+ * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
+ * hak__os_filter_comes: system calls may be forbidden from now on, so that mincore is not made any more (interpose/filter.c);
+ * or again it may, when nothing came of that. What held before.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the
  * kernel does not tell. */
+hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 

@@ -15,6 +15,12 @@ LIBC_NAMES = """
     free_sized free_aligned_sized
 """.split()
 
+# The C library's functions that the library has to see (src/interpose).
+INTERPOSED = """
+    setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups
+    prctl
+""".split()
+
 # operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.
 OPERATORS = [new + variant
              for new in ("_Znwm", "_Znam")
@@ -28,6 +34,7 @@ OPERATORS += [delete + "Pv" + variant
 # What src/interpose puts in front of the C library's own.
 INTERPOSED = """
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups
+    prctl
 """.split()
 # dlopen's interposition exists for these processors, and where the C library knows RTLD_DEEPBIND.
 if platform.machine() in ("x86_64", "aarch64") and hasattr(os, "RTLD_DEEPBIND"):
