@@ -15,12 +15,6 @@ LIBC_NAMES = """
     free_sized free_aligned_sized
 """.split()
 
-# The C library's functions that the library has to see (src/interpose).
-INTERPOSED = """
-    setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups
-    prctl
-""".split()
-
 # operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.
 OPERATORS = [new + variant
              for new in ("_Znwm", "_Znam")
