@@ -142,7 +142,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    struct hak_heap *heap = hak__thread_attach_to_free();
+    struct hak_heap *heap = hak__thread_attach();   /* for its quarantine, however few blocks the thread will free */
     hak__harden_size(p, word, "free", NULL);
     hak__trace_freed(p, id);
     if (hak_likely(heap != NULL)) {
