@@ -32,4 +32,9 @@ hak_inline bool hak__cxx_can_throw(const struct hak_cxx *runtime)
 /* What the linkers have bound: of the runtime with which the program starts, or that is linked into it; NULL for the rest. */
 hak_cold void hak__cxx_linked(struct hak_cxx *runtime);
 
+/* The plain operators delete of the process. A program may replace those alone (and new), and by the standard the others, which
+ * it then has from here, call them. */
+typedef void hak_delete(void *p);
+extern hak_delete *const hak__cxx_delete, *const hak__cxx_delete_array;
+
 #endif

@@ -10,6 +10,12 @@
 
 #if HAK_OVERRIDE
 
+/* As the linkers bind them: the program's own where it has replaced them. */
+extern void bound_delete(void *p) __asm__("_ZdlPv");
+extern void bound_delete_array(void *p) __asm__("_ZdaPv");
+hak_delete *const hak__cxx_delete = bound_delete;
+hak_delete *const hak__cxx_delete_array = bound_delete_array;
+
 extern hak_new_handler *linked_get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 
 #if HAK_SHARED

@@ -192,8 +192,6 @@ NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_align
 
 DELETE_MORE(_ZdlPv, "")
 DELETE_MORE(_ZdaPv, "")
-DELETE_MORE(_ZdlPvRKSt9nothrow_t, "tag")
-DELETE_MORE(_ZdaPvRKSt9nothrow_t, "tag")
 DELETE_MORE(_ZdlPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
@@ -205,8 +203,19 @@ hak_inline void delete_sized(void *p, size_t align, size_t n)
     hak_free(p);
 }
 
-NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_sized(p, HAK_ALIGN, n); }
-HAK_FORWARD_VOID(_ZdaPvm, _ZdlPvm, (void *p, size_t n), (p, n))
+/* What the program has replaced is called with the pointer alone. */
+hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
+{
+    if (hak_likely(plain == hak_free))
+        delete_sized(p, HAK_ALIGN, n);
+    else
+        plain(p);
+}
+
+NAMED(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete(p); }
+NAMED(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete_array(p); }
+NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete, p, n); }
+NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete_array, p, n); }
 NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
 HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
