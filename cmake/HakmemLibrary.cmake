@@ -1,4 +1,5 @@
-# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; and their installation.
+# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; what only the former has; and their
+# installation.
 include(CMakePackageConfigHelpers)
 
 # hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
@@ -11,6 +12,20 @@ function(hakmem_add_unit target protect)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
 endfunction()
 
+# hakmem_add_beside(<target> <shared> <source>...): what libhakmem.so or libhakmem.a has by itself. dlopen's last call must be a
+# jump, whatever else is optimised.
+function(hakmem_add_beside target shared)
+  add_library(${target} OBJECT ${ARGN})
+  target_link_libraries(${target} PRIVATE hakmem_source)
+  target_compile_definitions(${target} PRIVATE HAK_OVERRIDE=1 NDEBUG HAK_SHARED=${shared})
+  target_compile_options(${target} PRIVATE
+    ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)
+endfunction()
+file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
+hakmem_add_beside(hakmem_shared_only 1 ${hakmem_interposed} "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
+hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
+
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
 execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
@@ -19,7 +34,8 @@ set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
-  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}>)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_shared_only>)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
@@ -43,13 +59,15 @@ endif()
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.
 target_link_options(hakmem INTERFACE "LINKER:--no-as-needed")
+# Where the C++ runtime is linked into the program (-static-libstdc++): operator new throws by this function of it.
+target_link_options(hakmem INTERFACE "$<$<LINK_LANGUAGE:CXX>:LINKER:-u,_ZSt17__throw_bad_allocv>")
 
-add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit>)
+add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_unit> $<TARGET_OBJECTS:hakmem_archive_only>)
 set_target_properties(hakmem_static PROPERTIES OUTPUT_NAME hakmem LINKER_LANGUAGE C)
 target_link_options(hakmem_static INTERFACE "LINKER:-u,malloc")
 
 foreach(library IN ITEMS hakmem hakmem_static)
-  target_link_libraries(${library} PUBLIC Threads::Threads)
+  target_link_libraries(${library} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
   target_include_directories(${library} INTERFACE
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")

@@ -47,7 +47,8 @@ void hak_free_aligned_sized(void *p, size_t align, size_t n);
 void *hak_aligned_alloc(size_t align, size_t n);
 void *hak_memalign(size_t align, size_t n);
 
-/* 0, EINVAL (align is not a power of two multiple of sizeof(void *)) or ENOMEM; *out and errno are kept on failure. */
+/* 0, EINVAL (align is not a power of two multiple of sizeof(void *)) or ENOMEM, which errno says as well; *out is kept on
+ * failure, and errno otherwise. */
 int hak_posix_memalign(void **out, size_t align, size_t n);
 
 /* n bytes at a multiple of the page size; hak_pvalloc also rounds n up to whole pages. */

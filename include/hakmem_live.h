@@ -27,6 +27,13 @@
  *   HAK_LIVE_KERNEL   the kernel says it: /proc/PID
  *   HAK_LIVE_PAGES    only a look at every page says it (hak_stats_ledger)
  *
+ * A core dump is read in the same way: the structure is found by its magic among the writable data of the program's and
+ * the libraries' files, which every core has. What is compiled into the library (root tables, and those of classes and
+ * options) is in the core only if /proc/PID/coredump_filter had bit 2 set; otherwise it is in the file that was mapped there.
+ * Root layout says whether such a file is the build that ran: it is the sum, modulo 2^64, of mix(mix(value + i << 32)) over
+ * all numbers of HAK_LIVE_LIST_NUMBERS, i from 0, and over all classes c with value = size | blocks << 32 | slabs << 56 and
+ * i = 2^16 + c, where mix(x) = y ^ y >> 32 with y = x * HAK_LIVE_MIX modulo 2^64.
+ *
  * Nobody is stopped, so each figure is of its own moment. Names are only added; `version` changes when what is written
  * here changes its meaning. */
 #ifndef HAKMEM_LIVE_H
@@ -40,7 +47,8 @@ extern "C" {
 
 #define HAK_LIVE_MAGIC 0x4c4b4148u   /* "HAKL" in memory order on little-endian machines */
 #define HAK_LIVE_VERSION 1u
-#define HAK_LIVE_ROOTS_MAX 32
+#define HAK_LIVE_MIX 0x9e3779b97f4a7c15ull
+#define HAK_LIVE_ROOTS_MAX 48
 
 enum { HAK_LIVE_LIST_ROOTS, HAK_LIVE_LIST_NUMBERS, HAK_LIVE_LIST_FIGURES, HAK_LIVE_LIST_COLUMNS, HAK_LIVE_LIST_PRESETS,
        HAK_LIVE_LIST_ORIGINS, HAK_LIVE_LIST_KINDS, HAK_LIVE_LIST_WHEN, HAK_LIVE_LIST_STATS, HAK_LIVE_LISTS };

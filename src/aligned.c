@@ -68,9 +68,9 @@ hak_export int hak_posix_memalign(void **out, size_t align, size_t n)
         return EINVAL;
     int saved = errno;
     void *block = aligned(align, n);
-    errno = saved;
     if (block == NULL)
-        return ENOMEM;
+        return ENOMEM;   /* errno says it too, as the C library's does; what it says of a wrong alignment is nothing */
+    errno = saved;
     *out = block;
     return 0;
 }

@@ -36,6 +36,8 @@ static void repair_at_once(void) { repair(); }
 
 void hak__fork_init(void) { hak__fork_begin(repair, hak__thread_fork_arrive, hak__meta_wiped_word()); }
 
+bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
+
 void hak__fork_watch(void)
 {
     static _Atomic uint32_t handled;

@@ -12,9 +12,9 @@
 #include "guard/harden.h"
 #include "guard/nothing.h"
 #include "guard/sample.h"
+#include "guard/trace.h"
 #include "huge/huge.h"
 #include "route.h"
-#include "upkeep/background.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -29,19 +29,15 @@ hak_inline bool is_quick(const struct hak_heap *heap)
 /* A program that only hits comes to upkeep too. */
 hak_inline void count_call(struct hak_heap *heap)
 {
-    if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0))
+    if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0)) {
+        heap->quarantine->unwinds_left = (uint32_t)hak_min(heap->quarantine->unwinds_left + HAK_UNWINDS_MORE, HAK_UNWINDS_MOST);
         hak__upkeep_look(heap);
-}
-
-static void start_background_if_wanted(void)
-{
-    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
-        hak__start_background();
+    }
 }
 
 /* --- malloc ------------------------------------------------------------------------------------------------------------- */
 
-static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero)
+static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint32_t id)
 {
     void *block = NULL;
     if (n <= PTRDIFF_MAX - HAK_SUPER_SIZE && align <= PTRDIFF_MAX && hak__start())
@@ -49,8 +45,8 @@ static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero)
     if (block == NULL)
         return hak__no_memory();
     hak__harden_huge_seal(block, n);
+    hak__trace_allocated(block, id, n);
     hak__tick_huge(0, n);
-    start_background_if_wanted();
     return block;
 }
 
@@ -71,42 +67,55 @@ static void *alloc_hardened(uint32_t class, size_t n)
     if (late && heap != NULL)
         hak__late_heap_unlock();
     hak__limit_deliver();
-    start_background_if_wanted();
     hak__check_tick();
     return block;
 }
 
-hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
+static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32_t id)
 {
     void *block;
     *zero = hak__hardened.zero;
-    if (n == 0 && align <= HAK_ALIGN && (block = hak__nothing_malloc()) != NULL)
+    if (n == 0 && align <= HAK_ALIGN && (block = hak__nothing_malloc()) != NULL) {
+        hak__trace_allocated(block, id, n);
         return block;
+    }
     if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN
         && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
         return block;
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
-        return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero);
+        return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
     uint64_t started = hak__latency_begin();
     block = alloc_hardened(class, n);
     hak__latency_end(HAK_LATENCY_MALLOC, started);
-    return hak_likely(block != NULL) ? block : hak__no_memory();
+    if (hak_unlikely(block == NULL))
+        return hak__no_memory();
+    hak__trace_allocated(block, id, n);
+    return block;
+}
+
+hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
+{
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    return memalign_by(align, n, zero, hak__trace_take(hak__heap_current(), &here));
 }
 
 hak_noinline void *hak__malloc_hardened(size_t n)
 {
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    uint32_t id = hak__trace_take(heap, &here);
     bool zero;
     if (hak_unlikely(n - 1 >= HAK_MID_MAX - HAK_SEAL || !is_quick(heap)))
-        return hak__memalign_hardened(HAK_ALIGN, n, &zero);
+        return memalign_by(HAK_ALIGN, n, &zero, id);
     uint32_t class = hak__class_of(n + (hak__hardened.canary ? HAK_SEAL : 0));
     count_call(heap);
     void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(&heap->classes[class].hidden);
     if (hak_unlikely(block == NULL))
-        return hak__memalign_hardened(HAK_ALIGN, n, &zero);
-    hak__harden_begin_block(block, class, n);
+        return memalign_by(HAK_ALIGN, n, &zero, id);
+    hak__harden_begin_block(heap, block, class, n);
+    hak__trace_allocated(block, id, n);
     return block;
 }
 
@@ -117,7 +126,7 @@ static hak_cold void free_hardened_late(void *p, uint32_t word)
 {
     struct hak_heap *heap = hak__thread_is_late() ? hak__late_heap_locked() : NULL;
     if (heap == NULL) {
-        hak__harden_clear(p, hak__owner_code(word) / HAK_RECORD_SIZE);
+        hak__harden_clear(NULL, p, hak__owner_code(word) / HAK_RECORD_SIZE);
         hak__outbox_bypass(p, word, "free");
         return;
     }
@@ -129,12 +138,13 @@ static hak_cold void free_hardened_late(void *p, uint32_t word)
     hak__late_heap_unlock();
 }
 
-static hak_noinline void free_hardened_slow(void *p, uint32_t word)
+static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__thread_attach();   /* for its quarantine, however few blocks the thread will free */
     hak__harden_size(p, word, "free", NULL);
+    hak__trace_freed(p, id);
     if (hak_likely(heap != NULL)) {
         hak__enter(heap);
         hak__harden_free(heap, p, word, "free");
@@ -154,12 +164,20 @@ hak_noinline void hak__free_hardened(void *p, uint32_t word)
 {
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE, id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
-        free_hardened_slow(p, word);
+        free_hardened_slow(p, word, id);
         return;
     }
     count_call(heap);
-    hak__harden_clear(p, class);
+    hak__trace_freed(p, id);
+    hak__harden_clear(heap, p, class);
     hak__quarantine_add(heap, p, word, "free");
+}
+
+void hak__freed_hardened(const void *p)
+{
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    hak__trace_freed(p, hak__trace_take(hak__heap_current(), &here));
 }

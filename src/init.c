@@ -10,9 +10,12 @@
 #include "diag/options.h"
 #include "guard/check.h"
 #include "guard/crash.h"
+#include "guard/ending.h"
 #include "guard/nothing.h"
 #include "guard/sample.h"
+#include "guard/trace.h"
 #include "hakmem.h"
+#include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -50,7 +53,7 @@ static bool start_slow(void)
                 begin_hardened();
             hak__meta_wiped_init();
             hak__fork_init();
-            hak__live_open(hak_version());
+            hak__live_open(hak_version(), &hak__sentinel, (const char *)&hak__thread_word - hak__os_thread_pointer());
             hak_store(&started, true, HAK_RELEASE);
         }
     }
@@ -85,13 +88,18 @@ __attribute__((constructor(101))) static void library_loaded(void)
     hak__output_signal_init();
     hak__crash_init(my_heap_now);
     hak__sample_begin();
-    hak__background_ready();
+    if (hak__hardened.on || hak__sample_on())
+        hak__trace_begin(hak__hardened.on);
+    hak__os_thread_init(&hak__thread_word);
+    hak__background_ready(hak__fork_watch);
 }
 
 __attribute__((destructor)) static void library_ends(void)
 {
     if (!hak_load(&started, HAK_ACQUIRE))
         return;
+    if (hak_unlikely(hak__hardened.on))
+        hak__ending_check(hak__fork_alone());
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }

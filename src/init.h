@@ -17,6 +17,7 @@ void hak__fork_init(void);
 /* From now on all forked children are put in order; called before a second thread comes to have a heap, or the library one
  * of its own: before anything can be locked at a fork. May allocate. */
 void hak__fork_watch(void);
+bool hak__fork_alone(void);   /* neither has happened yet */
 void hak__init_fork_child(void);
 
 #endif

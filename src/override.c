@@ -5,11 +5,14 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "arena/arena.h"
+#include "cxx.h"
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
+#include "os/loaded.h"
 #include "route.h"
 #include "upkeep/dump.h"
 
@@ -109,23 +112,49 @@ hak_export int malloc_info(int options, FILE *stream)
 
 /* --- C++ ----------------------------------------------------------------------------------------------------------- */
 
-/* From the C++ runtime if the program has one: std::get_new_handler and std::__throw_bad_alloc. */
-typedef void (*new_handler)(void);
-extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
-extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+/* By what a std::bad_alloc is thrown for the caller: the runtime that is there when the program starts is everybody's; else there
+ * may be several, each loaded for its user alone, or none. */
+static hak_cold struct hak_cxx cxx_runtime_of(const void *caller)
+{
+#define X(member, name) name,
+    static const char names[][sizeof "__cxa_allocate_exception"] hak_rare_table = { HAK_CXX_SYMBOLS(X) };
+#undef X
+    enum { THROW = 2, NAMES = sizeof names / sizeof *names };
+    const void *found[NAMES] = { NULL };
+    struct hak_cxx runtime;
+    _Static_assert(sizeof runtime.symbols == sizeof found, "the symbols are pointers, in the order of their names");
+    hak__cxx_linked(&runtime);
+    if (hak__cxx_can_throw(&runtime))
+        return runtime;
+    found[THROW] = hak__loaded_for(caller, names[THROW]);
+    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++)   /* the same library's, or those below it */
+        found[i] = hak__loaded_for(found[THROW], names[i]);
+    memcpy(&runtime.symbols, found, sizeof found);
+    return runtime;
+}
+
+static hak_cold void throw_bad_alloc(const struct hak_cxx *runtime)
+{
+    if (!hak__cxx_can_throw(runtime))
+        hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+    if (runtime->throw_bad_alloc != NULL)
+        runtime->throw_bad_alloc();
+    void **exception = runtime->symbols.allocate(sizeof *exception);
+    *exception = runtime->symbols.table + 2;   /* behind the offset to the top and the type */
+    runtime->symbols.throw(exception, runtime->symbols.type, runtime->symbols.destroy);
+}
 
 /* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. */
-static hak_cold void *new_slow(size_t align, size_t n)
+static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 {
+    struct hak_cxx runtime = cxx_runtime_of(caller);
     void *p;
     do {
-        new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+        hak_new_handler *handler = runtime.symbols.get_new_handler != NULL ? runtime.symbols.get_new_handler() : NULL;
         if (handler != NULL)
             handler();
-        else if (throw_bad_alloc != NULL)
-            throw_bad_alloc();
         else
-            hak__fatal("operator new(): out of memory, and no C++ runtime to throw std::bad_alloc");
+            throw_bad_alloc(&runtime);
         p = hak_memalign(align, n);
     } while (p == NULL);
     return p;
@@ -134,13 +163,13 @@ static hak_cold void *new_slow(size_t align, size_t n)
 hak_inline void *new_block(size_t n)
 {
     void *p = hak_malloc(n);
-    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n);
+    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n, __builtin_return_address(0));
 }
 
 hak_inline void *new_aligned(size_t n, size_t align)
 {
     void *p = hak_memalign(align, n);
-    return hak_likely(p != NULL) ? p : new_slow(align, n);
+    return hak_likely(p != NULL) ? p : new_slow(align, n, __builtin_return_address(0));
 }
 
 /* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,
@@ -163,8 +192,6 @@ NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_align
 
 DELETE_MORE(_ZdlPv, "")
 DELETE_MORE(_ZdaPv, "")
-DELETE_MORE(_ZdlPvRKSt9nothrow_t, "tag")
-DELETE_MORE(_ZdaPvRKSt9nothrow_t, "tag")
 DELETE_MORE(_ZdlPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
@@ -176,8 +203,19 @@ hak_inline void delete_sized(void *p, size_t align, size_t n)
     hak_free(p);
 }
 
-NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_sized(p, HAK_ALIGN, n); }
-HAK_FORWARD_VOID(_ZdaPvm, _ZdlPvm, (void *p, size_t n), (p, n))
+/* What the program has replaced is called with the pointer alone. */
+hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
+{
+    if (hak_likely(plain == hak_free))
+        delete_sized(p, HAK_ALIGN, n);
+    else
+        plain(p);
+}
+
+NAMED(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete(p); }
+NAMED(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete_array(p); }
+NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete, p, n); }
+NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete_array, p, n); }
 NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
 HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 

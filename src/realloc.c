@@ -7,9 +7,11 @@
 #include "base/forked.h"
 #include "guard/harden.h"
 #include "guard/sample.h"
+#include "guard/trace.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "large/large.h"
+#include "others.h"
 #include "route.h"
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
@@ -86,6 +88,14 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
     return q != NULL ? q : move_elsewhere(p, have, n);
 }
 
+static bool resize_span_block(void *p, uint32_t class, size_t have, size_t n, bool wasteful)
+{
+    bool done = hak__harden_resize(hak__thread_attach(), p, class, have, n, wasteful);
+    if (done)
+        hak__trace_resized(p, n);
+    return done;
+}
+
 /* Hardened mode: the block has just n bytes, wherever it is; no more than half of it is wasted unless `wasteful`. A huge one
  * that is left unchanged by a failure gets its seal again. */
 static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
@@ -93,7 +103,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
         bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
-        return inside && hak__harden_resize(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n, wasteful) ? p : NULL;
+        return inside && resize_span_block(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n, wasteful) ? p : NULL;
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
@@ -133,6 +143,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
+    if (hak__owner_of(p) == 0 && hak__is_others(p))
+        return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))
         hak__shield_lift(p);   /* what a block ends in is to be read */
     size_t have = hak__usable(p, "realloc");

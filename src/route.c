@@ -14,6 +14,7 @@
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "huge/huge.h"
+#include "others.h"
 #include "upkeep/armed.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
@@ -34,19 +35,6 @@ void hak__tick_huge(size_t given, size_t taken)
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
     hak__upkeep_look(heap);
-}
-
-void hak__start_background(void)
-{
-    hak__fork_watch();
-    hak__background_start();
-}
-
-/* At the end of a request for memory, outside of everything; never in a free (upkeep/background.h). */
-hak_inline void start_background(void)
-{
-    if (hak_unlikely(hak_load(&hak__background_wanted, HAK_RELAXED)))
-        hak__start_background();
 }
 
 /* --- allocation ------------------------------------------------------------------------------------------------- */
@@ -86,7 +74,6 @@ void *hak__alloc_class(uint32_t class)
     else if (hak__thread_is_late())
         block = alloc_late(class);
     hak__limit_deliver();
-    start_background();
     hak__check_tick();
     if (hak_likely(block != NULL))
         hak__mark_live(block);
@@ -109,7 +96,6 @@ static hak_noinline void *alloc_huge(size_t n)
 {
     void *block = hak__huge_alloc(n, HAK_SUPER_SIZE, NULL);
     hak__tick_huge(0, n);
-    start_background();
     return block;
 }
 
@@ -257,10 +243,10 @@ static hak_cold void free_late(void *p, uint32_t word, const char *function)
     hak__late_heap_unlock();
 }
 
-/* A block of another heap, for a thread that had no heap until now or has ended its own. */
+/* A block of another heap, for a thread that has no heap yet or has ended its own. */
 static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
 {
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__thread_attach_to_free();
     if (heap != NULL)
         free_by(heap, p, word, function);
     else if (hak__thread_is_late())
@@ -332,8 +318,11 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
-    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p))
-        hak__harden_huge_size(p, "free");
+    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
+        size_t asked = hak__harden_huge_size(p, "free");
+        if (asked != 0)
+            hak__freed_hardened(p);
+    }
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
     hak__tick_huge(bytes, 0);
@@ -349,6 +338,8 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
+    else if (word == 0 && hak__is_others(p))
+        hak__others_free(p);
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
         hak__misuse_invalid("free", p, why(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
@@ -414,12 +405,20 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
         free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 
+static hak_cold void free_nothing(void *p)
+{
+    hak__nothing_free(p, "free");
+    hak__freed_hardened(p);
+}
+
 void hak__free_outside(void *p)
 {
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
     else if (hak__nothing_has(p))
-        hak__nothing_free(p, "free");
+        free_nothing(p);
+    else if (hak__is_others(p))
+        hak__others_free(p);
     else if (p != NULL)
         hak__misuse_invalid("free", p, why(p, 0));
 }
@@ -439,6 +438,8 @@ size_t hak__usable(const void *p, const char *function)
         hak__nothing_check(p, function);
         return 0;
     }
+    if (word == 0 && hak__is_others(p))
+        return hak__others_usable(p);
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
     if (usable == 0)
         hak__misuse_invalid(function, p, why(p, word));

@@ -16,9 +16,8 @@ void *hak__alloc_class(uint32_t class);
 /* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
 
-/* At the end of requests: a huge block has come or gone; a background thread is wanted (upkeep/background.h). */
+/* At the end of requests: a huge block has come or gone. */
 void hak__tick_huge(size_t given, size_t taken);
-hak_cold void hak__start_background(void);
 
 /* --- hardened mode (hardened.c) ------------------------------------------------------------------------------------ */
 
@@ -35,6 +34,9 @@ hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
 
 /* Of a block in a hardened span, whosever it is, whose slab's word is `word`. */
 hak_aside void hak__free_hardened(void *p, uint32_t word);
+
+/* Notes who frees one that is elsewhere: a huge one, or one of no bytes. */
+hak_cold void hak__freed_hardened(const void *p);
 
 /* The three frees that are not one push: into a full or closed record of the thread's own heap; of a block that is not
  * the thread's, or of what is no block (x is its slab's owner word ^ the heap's tag, `slab` the map's entry, which a build

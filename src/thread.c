@@ -2,6 +2,7 @@
  * its last destructors still do. Called by route.c and init.c; one of the two files that may call upward. */
 #include "thread.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,6 +43,91 @@ static void set_current(const void *heap) { hak__thread_word = (const char *)hea
 
 bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
 
+void hak__thread_watch_forks(void)
+{
+    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) != 0 && hak__heap_last_id() != 0)
+        hak__fork_watch();
+}
+
+static void thread_ends(void *value);
+
+/* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
+
+enum { FREES_WITHOUT_HEAP = 16, LOOKS_PER_CALL = 4, HEAPS_SMALL = 16 };
+
+static __thread uint32_t frees_without_heap __attribute__((tls_model("initial-exec")));
+
+/* By number, so that it can be told when the thread has gone. A child of vfork() has other numbers in the same memory: they
+ * name nobody whom take_back knows. A process with few heaps does not ask for numbers: it has few to lose, and may have
+ * forbidden itself the call. */
+static void set_thread(struct hak_heap *heap)
+{
+    uint64_t thread = 0;
+    if (hak__heap_last_id() >= HEAPS_SMALL)
+        thread = (uint64_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
+    hak_store(&heap->thread, thread, HAK_RELAXED);
+}
+
+static bool thread_is_gone(uint64_t thread)
+{
+    int saved = errno;
+    bool gone = thread >> 32 == (uint64_t)syscall(SYS_getpid)
+                && syscall(SYS_tgkill, (long)(thread >> 32), (long)(uint32_t)thread, 0) != 0 && errno == ESRCH;
+    errno = saved;
+    return gone;
+}
+
+/* The heap is entered. */
+static void lay_aside(struct hak_heap *heap)
+{
+    hak__heap_collect(heap);
+    hak__cache_leave(heap);
+    hak__cache_park(heap);
+    hak__held_let_go(heap);
+    hak_store(&heap->thread, 0, HAK_RELAXED);
+    heap->ending = false;
+}
+
+/* Nobody is inside of a heap whose thread has gone but sweepers; whoever finds it so under its lock does what the thread would
+ * have done, as its owner. */
+static void take_back(struct hak_heap *heap)
+{
+    uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
+    if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE || !thread_is_gone(thread)
+        || !hak__heap_try_enter(heap, HAK_OWNER))
+        return;
+    bool still = hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_ACTIVE && hak_load(&heap->thread, HAK_RELAXED) == thread;
+    if (still)
+        lay_aside(heap);
+    hak__leave(heap);
+    if (still) {
+        hak__heap_park(heap);
+        hak__background_thread_ends();
+    }
+}
+
+/* Parks a few of the heaps whose threads have ended without their destructors, or came by their heaps after those. In turn:
+ * where each new thread leaves one, heaps come to be twice as many as threads at most. */
+static void take_some_back(void)
+{
+    static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
+    uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
+    for (uint32_t i = 0; i < LOOKS_PER_CALL; i++) {
+        id = id < last ? id + 1 : 1;
+        take_back(hak__heap_by_id(id));
+    }
+    hak_store(&hand, id, HAK_RELAXED);
+}
+
+static struct hak_heap *take_up(void)
+{
+    struct hak_heap *heap = hak__heap_take_up();
+    if (heap != NULL || hak__heap_last_id() < HEAPS_SMALL)
+        return heap;
+    take_some_back();
+    return hak__heap_unpark();
+}
+
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
@@ -52,7 +138,7 @@ static struct hak_heap *open_new(void)
 
 static struct hak_heap *obtain(void)
 {
-    struct hak_heap *heap = hak__heap_take_up();
+    struct hak_heap *heap = take_up();
     if (heap != NULL) {
         hak__cache_unpark(heap);
         return heap;
@@ -64,13 +150,7 @@ static struct hak_heap *obtain(void)
     return open_new();
 }
 
-void hak__thread_watch_forks(void)
-{
-    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) != 0 && hak__heap_last_id() != 0)
-        hak__fork_watch();
-}
-
-static void thread_ends(void *value);
+/* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
 
 static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); }   /* acquire: the key, too, is there */
 
@@ -106,10 +186,19 @@ struct hak_heap *hak__thread_attach(void)
         hak__background_thread_begins();
     if (first)
         early_heap = heap;
+    set_thread(heap);
     set_current(heap);
     if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
+}
+
+struct hak_heap *hak__thread_attach_to_free(void)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    bool without = (heap->mode & HAK_MODE_SENTINEL) != 0 && ++frees_without_heap < FREES_WITHOUT_HEAP;
+    return without ? NULL : hak__thread_attach();
 }
 
 static void use_late_sentinel(void)
@@ -132,12 +221,8 @@ static void thread_ends(void *value)
     heap->ending = !heap->ending;
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    heap->ending = false;
     hak__enter(heap);
-    hak__heap_collect(heap);
-    hak__cache_leave(heap);
-    hak__cache_park(heap);
-    hak__held_let_go(heap);
+    lay_aside(heap);
     hak__leave(heap);
     use_late_sentinel();
     hak__heap_park(heap);
@@ -161,7 +246,7 @@ static hak_cold void leave_early(void)
     hak_store(&early_heap->state, HAK_HEAP_LOST, HAK_RELAXED);
     early_heap = obtain();
     if (early_heap != NULL)
-        set_current(early_heap);
+        set_thread(early_heap), set_current(early_heap);
     else
         set_current(&hak__sentinel);
 }
@@ -222,6 +307,8 @@ bool hak__thread_fork_child(bool forker)
         hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
         set_current(&hak__sentinel);
     }
+    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
+        set_thread(hak__heap_current());
     hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
     hak__common_fork_child();
     hak__heaps_fork_child(mine, late_heap);

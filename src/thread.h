@@ -22,6 +22,10 @@ void hak__thread_watch_forks(void);
  * ended its heap already (see hak__thread_is_late) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);
 
+/* The same for a thread that frees another's block. One that has only done so a few times gets no heap: what the C library frees
+ * for a thread after its last destructor is all that some of them ever do here, and nobody would park their heaps. */
+struct hak_heap *hak__thread_attach_to_free(void);
+
 /* The thread has given its heap back and only runs its last destructors. */
 bool hak__thread_is_late(void);
 

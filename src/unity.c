@@ -1,5 +1,6 @@
 /* The whole library as one translation unit, for release builds: the compiler sees every call, and malloc's names are
- * true aliases. Bottom layer first. */
+ * true aliases. Bottom layer first. interpose/ and cxx_linked.c stand beside it, since the archive is without the one and has the other
+ * in another form. */
 /* What runs rarely is compiled for size: every page of the library counts in every process. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
@@ -9,6 +10,7 @@
 #include "base/forked.c"
 #include "base/lock.c"
 #include "os/linux.c"
+#include "os/loaded.c"
 #include "os/os.c"
 #include "os/resident.c"
 #include "os/system.c"
@@ -67,9 +69,12 @@
 #include "cache/mark.c"
 #include "guard/nothing.c"
 #include "guard/unwind.c"
+#include "guard/frames.c"
+#include "guard/trace.c"
 #include "guard/sample.c"
 #include "guard/sampled.c"
 #include "guard/check.c"
+#include "guard/ending.c"
 #include "guard/crash.c"
 #include "upkeep/armed.c"
 #include "upkeep/background.c"
@@ -84,6 +89,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options
 #endif
+#include "others.c"
 #include "route.c"
 #include "hardened.c"
 #include "malloc.c"

@@ -65,6 +65,13 @@ foreach(source IN LISTS sources)
   set_target_properties(${target} PROPERTIES
     OUTPUT_NAME "${stem}" RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
   target_compile_options(${target} PRIVATE -w -O0 -fno-builtin)
+  file(STRINGS "${source}" build LIMIT_COUNT 20 REGEX "^// build: ")
+  if(build)
+    string(REGEX REPLACE "^// build: " "" build "${build}")
+    separate_arguments(build)
+    target_compile_options(${target} PRIVATE ${build})
+    target_link_options(${target} PRIVATE ${build})
+  endif()
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
   hakmem_register("misuse.${stem}" misuse "${source}"

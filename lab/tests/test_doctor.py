@@ -128,6 +128,23 @@ def test_program_with_its_own_malloc(tmp_path: Path) -> None:
     assert other.level == "warn" and str(own) in other.text
 
 
+def test_deep_binding(tmp_path: Path) -> None:
+    (finding,) = about(findings(), "deep binding")
+    assert finding.level == "ok" and "RTLD_DEEPBIND is taken away" in finding.text
+    (finding,) = about(findings(HAKMEM_KEEP_DEEPBIND="1"), "deep binding")
+    assert finding.level == "warn" and "HAKMEM_KEEP_DEEPBIND" in finding.advice
+    linked = compile_c(
+        tmp_path,
+        '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); getchar(); return 0; }\n',
+        "-Wl,-u,malloc",
+        str(LIBRARY.parent / "libhakmem.a"),
+        "-pthread",
+    )
+    with running(linked, preload=None) as child:
+        (finding,) = about(findings(child.pid), "deep binding")
+    assert finding.level == "ok" and "dlopen is the C library's" in finding.text
+
+
 def test_limits(program: Path) -> None:
     limited = subprocess.Popen(
         ["sh", "-c", f"ulimit -v 200000; exec {program}"],

@@ -30,6 +30,7 @@ enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 struct hak_arena_books hak__arena_books;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
+bool hak__arena_is_locked(void) { return hak_load(&lock.held, HAK_RELAXED) != 0; }
 
 static void publish_books(void)
 {
@@ -418,14 +419,14 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
-int hak__arena_guard(void *start, bool guard)
+int hak__arena_guard(void *start, size_t bytes, bool guard)
 {
-    return hak__os_advise((uintptr_t)start, hak__page_size(), guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
+    return hak__os_advise((uintptr_t)start, bytes, guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
 }
 
-int hak__arena_forbid(void *start, bool forbid)
+int hak__arena_forbid(void *start, size_t bytes, bool forbid)
 {
-    return hak__os_advise((uintptr_t)start, hak__page_size(), forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
+    return hak__os_advise((uintptr_t)start, bytes, forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
 }
 
 int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }

@@ -134,12 +134,12 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes the page at `start`, in a run that the caller has, fault when it is touched, or be as new again. 0 or an errno code:
- * EINVAL where the kernel cannot do that. */
-int hak__arena_guard(void *start, bool guard);
+/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again. 0 or an errno code: EINVAL
+ * where the kernel cannot do that. */
+int hak__arena_guard(void *start, size_t bytes, bool guard);
 
-/* The same for kernels that have no such guards, by protection. */
-int hak__arena_forbid(void *start, bool forbid);
+/* The same for kernels that have no such guards, by protection: what is in the pages stays. */
+int hak__arena_forbid(void *start, size_t bytes, bool forbid);
 
 /* Makes a range of pages in a run that the caller has readable and writable. 0 or an errno code. */
 int hak__arena_allow(void *start, size_t bytes);

@@ -26,6 +26,7 @@ struct hak_books {
 extern struct hak_books hak__books;
 
 void hak__arena_lock(void);
+bool hak__arena_is_locked(void);
 void hak__arena_unlock(void);   /* and publishes the books for readers that must not wait */
 
 hak_inline void hak__mark(uint64_t *word, size_t super, bool value)

@@ -29,6 +29,15 @@
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
 #define hak_noreturn __attribute__((noreturn))
+/* Before a return: the call becomes a jump. A compiler without the attribute does so when it optimises. */
+#if defined(__has_attribute)
+#if __has_attribute(musttail)
+#define hak_tail_call __attribute__((musttail))
+#endif
+#endif
+#if !defined(hak_tail_call)
+#define hak_tail_call
+#endif
 #define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);
@@ -60,12 +69,21 @@
 #if __has_feature(thread_sanitizer)
 #define HAK_TSAN 1
 #endif
+#if __has_feature(address_sanitizer)
+#define HAK_ASAN 1
+#endif
 #endif
 #if defined(__SANITIZE_THREAD__)
 #define HAK_TSAN 1
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#define HAK_ASAN 1
+#endif
 #if !defined(HAK_TSAN)
 #define HAK_TSAN 0
+#endif
+#if !defined(HAK_ASAN)
+#define HAK_ASAN 0
 #endif
 
 /* Whether every free checks its pointer on the spot (slab/freed.h); the build option HAKMEM_PROTECT. */

@@ -14,11 +14,12 @@ void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_
 {
     repair_child = repair;
     arrive_late = arrive;
+    process = syscall(SYS_getpid);
     if (mark != NULL)
         hak__fork_look(mark);
-    else
-        process = syscall(SYS_getpid);
 }
+
+bool hak__fork_is_home(void) { return syscall(SYS_getpid) == process; }
 
 void hak__fork_look(_Atomic uint32_t *mark)
 {
@@ -40,6 +41,7 @@ void hak__fork_found(void)
 {
     uint32_t wiped = HAK_FORK_WIPED;
     if (hak_cas_strong(hak__fork_mark, &wiped, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_ACQUIRE)) {
+        process = syscall(SYS_getpid);
         bool done = repair_child();
         hak_store(hak__fork_mark, done ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, HAK_RELEASE);
         return;

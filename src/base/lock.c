@@ -70,6 +70,14 @@ void hak__lock_acquire(struct hak_lock *lock)
         wait_for(lock);
 }
 
+bool hak__lock_try(struct hak_lock *lock)
+{
+    bool taken = try_take(lock);
+    if (taken)
+        rank_enter(lock->rank);
+    return taken;
+}
+
 void hak__lock_release(struct hak_lock *lock)
 {
     rank_leave(lock->rank);

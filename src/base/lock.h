@@ -12,6 +12,7 @@
 enum hak_lock_rank {
     HAK_RANK_INIT = 1,  /* the library's start */
     HAK_RANK_LATE,      /* the shared heap of threads that have ended */
+    HAK_RANK_BACKGROUND,/* the background thread's beginning and end */
     HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
     HAK_RANK_CALLBACK,  /* the callback of the soft limit, while it is read or changed */
 };
@@ -24,6 +25,7 @@ struct hak_lock {
 #define HAK_LOCK_INIT(r) { 0, (r) }
 
 void hak__lock_acquire(struct hak_lock *lock);
+bool hak__lock_try(struct hak_lock *lock);     /* false when somebody holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
 void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
 bool hak__lock_is_held(struct hak_lock *lock); /* by anybody; in a child, when it was forked */

@@ -8,6 +8,7 @@ void hak__quarantine_open(struct hak_heap *heap)
     struct hak_quarantine *quarantine = hak__meta_alloc(sizeof *quarantine);
     if (quarantine == NULL)
         return;
+    quarantine->unwinds_left = HAK_UNWINDS_MOST;
     quarantine->random = hak__os->random();
     quarantine->mixed_most = (uint32_t)(hak__hardened.quarantine / (2 * HAK_QUARANTINE_MIXED));
     hak_owner_store(&heap->quarantine, quarantine);
@@ -17,6 +18,8 @@ void hak__quarantine_open(struct hak_heap *heap)
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (hak__hardened_closes(class) && !hak__hardened_reopen(p, class))
+        return;
     bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->busy, HAK_RELAXED) == HAK_OWNER;
     if (!mine && hak__outbox_add(heap, p))
         return;

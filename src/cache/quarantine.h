@@ -12,9 +12,13 @@
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 
+enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see guard/trace.h */
+
 struct hak_quarantine {
     uint64_t random;
     uint32_t calls;                                 /* of malloc and free since upkeep was looked at, modulo 2^32 */
+    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (guard/trace.h) */
+    const void *at;                                 /* the block that the thread is sealing or clearing just now */
     size_t bytes;                                   /* of the blocks in it */
     uint32_t first, next;                           /* of the queue, modulo 2^32 */
     uint32_t mixed_most;                            /* longer blocks only queue */
@@ -24,6 +28,24 @@ struct hak_quarantine {
 
 /* For a heap of hardened mode; without memory there is none, and blocks are used again at once. */
 hak_cold void hak__quarantine_open(struct hak_heap *heap);
+
+/* While the heap's thread seals or clears a block, the check at the program's end passes it over: the thread may have been
+ * interrupted there, and go on no more. Gives what is to be put back. NULL: a thread without a heap. */
+hak_inline const void *hak__quarantine_at(struct hak_heap *heap, const void *p)
+{
+    if (hak_unlikely(heap == NULL || heap->quarantine == NULL))
+        return NULL;
+    const void *before = heap->quarantine->at;
+    hak_slot_store(&heap->quarantine->at, p);
+    hak_signal_fence();
+    return before;
+}
+hak_inline void hak__quarantine_at_end(struct hak_heap *heap, const void *before)
+{
+    hak_signal_fence();
+    if (hak_likely(heap != NULL && heap->quarantine != NULL))
+        hak_slot_store(&heap->quarantine->at, before);
+}
 
 /* The rest of hak__quarantine_leave: with the heap entered, by its owner. */
 hak_aside void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);

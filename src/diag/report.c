@@ -152,19 +152,29 @@ void hak__say_invalid(const char *function, const void *p, const char *why)
     hak__warn("%s(): invalid pointer %p: %s", function, p, why);
 }
 
+hak_rare_data void (*hak__misuse_more)(const void *p);
+
+void hak__misuse_end(const void *p)
+{
+    if (hak__misuse_more != NULL)
+        hak__misuse_more(p);
+    abort();
+}
+
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
 {
     hak__say_double_free(function, p, size);
-    abort();
+    hak__misuse_end(p);
 }
 
 void hak__misuse_invalid(const char *function, const void *p, const char *why)
 {
     hak__say_invalid(function, p, why);
-    abort();
+    hak__misuse_end(p);
 }
 
 void hak__misuse_size(const char *function, const void *p, size_t given, size_t size)
 {
-    hak__fatal("%s(): wrong size %u for %p (%u-byte block)", function, (uint64_t)given, p, (uint64_t)size);
+    hak__warn("%s(): wrong size %u for %p (%u-byte block)", function, (uint64_t)given, p, (uint64_t)size);
+    hak__misuse_end(p);
 }

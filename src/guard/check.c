@@ -21,6 +21,7 @@ enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 static _Atomic bool half_done;
 
 void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
+bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
 
@@ -106,7 +107,7 @@ static bool check_blocks(const struct hak_span *span)
 
 /* A span is looked at with its heap entered, under which it neither ends nor changes hands; one of a single block can end
  * at any time by another thread's hand and is left alone. */
-static bool check_slab(size_t slab)
+static bool check_slab(size_t slab, bool blocks)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     if (id == 0 || id > hak__heap_last_id() || hak__owner_code(word) == HAK_CODE_INNER
@@ -118,7 +119,7 @@ static bool check_slab(size_t slab)
         return true;
     bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
     bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);
-    bool valid = !same || (check_span(slab, word) && (!hardened || !whole || check_blocks(&hak__spans[slab])));
+    bool valid = !same || (check_span(slab, word) && (!hardened || !whole || !blocks || check_blocks(&hak__spans[slab])));
     hak__leave(hak__heap_by_id(id));
     return valid;
 }
@@ -136,7 +137,7 @@ static bool check_unused(size_t super)
     return hak__holds(false, "an unused slab has no owner", hak__slab_start(super * HAK_SUPER_SLABS + hak_ctz32(used)));
 }
 
-static bool check_slabs(void)
+static bool check_slabs(bool blocks)
 {
     bool valid = true;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && valid; super = hak__super_from(super + 1)) {
@@ -144,7 +145,7 @@ static bool check_slabs(void)
             continue;
         valid = check_unused(super);
         for (unsigned i = 0; i < HAK_SUPER_SLABS && valid; i++)
-            valid = check_slab(super * HAK_SUPER_SLABS + i);
+            valid = check_slab(super * HAK_SUPER_SLABS + i, blocks);
     }
     return valid;
 }
@@ -183,11 +184,11 @@ static bool check_huge(void)
 
 /* --- the check --------------------------------------------------------------------------------------------------------------- */
 
-bool hak__check(struct hak_broken *broken)
+static bool check_all(struct hak_broken *broken, bool blocks)
 {
     for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
         hak_owner_store(&hak__broken.what, NULL);
-        if (hak__arena_is_valid() && check_huge() && check_slabs() && check_heaps())
+        if (hak__arena_is_valid() && check_huge() && check_slabs(blocks) && check_heaps())
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < NAPS * attempt; i++)
@@ -195,6 +196,9 @@ bool hak__check(struct hak_broken *broken)
     }
     return false;
 }
+
+bool hak__check(struct hak_broken *broken) { return check_all(broken, true); }
+bool hak__check_structure(struct hak_broken *broken) { return check_all(broken, false); }
 
 bool hak__check_report(const char *who)
 {

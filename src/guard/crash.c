@@ -15,9 +15,12 @@
 
 #include "arena/meta.h"
 #include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "guard/frames.h"
 #include "guard/sample.h"
+#include "guard/trace.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 
@@ -39,7 +42,7 @@ static bool among(void *const *from, void *const *to, const void *block)
     return false;
 }
 
-/* Whether a heap has the block in its record or outbox: freed, and not yet given back to its span. */
+/* Whether a heap has the block in its record, outbox or quarantine: freed, and not yet given back to its span. */
 static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
 {
     void **bottom = heap->classes[class].bottom;
@@ -52,7 +55,7 @@ static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
             && among(bucket->blocks + taken, bucket->blocks + count, block))
             return true;
     }
-    return false;
+    return hak__quarantine_has(heap, block);
 }
 
 static bool held_by_any(uint32_t class, const void *block)
@@ -116,9 +119,10 @@ static void describe_huge(size_t first, uintptr_t address, char *text, size_t si
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     const char *block = hak__super_start(first);
     size_t offset = address - (uintptr_t)block;
+    bool live = hak__owner_id(hak__owner_of(block)) == HAK_HEAP_ID_HUGE;
     if (offset < bytes)
-        hak__format(text, size, "inside a live huge block of %u bytes, offset %u (block %p)", (uint64_t)bytes,
-                    (uint64_t)offset, block);
+        hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free",
+                    (uint64_t)bytes, (uint64_t)offset, block);
     else
         hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)",
                     (uint64_t)(offset - bytes), (uint64_t)bytes, block);
@@ -180,6 +184,33 @@ void hak__crash_describe(uintptr_t address, char *text, size_t size)
         hak__format(text, size, "not from this allocator");
 }
 
+/* The block around an address in a span or a huge block; NULL: none. */
+static const void *block_around(uintptr_t address)
+{
+    size_t slab = hak__slab_of((const void *)address), super = slab / HAK_SUPER_SLABS;
+    if (address - hak__window.base >= hak__arena_top() << HAK_SUPER_SHIFT)
+        return NULL;
+    if (is_huge(super))
+        return hak__super_start(huge_start(super));
+    uint32_t id = hak__owner_id(hak__owner_at(slab));
+    if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS || id == 0 || id > hak__heap_last_id())
+        return (const void *)(address & ~(HAK_SUPER_SIZE - 1));   /* where a huge block may have begun */
+    const struct hak_span *span = hak__span_around(slab);
+    size_t bytes = hak__classes[span->class].size;
+    return hak__span_start(span) + (address - (uintptr_t)hak__span_start(span)) / bytes * bytes;
+}
+
+/* In the modes in which reports have stacks. */
+static void tell_stacks(int number, const siginfo_t *info, const void *context)
+{
+    if (hak__misuse_more == NULL || number == SIGABRT || info->si_code <= 0 || info->si_code == SI_KERNEL)
+        return;
+    hak__frames_say_signal("accessed", context);
+    const void *block = block_around((uintptr_t)info->si_addr);
+    if (block != NULL)
+        hak__trace_tell(block);
+}
+
 /* --- signals ------------------------------------------------------------------------------------------------------ */
 
 /* A fault of the thread's own, which happens again when the handler returns; si_code is positive for those. */
@@ -201,12 +232,12 @@ static void report_crash(const char *name, int number, const siginfo_t *info)
 static void on_crash(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    (void)context;
     for (unsigned i = 0; i < SIGNALS; i++) {
         if (crash_signals[i].number != number)
             continue;
         sigaction(number, &former_actions[i], NULL);
         report_crash(crash_signals[i].name, number, info);
+        tell_stacks(number, info, context);
     }
     if (!is_fault(number, info))
         syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);

@@ -13,11 +13,11 @@
 #ifndef HAK_GUARD_HARDEN_H
 #define HAK_GUARD_HARDEN_H
 
-#include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "slab/hardened.h"
 
 /* Slack is filled and checked so far. Bits 8 to 39 of a seal are its check, those above the slack, disguised. */
-enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40 };
+enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };
 
 hak_inline hak_key *hak__hard_word(const void *p, size_t offset) { return (hak_key *)((uintptr_t)p + offset); }
 
@@ -96,13 +96,15 @@ hak_inline bool hak__is_clear(const void *p, uint32_t class)
 
 hak_cold hak_noreturn void hak__harden_written(const void *p, uint32_t class);
 
-/* A free block becomes one of n bytes. */
-hak_inline void hak__harden_begin_block(void *p, uint32_t class, size_t n)
+/* A free block becomes one of n bytes. The heap is the calling thread's, here and below. */
+hak_inline void hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t class, size_t n)
 {
     if (hak__hardened.zero && hak_unlikely(!hak__is_clear(p, class)))
         hak__harden_written(p, class);
+    const void *before = hak__quarantine_at(heap, p);
     *hak__hard_word(p, 0) = 0;
     hak__seal(p, class, n);
+    hak__quarantine_at_end(heap, before);
 }
 
 /* Whether a block in use begins at p, an address in a slab of the class, as far as its canary says; false also where there
@@ -116,14 +118,16 @@ hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
 }
 
 /* The key comes first: who checks the heap meanwhile takes the block for freed before its seal is gone. */
-hak_inline void hak__harden_clear(void *p, uint32_t class)
+hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class)
 {
     size_t room = hak__hardened.room[class];
+    const void *before = hak__quarantine_at(heap, p);
     hak__mark_freed(p);
     if (hak__hardened.zero)
         hak__hardened_clear((char *)p + 8, room - 8);
     else if (hak__hardened.canary && room > 8)
         *hak__hard_word(p, room - HAK_SEAL) = 0;
+    hak__quarantine_at_end(heap, before);
 }
 
 /* --- whole calls ------------------------------------------------------------------------------------------------------- */
@@ -146,7 +150,8 @@ hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, c
 
 /* The block in use of `have` bytes becomes one of n where it stands, if it fits and, unless `wasteful`, not half of it is
  * wasted. */
-hak_aside bool hak__harden_resize(void *p, uint32_t class, size_t have, size_t n, bool wasteful);
+hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n,
+                                  bool wasteful);
 
 /* Huge blocks: the bytes to ask for instead of n; seals; checks and gives n. */
 hak_aside size_t hak__harden_huge_room(size_t n);
@@ -154,8 +159,11 @@ hak_aside void hak__harden_huge_seal(void *p, size_t n);
 hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
 hak_aside bool hak__harden_huge_unseal(void *p);   /* before it changes its size; whether it bore a seal */
 
-/* For the check of the heap: whether the block, handed out and not free in its span, is as it has to be: sealed, or freed
- * and clear. */
+/* For the checks of the heap. What is wrong with a block that has been handed out, at this moment, or NULL: it is sealed, or
+ * freed and clear; of a huge one. The former looks often, and notes what stays wrong. */
+enum hak_wrong { HAK_WRONG_NOTHING, HAK_WRONG_SLACK, HAK_WRONG_SEAL };
 hak_cold bool hak__harden_check(const void *p, uint32_t class);
+hak_cold enum hak_wrong hak__harden_wrong(const void *p, uint32_t class);
+hak_cold enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole);
 
 #endif

@@ -8,30 +8,29 @@
 
 enum { NOTHING_WORDS = HAK_NOTHING_MOST / 64 };
 
-uintptr_t hak__nothing_range;
-static _Atomic uint64_t *in_use, *ever_used;
+struct hak_nothing hak__nothing;
 static _Atomic uint64_t turn;
 
 void hak__nothing_begin(void)
 {
-    if (hak__nothing_range != 0)
+    if (hak__nothing.range != 0)
         return;
-    in_use = hak__meta_alloc(2 * NOTHING_WORDS * sizeof *in_use);
-    ever_used = in_use == NULL ? NULL : in_use + NOTHING_WORDS;
-    if (in_use != NULL)
-        hak__nothing_range = hak__nothing_start();
+    hak__nothing.in_use = hak__meta_alloc(2 * NOTHING_WORDS * sizeof *hak__nothing.in_use);
+    hak__nothing.ever_used = hak__nothing.in_use == NULL ? NULL : hak__nothing.in_use + NOTHING_WORDS;
+    if (hak__nothing.in_use != NULL)
+        hak__nothing.range = hak__nothing_start();
 }
 
 static void *take_place(size_t word)
 {
-    uint64_t used = hak_load(&in_use[word], HAK_RELAXED);
+    uint64_t used = hak_load(&hak__nothing.in_use[word], HAK_RELAXED);
     while (~used != 0) {
         unsigned bit = hak_ctz64(~used);
         /* acquire: pairs with the release of who has freed it. */
-        if (!hak_cas_weak(&in_use[word], &used, used | 1ull << bit, HAK_ACQUIRE, HAK_RELAXED))
+        if (!hak_cas_weak(&hak__nothing.in_use[word], &used, used | 1ull << bit, HAK_ACQUIRE, HAK_RELAXED))
             continue;
-        hak_fetch_or(&ever_used[word], 1ull << bit, HAK_RELAXED);
-        return (void *)(hak__nothing_range + (word * 64 + bit) * HAK_ALIGN);
+        hak_fetch_or(&hak__nothing.ever_used[word], 1ull << bit, HAK_RELAXED);
+        return (void *)(hak__nothing.range + (word * 64 + bit) * HAK_ALIGN);
     }
     return NULL;
 }
@@ -39,7 +38,7 @@ static void *take_place(size_t word)
 /* Each call goes to the next word, so a place that was freed has its turn again after all words had theirs. */
 void *hak__nothing_malloc(void)
 {
-    if (hak__nothing_range == 0)
+    if (hak__nothing.range == 0)
         return NULL;
     for (size_t tries = 0; tries < NOTHING_WORDS; tries++) {
         void *p = take_place(hak_fetch_add(&turn, 1, HAK_RELAXED) % NOTHING_WORDS);
@@ -51,11 +50,11 @@ void *hak__nothing_malloc(void)
 
 static uint64_t bit_of(const void *p, size_t *word, const char *function)
 {
-    size_t offset = (uintptr_t)p - hak__nothing_range, place = offset / HAK_ALIGN;
+    size_t offset = (uintptr_t)p - hak__nothing.range, place = offset / HAK_ALIGN;
     *word = place / 64;
     if (offset % HAK_ALIGN != 0)
         hak__misuse_invalid(function, p, "not the start of a block");
-    if ((hak_load(&ever_used[*word], HAK_RELAXED) >> place % 64 & 1) == 0)
+    if ((hak_load(&hak__nothing.ever_used[*word], HAK_RELAXED) >> place % 64 & 1) == 0)
         hak__misuse_invalid(function, p, "this block was never allocated");
     return 1ull << place % 64;
 }
@@ -64,7 +63,7 @@ void hak__nothing_free(void *p, const char *function)
 {
     size_t word;
     uint64_t bit = bit_of(p, &word, function);
-    if ((hak_fetch_and(&in_use[word], ~bit, HAK_RELEASE) & bit) == 0)
+    if ((hak_fetch_and(&hak__nothing.in_use[word], ~bit, HAK_RELEASE) & bit) == 0)
         hak__misuse_double_free(function, p, 0);
 }
 
@@ -72,6 +71,6 @@ void hak__nothing_check(const void *p, const char *function)
 {
     size_t word;
     uint64_t bit = bit_of(p, &word, function);
-    if ((hak_load(&in_use[word], HAK_RELAXED) & bit) == 0)
+    if ((hak_load(&hak__nothing.in_use[word], HAK_RELAXED) & bit) == 0)
         hak__misuse_invalid(function, p, "this block is free");
 }

@@ -7,14 +7,18 @@
 #include "base/atomic.h"
 #include "base/limits.h"
 
-extern uintptr_t hak__nothing_range;   /* where it begins; 0: there is none */
+struct hak_nothing {
+    uintptr_t range;                        /* where it begins; 0: there is none */
+    _Atomic uint64_t *in_use, *ever_used;   /* a bit for each place */
+};
+extern struct hak_nothing hak__nothing;
 
 /* Once, when harden_zero_size is on. */
 hak_cold void hak__nothing_begin(void);
 
 hak_inline bool hak__nothing_has(const void *p)
 {
-    return hak__nothing_range != 0 && (uintptr_t)p - hak__nothing_range < HAK_NOTHING_SIZE;
+    return hak__nothing.range != 0 && (uintptr_t)p - hak__nothing.range < HAK_NOTHING_SIZE;
 }
 
 /* NULL when all places are in use, or there are none. */

@@ -11,12 +11,13 @@
 #include "base/bits.h"
 #include "base/text.h"
 #include "diag/report.h"
+#include "guard/frames.h"
 #include "guard/unwind.h"
 #include "os/os.h"
 #include "slab/hardened.h"
 
 /* A freed place is chosen as the oldest of so many picked at random: old ones first, and none that can be foretold. */
-enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64, SLACK_BYTE = 0xa7, SLACK_MOST = 256 };
+enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
 
 struct hak_sample hak__sample;
 static _Atomic uint32_t places_used;       /* places below have served */
@@ -101,14 +102,14 @@ static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
 /* The slack on one side of the block, as far as it is checked. */
 static uint8_t *slack_before(const struct hak_sample_place *place, size_t *bytes)
 {
-    *bytes = hak_min(place->block - place->pages, SLACK_MOST);
+    *bytes = hak_min(place->block - place->pages, HAK_SAMPLE_SLACK_MOST);
     return (uint8_t *)place->block - *bytes;
 }
 
 static uint8_t *slack_behind(const struct hak_sample_place *place, size_t *bytes)
 {
     uintptr_t end = place->block + place->size;
-    *bytes = hak_min(place->pages + place->page_bytes - end, SLACK_MOST);
+    *bytes = hak_min(place->pages + place->page_bytes - end, HAK_SAMPLE_SLACK_MOST);
     return (uint8_t *)end;
 }
 
@@ -116,15 +117,15 @@ static void fill_slack(const struct hak_sample_place *place)
 {
     size_t bytes;
     uint8_t *at = slack_before(place, &bytes);
-    memset(at, SLACK_BYTE, bytes);
+    memset(at, HAK_SAMPLE_SLACK_BYTE, bytes);
     at = slack_behind(place, &bytes);
-    memset(at, SLACK_BYTE, bytes);
+    memset(at, HAK_SAMPLE_SLACK_BYTE, bytes);
 }
 
 static const uint8_t *changed(const uint8_t *at, size_t bytes)
 {
     for (; bytes > 0; bytes--, at++)
-        if (*at != SLACK_BYTE)
+        if (*at != HAK_SAMPLE_SLACK_BYTE)
             return at;
     return NULL;
 }
@@ -204,6 +205,7 @@ static struct hak_sample_place *place_at(const void *p, const char *function)
     } else {
         hak__say_invalid(function, p, "this block is free");
     }
+    hak__frames_say_here("called");
     hak__sample_tell(place);
     abort();
 }
@@ -222,6 +224,7 @@ static void check_slack(struct hak_sample_place *place, const char *function)
         return;
     hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->block,
               (uint64_t)place->size, found);
+    hak__frames_say_here("called");
     hak__sample_tell(place);
     abort();
 }

@@ -21,7 +21,7 @@
 #include "cache/cache.h"
 #include "diag/options.h"
 
-enum { HAK_SAMPLE_FRAMES = 12 };
+enum { HAK_SAMPLE_FRAMES = 12, HAK_SAMPLE_SLACK_BYTE = 0xa7, HAK_SAMPLE_SLACK_MOST = 256 };
 enum hak_place_state {
     HAK_PLACE_UNUSED, HAK_PLACE_TAKEN, HAK_PLACE_LIVE, HAK_PLACE_FREEING, HAK_PLACE_FREED, HAK_PLACE_HOLE
 };

@@ -5,65 +5,19 @@
  * A fault that is reported is repeated under the former disposition: a core dump or the program's own handler then sees what
  * it would have seen. A fault elsewhere is handed to the former handler as it is, as often as it comes. A handler that the
  * program installs later takes this one's place, and is told about no block. */
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <link.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "diag/report.h"
+#include "guard/frames.h"
 #include "guard/sample.h"
-#include "guard/unwind.h"
-
-enum { NAME = 256 };
-
-/* --- places in code -------------------------------------------------------------------------------------------------- */
-
-struct module_search {
-    uintptr_t address, base;
-    const char *name;
-};
-
-static int contains_address(struct dl_phdr_info *info, size_t size, void *argument)
-{
-    struct module_search *search = argument;
-    (void)size;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        if (part->p_type != PT_LOAD || search->address - (info->dlpi_addr + part->p_vaddr) >= part->p_memsz)
-            continue;
-        search->base = info->dlpi_addr;
-        search->name = info->dlpi_name;
-        return 1;
-    }
-    return 0;
-}
-
-/* As addr2line -e MODULE OFFSET takes it. */
-static void say_frame(unsigned number, uintptr_t address)
-{
-    char program[NAME];
-    struct module_search search = { address, 0, NULL };
-    dl_iterate_phdr(contains_address, &search);
-    if (search.name != NULL && search.name[0] == 0) {
-        long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", program, sizeof program - 1);
-        program[length < 0 ? 0 : length] = 0;
-        search.name = program;
-    }
-    if (search.name == NULL)
-        hak__warn("    #%u %p", (uint64_t)number, (void *)address);
-    else
-        hak__warn("    #%u %p %s+%p", (uint64_t)number, (void *)address, search.name, (void *)(address - search.base));
-}
 
 static void say_event(const char *what, const struct hak_sample_event *event)
 {
-    hak__warn("  %s by thread %u%s", what, (uint64_t)event->thread, event->frames == 0 ? " (no stack trace)" : ":");
-    for (unsigned i = 0; i < event->frames; i++)
-        say_frame(i, event->trace[i]);
+    hak__frames_say(what, event->thread, event->trace, event->frames);
 }
 
 void hak__sample_tell(const struct hak_sample_place *place)
@@ -122,7 +76,6 @@ static const char *kind_of(const struct hak_sample_place *place, uintptr_t addre
 static void report_fault(uintptr_t address, const void *context)
 {
     const struct hak_sample_place *place = hak__sample_place_of(address);
-    struct hak_sample_event here;
     char text[160];
     hak__sample_describe(address, text, sizeof text);
     if (place->block == 0) {
@@ -130,9 +83,7 @@ static void report_fault(uintptr_t address, const void *context)
         return;
     }
     hak__warn("%s: %s at %p: %s", kind_of(place, address), access_of(context), (void *)address, text);
-    here.thread = (uint32_t)syscall(SYS_gettid);
-    here.frames = hak__unwind_signal(here.trace, HAK_SAMPLE_FRAMES, context);
-    say_event("accessed", &here);
+    hak__frames_say_signal("accessed", context);
     hak__sample_tell(place);
 }
 

@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <ucontext.h>
 
 /* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
@@ -19,19 +20,19 @@ struct unwind_object {
 extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak));
 
 #if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_SP = 7, REGISTER_RETURN = 16 };
+enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16 };
 #elif defined(__aarch64__)
-enum { REGISTERS = 32, REGISTER_SP = 31, REGISTER_RETURN = 30 };
+enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30 };
 #else
-enum { REGISTERS = 1, REGISTER_SP = 0, REGISTER_RETURN = 0 };
+enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0 };
 #endif
 
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
-#define ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without the bits that sign a return address */
 
+/* `end` is that of what may be read; `found` where the return address to pc was, 0 if in a register. */
 struct machine {
-    uintptr_t pc, registers[REGISTERS];
+    uintptr_t pc, end, found, registers[REGISTERS];
 };
 
 /* How a register of the caller is found: it is what it was; at an offset from the frame's address; not at all. */
@@ -355,13 +356,14 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
 
 /* --- walking ------------------------------------------------------------------------------------------------------- */
 
-/* Words of the stack may lie where a sanitizer has marked them as not to be read. */
+#if !defined(HAK_UNITY) || !HAK_UNITY
 #if defined(__has_attribute)
 #if __has_attribute(no_sanitize_address)
 __attribute__((no_sanitize_address))
 #endif
 #endif
-static uintptr_t word_at(uintptr_t address) { return *(const volatile uintptr_t *)address; }
+uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
+#endif
 
 /* From a function's registers to its caller's; `exact` says that pc is not a return address. */
 static bool step(struct machine *machine, bool *exact)
@@ -375,14 +377,17 @@ static bool step(struct machine *machine, bool *exact)
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
         return false;
     struct machine next = *machine;
+    next.found = 0;
     for (unsigned i = 0; i < REGISTERS; i++) {
         uintptr_t at = frame + (uintptr_t)(intptr_t)rules.at[i];
         if (rules.how[i] == RULE_NONE)
             next.registers[i] = 0;
-        else if (rules.how[i] == RULE_OFFSET && at >= sp && at < frame + FRAME_MAX)
-            next.registers[i] = word_at(at);
+        else if (rules.how[i] == RULE_OFFSET && at >= sp && at < frame + FRAME_MAX && at < machine->end)
+            next.registers[i] = hak__unwind_word(at);
+        if (i == REGISTER_RETURN && rules.how[i] == RULE_OFFSET)
+            next.found = at;
     }
-    next.pc = next.registers[REGISTER_RETURN] & ADDRESS_BITS;
+    next.pc = next.registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
     next.registers[REGISTER_SP] = frame;
     bool on = next.pc != 0 && (next.pc != machine->pc || frame != sp);
     *machine = next;
@@ -405,6 +410,7 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     struct machine here;
     uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
+    here.end = UINTPTR_MAX;
     /* All at one place, for which the tables of this very function are meant. */
     __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"
                      "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
@@ -429,6 +435,7 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     struct machine here;
     uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
+    here.end = UINTPTR_MAX;
     __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t"
                      "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\tstp x29, x30, [%0, #232]\n\t"
                      "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 1f\n1:\tstr x9, [%1]"
@@ -461,9 +468,52 @@ uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *contex
 {
     struct machine there;
     memset(&there, 0, sizeof there);
+    there.end = UINTPTR_MAX;
     from_context(&there, context);
     if (most == 0 || there.pc == 0)
         return 0;
     frames[0] = there.pc;
     return 1 + walk(&there, true, frames + 1, most - 1);
+}
+
+/* --- from a call of ours ------------------------------------------------------------------------------------------- */
+
+uintptr_t hak__unwind_main_stack;
+
+/* The kernel's random bytes lie at the end of the first thread's stack, beyond all of its frames. */
+void hak__unwind_begin(void) { hak__unwind_main_stack = getauxval(AT_RANDOM) & ~(sizeof(uintptr_t) - 1); }
+
+/* Nothing but the stack pointer and the frame pointer is known: all that functions count their frames from, nearly. */
+uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places)
+{
+    struct machine there;
+    bool exact = false;
+    uint32_t count = 1;
+    frames[0] = here->pc;
+    places[0] = 0;
+    memset(&there, 0, sizeof there);
+    there.pc = here->pc;
+    there.end = here->end;
+    there.registers[REGISTER_FP] = here->fp;
+    there.registers[REGISTER_SP] = here->sp;
+    while (REGISTERS > 1 && find_object != NULL && count < HAK_HERE_FRAMES && step(&there, &exact)) {
+        uintptr_t place = (there.found - here->sp) / sizeof place;
+        if (there.found < here->sp || there.found >= here->end || place > UINT16_MAX)
+            break;
+        frames[count] = there.pc;
+        places[count++] = (uint16_t)place;
+    }
+    return count;
+}
+
+bool hak__unwind_module(uintptr_t address, uintptr_t *start, uintptr_t *end, uintptr_t *base, const char **name)
+{
+    struct unwind_object object;
+    if (find_object == NULL || find_object((void *)address, &object) != 0)
+        return false;
+    *start = (uintptr_t)object.start;
+    *end = (uintptr_t)object.end;
+    *base = object.map->l_addr;
+    *name = object.map->l_name;
+    return true;
 }

@@ -19,6 +19,8 @@ static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS | HAK_CODE_H
 /* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
 enum { UNSEALED = 1 };
 
+void hak__huge_unsealed(const void *p) { hak__map_limit(&hak__window.map[hak__slab_of(p)], UNSEALED); }
+
 static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE); }
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
@@ -184,6 +186,7 @@ static void *move(size_t first, size_t before, size_t after, size_t run)
     hak_store(&hak__supers[to].huge_bytes, before, HAK_RELAXED);
     account_resize(to, before, after);
     begin_guard(to, after, room);
+    hak__huge_unsealed(hak__super_start(to));
     hak__owner_set(to * HAK_SUPER_SLABS, huge_word);
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
     hak__supers[first].guard = 0;

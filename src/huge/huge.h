@@ -26,6 +26,9 @@ void hak__huge_free(void *p, const char *function);
 /* The bytes usable at p, which begins a huge block; 0 when it does not. */
 size_t hak__huge_usable(const void *p);
 
+/* The block that begins at p bears no seal for the time being (slab/hardened.h). */
+void hak__huge_unsealed(const void *p);
+
 /* Changes the size of a block without copying, in place or by moving its pages. NULL: unchanged. */
 void *hak__huge_resize(void *p, size_t n);
 

@@ -87,23 +87,42 @@ int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
 int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what);
 uintptr_t hak__os_probe(size_t size);
 
-/* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table. The thread has
- * all signals blocked, a small stack, and the name "hakmem"; false when the system refuses one. To be called where
- * allocating is allowed. hak__os_sleep returns at once unless *word is `value`, else when it is woken, interrupted, or
- * `ms` have passed; HAK_OS_UNLIMITED: no limit. */
-hak_cold bool hak__os_thread_start(void (*body)(void));
+/* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table.
+ *
+ * hak__os_thread_init: once, when the process has just been started: what of its scheduling the thread is to have, and where
+ *   thread-local words lie.
+ * hak__os_thread_start: from anywhere, with all signals blocked, which the thread then has for good; takes no lock and
+ *   allocates nothing. One thread at a time. *alive is not 0 from before it runs until it has left its memory, and 0 when
+ *   the system refuses it (false). The thread has no heap, and may use what thread.c says.
+ * hak__os_thread_settle: first thing in the thread, which is then named "hakmem"; false when it cannot have the scheduling that it should.
+ * hak__os_thread_wait: returns when *alive is 0.
+ * hak__os_sleep: returns at once unless *word is `value`, else when it is woken, interrupted, or `ms` have passed;
+ *   HAK_OS_UNLIMITED: no limit. */
+hak_cold void hak__os_thread_init(const void *thread_local_word);
+hak_cold bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive);
+hak_cold bool hak__os_thread_settle(void);
+hak_cold void hak__os_thread_wait(_Atomic uint32_t *alive);
+hak_cold bool hak__os_can_change_user(void);   /* whether the process is root, or of two users */
+hak_cold uint64_t hak__os_block_signals(void);
+hak_cold void hak__os_restore_signals(uint64_t before);
 hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
 hak_cold void hak__os_wake(_Atomic uint32_t *word);
+
+/* The calling thread's thread pointer, from which its thread-local variables lie at the same distance in every thread. */
+hak_cold const char *hak__os_thread_pointer(void);
 
 /* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.
  *
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
- * a part of the range is not mapped; `pages` is undefined then.
+ * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
+ * hak__os_filter_comes: system calls may be forbidden from now on, so that mincore is not made any more (interpose/filter.c);
+ * or again it may, when nothing came of that. What held before.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the
  * kernel does not tell. */
+hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 

@@ -8,9 +8,15 @@
 #include "base/text.h"
 #include "os/os.h"
 
+static _Atomic bool resident_filtered;   /* orders nothing: who finds it set need not know what came before */
+
+bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
+
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
 {
     int saved = errno;
+    if (hak_load(&resident_filtered, HAK_RELAXED))
+        return EPERM;
     int code = syscall(SYS_mincore, address, size, pages) == 0 ? 0 : errno;
     size_t count = size / hak__os_linux.page_size();
     errno = saved;

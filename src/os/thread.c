@@ -1,57 +1,250 @@
-/* A thread of our own, and waiting: see os.h. Everything but the creation itself is a bare system call. */
+/* A thread that only the kernel knows, and waiting: see os.h. Waiting is by bare system calls.
+ *
+ * The C library's threads are no use here. To make one takes locks that the caller's caller may hold (the loader's, those of
+ * a wrapper of pthread_create), and calls malloc; and each of them counts where a program's own are counted: the last thread
+ * to end runs exit(). A thread made by clone(2) alone takes no lock, needs no memory but its region, and is not counted.
+ *
+ * It has no thread-local memory of the C library's. Its thread pointer points into zeros that reach as far on both sides as
+ * what is used here: this library's thread-local words and errno. Zeros mean "no heap" to the first. So its body may call
+ * this library's functions that work without a heap, and of the C library such as touch nothing thread-local but errno.
+ *
+ *   region:   guard page | stack | zeros below the thread pointer | thread pointer, zeros above it */
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "os/os.h"
 
-enum { STACK_BYTES = 64 << 10, SIGNAL_BITS = 64 };
+enum { STACK_BYTES = 64 << 10, SIGNAL_BITS = 64, MASK_WORDS = 64, NAP_MS = 10 };
 
-/* The C library's own signals: whoever calls setuid() in a process with threads waits until each has answered one. */
-static const uint64_t library_signals = 7ull << 31;
+/* How the process was started, which its threads may change for themselves. */
+static struct thread_schedule {
+    int policy, priority, nice;
+    long mask_bytes;                 /* of mask; 0: not known */
+    unsigned long mask[MASK_WORDS];  /* the processors that it may run on */
+} thread_first;
 
-static void set_signals(uint64_t mask, uint64_t *before)
+static void (*thread_body)(void);
+static size_t thread_reach;   /* from the thread pointer to this library's thread-local words */
+
+bool hak__os_can_change_user(void)
 {
-    syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK of the kernel */, &mask, before, SIGNAL_BITS / 8);
+    uid_t real = 0, effective = 0, saved = 0;
+    return syscall(SYS_getresuid, &real, &effective, &saved) != 0 || real == 0 || real != effective || real != saved;
 }
 
-static void *thread_entry(void *body)
+/* --- signals -------------------------------------------------------------------------------------------------------- */
+
+uint64_t hak__os_block_signals(void)
 {
+    static const uint64_t all = ~(uint64_t)0;
+    uint64_t before = 0;
+    syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK of the kernel */, &all, &before, SIGNAL_BITS / 8);
+    return before;
+}
+
+void hak__os_restore_signals(uint64_t before)
+{
+    syscall(SYS_rt_sigprocmask, 2, &before, NULL, SIGNAL_BITS / 8);
+}
+
+/* --- scheduling ----------------------------------------------------------------------------------------------------- */
+
+static void thread_look(struct thread_schedule *out)
+{
+    int parameter = 0;
+    out->policy = (int)syscall(SYS_sched_getscheduler, 0);
+    syscall(SYS_sched_getparam, 0, &parameter);
+    out->priority = parameter;
+    out->nice = (int)syscall(SYS_getpriority, PRIO_PROCESS, 0);
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof out->mask, out->mask);
+    out->mask_bytes = bytes > 0 ? bytes : 0;
+}
+
+
+static bool thread_same_mask(const struct thread_schedule *now)
+{
+    for (long i = 0; i < thread_first.mask_bytes / (long)sizeof now->mask[0]; i++)
+        if (now->mask[i] != thread_first.mask[i])
+            return false;
+    return now->mask_bytes == thread_first.mask_bytes;
+}
+
+/* The kernel's getpriority gives 20 - nice. */
+static void thread_reset(const struct thread_schedule *now)
+{
+    if (now->policy != thread_first.policy || now->priority != thread_first.priority)
+        syscall(SYS_sched_setscheduler, 0, thread_first.policy, &thread_first.priority);
+    if (now->nice != thread_first.nice)
+        syscall(SYS_setpriority, PRIO_PROCESS, 0, 20 - thread_first.nice);
+    if (!thread_same_mask(now) && thread_first.mask_bytes != 0)
+        syscall(SYS_sched_setaffinity, 0, thread_first.mask_bytes, thread_first.mask);
+}
+
+/* The thread inherits what its maker has, and goes back to what the process began with. A process that filters its system
+ * calls may be killed for the calls that change it; there, only a maker that has changed nothing will do. */
+bool hak__os_thread_settle(void)
+{
+    struct thread_schedule now;
+    thread_look(&now);
+    bool same = now.policy == thread_first.policy && now.priority == thread_first.priority && now.nice == thread_first.nice
+                && thread_same_mask(&now);
+    if (!same && syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
+        return false;
+    if (!same)
+        thread_reset(&now);
     syscall(SYS_prctl, PR_SET_NAME, "hakmem", 0, 0, 0);
-    ((void (*)(void))(uintptr_t)body)();
+    return true;
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------------------- */
+
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
+
+#if defined(__x86_64__)
+static char *thread_pointer(void)
+{
+    char *pointer;
+    __asm__("mov %%fs:0, %0" : "=r"(pointer));
+    return pointer;
+}
+/* The architecture's rule: the word at the thread pointer is its own address. glibc has one more of these. */
+static void thread_init_pointer(char *pointer)
+{
+    ((void **)(void *)pointer)[0] = pointer;
+    ((void **)(void *)pointer)[2] = pointer;
+}
+#else
+static char *thread_pointer(void) { return __builtin_thread_pointer(); }
+static void thread_init_pointer(char *pointer) { (void)pointer; }
+#endif
+
+/* What else is thread-local in the modules of the two words that are asked for, and what the C library has at the thread
+ * pointer itself, lies within this of them. */
+#define THREAD_MARGIN ((size_t)16 << 10)
+
+static size_t thread_distance(const void *word)
+{
+    const char *pointer = thread_pointer(), *there = word;
+    return there < pointer ? (size_t)(pointer - there) : (size_t)(there - pointer);
+}
+
+struct thread_region {
+    char *start, *stack_top, *pointer;
+};
+static struct thread_region thread_region;
+
+/* Made once in a process and kept: the next thread finds it warm. */
+static bool thread_make_region(void)
+{
+    size_t page = hak__os->page_size(), to_errno = thread_distance(&errno);
+    size_t reach = hak_align_up(hak_max(thread_reach, to_errno) + THREAD_MARGIN, page);
+    size_t stack = hak_align_up(STACK_BYTES, page), bytes = page + stack + 2 * reach;
+    char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED)
+        return false;
+    if (mprotect(start, page, PROT_NONE) != 0) {
+        munmap(start, bytes);
+        return false;
+    }
+    thread_region = (struct thread_region){ start, start + page + stack, start + page + stack + reach };
+    thread_init_pointer(thread_region.pointer);
+    return true;
+}
+
+static int thread_entry(void *argument)
+{
+    (void)argument;
+    thread_body();
+    return 0;
+}
+
+static bool thread_create(_Atomic uint32_t *alive)
+{
+    static const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM
+                             | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    if (thread_region.start == NULL && !thread_make_region())
+        return false;
+    return clone(thread_entry, thread_region.stack_top, flags, NULL, alive, thread_region.pointer, alive) > 0;
+}
+
+#else
+
+/* Elsewhere, and under sanitizers, which have to know of every thread: one of the C library's. That has signals of its own:
+ * whoever calls setuid() in a process with threads waits until each of them has answered one. */
+static const uint64_t thread_library_signals = 7ull << 31;
+static _Atomic uint32_t *thread_alive;
+
+static size_t thread_distance(const void *word) { (void)word; return 0; }
+
+static void *thread_entry(void *argument)
+{
+    (void)argument;
+    hak__os_restore_signals(~thread_library_signals);
+    thread_body();
+    /* release: pairs with the acquire of who waits for its end. */
+    hak_store(thread_alive, 0, HAK_RELEASE);
+    syscall(SYS_futex, thread_alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return NULL;
 }
 
-static int create(size_t stack, void *body)
+static bool thread_create(_Atomic uint32_t *alive)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     if (pthread_attr_init(&attributes) != 0)
-        return ENOMEM;
+        return false;
+    thread_alive = alive;
+    hak_store(alive, 1, HAK_RELAXED);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int code = stack == 0 ? 0 : pthread_attr_setstacksize(&attributes, stack);
-    if (code == 0)
-        code = pthread_create(&thread, &attributes, thread_entry, body);
+    bool made = pthread_create(&thread, &attributes, thread_entry, NULL) == 0;
     pthread_attr_destroy(&attributes);
-    return code;
+    return made;
 }
 
-bool hak__os_thread_start(void (*body)(void))
+#endif
+
+void hak__os_thread_init(const void *thread_local_word)
 {
     int saved = errno;
-    uint64_t before;
-    void *entry = (void *)(uintptr_t)body;
-    set_signals(~library_signals, &before);
-    /* Thread-local memory is carved from the stack; a program with much of it needs the usual size. */
-    bool started = create(STACK_BYTES, entry) == 0 || create(0, entry) == 0;
-    set_signals(before, NULL);
+    thread_reach = thread_distance(thread_local_word);
+    thread_look(&thread_first);
     errno = saved;
-    return started;
 }
+
+bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive)
+{
+    int saved = errno;
+    thread_body = body;
+    bool made = thread_create(alive);
+    if (!made)
+        hak_store(alive, 0, HAK_RELAXED);
+    errno = saved;
+    return made;
+}
+
+/* The kernel clears the word when the thread has left its memory, and wakes one who waits; others find out by the time. */
+void hak__os_thread_wait(_Atomic uint32_t *alive)
+{
+    static const struct timespec time = { 0, NAP_MS * 1000000 };
+    int saved = errno;
+    uint32_t value;
+    /* acquire: what the thread has done is seen by who has waited for its end. */
+    while ((value = hak_load(alive, HAK_ACQUIRE)) != 0)
+        syscall(SYS_futex, alive, FUTEX_WAIT, value, &time, NULL, 0);
+    errno = saved;
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------------------- */
 
 void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 {
@@ -67,3 +260,16 @@ void hak__os_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = saved;
 }
+
+/* The compilers' own word for it is younger on x86-64 than on the others; there the pointer is also the first word that it
+ * points to. */
+#if defined(__x86_64__)
+const char *hak__os_thread_pointer(void)
+{
+    const char *pointer;
+    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+    return pointer;
+}
+#else
+const char *hak__os_thread_pointer(void) { return __builtin_thread_pointer(); }
+#endif

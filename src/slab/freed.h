@@ -24,6 +24,8 @@ extern uint64_t hak__freed_key;
 
 #if HAK_PROTECT
 
+#define HAK_LIMIT_AT offsetof(struct hak_slab, limit)   /* for readers outside (upkeep/live.c) */
+
 hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { hak_owner_store(&slab->limit, limit); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
@@ -50,6 +52,8 @@ hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
 hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); }   /* before a look and a mark */
 
 #else
+
+#define HAK_LIMIT_AT 0   /* there is none */
 
 hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { (void)slab, (void)limit; }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { (void)slab, (void)phase; }

@@ -1,4 +1,4 @@
-/* Hardened spans: guards, random order, and memory that is clear. See hardened.h. */
+/* Hardened spans: guards, closed blocks, random order, and memory that is clear. See hardened.h. */
 #include "slab/hardened.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "diag/report.h"
 #include "os/os.h"
 
-/* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of what
+/* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
  * the mappings that the kernel allows. */
 enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512,
-       PAGES_CLEARED = 16 };
+       PAGES_CLEARED = 16, GATE_TRIES = 100 };
 
 struct hak_hardened hak__hardened = { .open = true };
 static _Atomic uint32_t splits;            /* guards made by protection */
@@ -71,26 +71,44 @@ static char *guard_of(const struct hak_span *span)
     return hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT) - hak__page_size();
 }
 
-/* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
-static void guard(const struct hak_span *span)
+/* The pages of a range become inaccessible, or accessible again. False: the kernel refuses, or there are enough splits. */
+static bool close_pages(char *start, size_t bytes)
 {
-    int code = hak_load(&no_kernel_guards, HAK_RELAXED) ? EINVAL : hak__arena_guard(guard_of(span), true);
+    bool split = hak_load(&no_kernel_guards, HAK_RELAXED);
+    int code = split ? EINVAL : hak__arena_guard(start, bytes, true);
+    if (code == 0)
+        return true;
+    if (!split)
+        hak__arena_guard(start, bytes, false);   /* some may have been made */
     if (code != EINVAL)
-        return;
+        return false;
     hak_store(&no_kernel_guards, true, HAK_RELAXED);
-    size_t most = hak__limit_mappings() / MAPPINGS_PER_SPLIT;
-    if (hak_fetch_add(&splits, 1, HAK_RELAXED) >= most || hak__arena_forbid(guard_of(span), true) != 0)
-        hak_fetch_sub(&splits, 1, HAK_RELAXED);
+    if (hak_fetch_add(&splits, 1, HAK_RELAXED) < hak__limit_mappings() / MAPPINGS_PER_SPLIT
+        && hak__arena_forbid(start, bytes, true) == 0)
+        return true;
+    hak_fetch_sub(&splits, 1, HAK_RELAXED);
+    return false;
 }
+
+/* Both ways, because the kernel may have refused guards only when these had been made (of locked memory it does). */
+static bool reopen_pages(char *start, size_t bytes)
+{
+    bool split = hak_load(&no_kernel_guards, HAK_RELAXED), done = hak__arena_guard(start, bytes, false) == 0;
+    if (!split)
+        return done;
+    if (hak__arena_forbid(start, bytes, false) != 0)
+        return false;
+    hak_fetch_sub(&splits, hak_load(&splits, HAK_RELAXED) != 0, HAK_RELAXED);
+    return true;
+}
+
+/* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
+static void guard(const struct hak_span *span) { close_pages(guard_of(span), hak__page_size()); }
 
 void hak__span_end_guard(struct hak_span *span)
 {
-    if (!hak__hardened.guards)
-        return;
-    if (!hak_load(&no_kernel_guards, HAK_RELAXED))
-        hak__arena_guard(guard_of(span), false);
-    else if (hak__arena_forbid(guard_of(span), false) == 0)
-        hak_fetch_sub(&splits, hak_load(&splits, HAK_RELAXED) != 0, HAK_RELAXED);
+    if (hak__hardened.guards)
+        reopen_pages(guard_of(span), hak__page_size());
 }
 
 void hak__span_harden(struct hak_span *span, uint32_t owner)
@@ -98,6 +116,8 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
     span->doubted = HAK_SPAN_HARDENED;
     span->lone = false;
     span->random = hak__os->random();
+    hak_store(&span->closed, 0, HAK_RELAXED);
+    hak_store(&span->gate, 0, HAK_RELAXED);
     span->blocks = hak__hardened.blocks[span->class];
     hak__span_change_owner(span, owner);
     hak__span_map_places(span);
@@ -192,6 +212,109 @@ bool hak__hardened_long_is_clear(const char *start, size_t bytes)
     const char *behind = pages + whole;
     return hak__is_zero(start, (size_t)(pages - start)) && pages_are_clear(pages, whole)
         && hak__is_zero(behind, (size_t)(start + bytes - behind));
+}
+
+/* --- closed blocks ------------------------------------------------------------------------------------------------------ */
+
+/* The block's span, and its bit in `closed`; 0: no block begins there. */
+static struct hak_span *closable_at(const void *p, uint8_t *bit)
+{
+    uint32_t index;
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    *bit = hak__span_index(span, p, &index) == HAK_SPAN_OK && index < HAK_CLOSED_BLOCKS ? (uint8_t)(1u << index) : 0;
+    return span;
+}
+
+bool hak__hardened_is_closed(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (!hak__hardened_closes(class))
+        return false;
+    const struct hak_span *span = closable_at(p, &bit);
+    return (hak_load(&span->closed, HAK_ACQUIRE) & bit) != 0;
+}
+
+/* Who holds a gate holds it for a moment, or does not go on: interrupted, or not there any more in a forked child. */
+static bool take_gate(struct hak_span *span)
+{
+    for (unsigned tries = 0; tries < GATE_TRIES; tries++) {
+        /* acquire: pairs with the release below; the bit and the pages are of one time. */
+        if (hak_exchange(&span->gate, 1, HAK_ACQUIRE) == 0)
+            return true;
+        hak_pause();
+    }
+    return false;
+}
+
+static void leave_gate(struct hak_span *span) { hak_store(&span->gate, 0, HAK_RELEASE); }
+
+bool hak__hardened_hold(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (!hak__hardened_closes(class))
+        return true;
+    struct hak_span *span = closable_at(p, &bit);
+    if (!take_gate(span))
+        return false;
+    if ((hak_load(&span->closed, HAK_ACQUIRE) & bit) == 0)
+        return true;
+    leave_gate(span);
+    return false;
+}
+
+void hak__hardened_let(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (hak__hardened_closes(class))
+        leave_gate(closable_at(p, &bit));
+}
+
+/* The kernel's guards take the pages away, protection keeps them: so they go back before. */
+static bool close_whole(char *pages, size_t whole)
+{
+    if (whole == 0)
+        return false;
+    if (hak_load(&no_kernel_guards, HAK_RELAXED) && !hak__arena_purge_range(pages, whole))
+        memset(pages, 0, whole);
+    return close_pages(pages, whole);
+}
+
+bool hak__hardened_close(void *p, uint32_t class, bool *again)
+{
+    uint8_t bit;
+    size_t whole;
+    struct hak_span *span = closable_at(p, &bit);
+    char *pages = pages_of(p, hak__hardened.room[class], &whole), *end = (char *)p + hak__hardened.room[class];
+    *again = false;
+    if (!take_gate(span))
+        return false;
+    *again = (hak_fetch_or(&span->closed, bit, HAK_RELAXED) & bit) != 0;
+    bool done = !*again && close_whole(pages, whole);
+    if (done) {
+        memset(p, 0, (size_t)(pages - (char *)p));
+        memset(pages + whole, 0, (size_t)(end - (pages + whole)));
+    } else if (!*again) {
+        hak_fetch_and(&span->closed, (uint8_t)~bit, HAK_RELAXED);
+    }
+    leave_gate(span);
+    return done;
+}
+
+/* Protection that comes off one of two neighbours splits a mapping, which the kernel may refuse. */
+bool hak__hardened_reopen(void *p, uint32_t class)
+{
+    uint8_t bit;
+    size_t whole;
+    struct hak_span *span = closable_at(p, &bit);
+    char *pages = pages_of(p, hak__hardened.room[class], &whole);
+    if ((hak_load(&span->closed, HAK_RELAXED) & bit) == 0)
+        return true;
+    if (!reopen_pages(pages, whole))
+        return false;
+    hak__mark_freed(p);
+    /* release: pairs with the acquire of hak__hardened_hold. */
+    hak_fetch_and(&span->closed, (uint8_t)~bit, HAK_RELEASE);
+    return true;
 }
 
 /* --- taking ------------------------------------------------------------------------------------------------------------- */

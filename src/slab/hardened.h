@@ -15,7 +15,11 @@
  *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and what it has passed is
  *     drawn from the bitmap
  *   - has free blocks that are zero (`zero`) but for their first words, which are the freed key, the key of those never handed
- *     out, or 0 where pages went back. */
+ *     out, or 0 where pages went back.
+ *
+ * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. The
+ * bit in its span comes before its pages go, and goes after they are back; whoever would look at such a block without having
+ * it to himself asks for the bit, behind the span's gate. */
 #ifndef HAK_SLAB_HARDENED_H
 #define HAK_SLAB_HARDENED_H
 
@@ -56,6 +60,33 @@ hak_inline void hak__span_unguard(struct hak_span *span)
 
 /* hak__span_take of such a span. */
 hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
+
+/* --- closed blocks ------------------------------------------------------------------------------------------------------- */
+
+enum { HAK_CLOSED_LEAST = 128 << 10, HAK_CLOSED_BLOCKS = 8 };
+_Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / HAK_CLOSED_LEAST <= HAK_CLOSED_BLOCKS, "a bit for each block of a span");
+
+hak_inline bool hak__hardened_closes(uint32_t class)
+{
+    return hak__classes[class].size >= HAK_CLOSED_LEAST && hak__hardened.zero && hak__hardened.quarantine != 0;
+}
+
+/* Whether the block that begins at p, an address in a hardened span of the class, is closed. */
+hak_aside bool hak__hardened_is_closed(const void *p, uint32_t class);
+
+/* A block that has just been freed is cleared and closed; false: it is as it was, because too many mappings would be split, or
+ * somebody looks at it just now. *again: it is closed already, so it was freed by two threads. */
+hak_aside bool hak__hardened_close(void *p, uint32_t class, bool *again);
+
+/* It leaves its quarantine; if it was closed it is accessible, and clear, again. False: the kernel refuses; it stays closed for
+ * ever, and nobody gets it. */
+hak_aside bool hak__hardened_reopen(void *p, uint32_t class);
+
+/* Between these a block of such a class is not being closed; false: it is closed, or about to be, and is not to be read. */
+hak_cold bool hak__hardened_hold(const void *p, uint32_t class);
+hak_cold void hak__hardened_let(const void *p, uint32_t class);
+
+/* --- clear memory -------------------------------------------------------------------------------------------------------- */
 
 /* Longer blocks are cleared, and checked, only where the kernel says that there are pages: most of them may never have been
  * touched, and to touch a page is dearer than to clear one. */

@@ -58,6 +58,8 @@ struct hak_span {
     _Atomic uint64_t only_remote;
     _Atomic uint8_t shielded;                    /* the program has taken rights from a page of it (shield.h); any thread */
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
+    _Atomic uint8_t closed;                      /* hardened mode: which freed blocks are inaccessible (hardened.h) */
+    _Atomic uint8_t gate;                        /* ... held by who makes them so, or looks at one that may be */
     uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
 };

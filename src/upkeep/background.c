@@ -3,96 +3,172 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "base/forked.h"
+#include "base/lock.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "upkeep/counts.h"
 #include "upkeep/step.h"
 
-/* auto: so many threads have allocated, so much is mapped. */
+/* auto: so many threads have heaps, so much is mapped. */
 enum { THREADS_LEAST = 2, PERIOD_LEAST_MS = 10, PERIOD_MOST_MS = 250, RETRY_MS = 1000 };
 #define MAPPED_LEAST ((size_t)16 << 20)
 
 _Atomic uint32_t hak__background_word;
-_Atomic bool hak__background_wanted;
-static _Atomic uint32_t pulse;               /* what the thread waits on; changes to wake it */
-static _Atomic uint32_t threads_begun;       /* those that have attached a heap in this process */
-static _Atomic uint32_t threads_alive;       /* ... and have not parked it */
-static _Atomic bool ready;
-static _Atomic uint64_t refused_ms;          /* when the system last refused a thread */
+static struct hak_lock background_lock = HAK_LOCK_INIT(HAK_RANK_BACKGROUND);   /* around every beginning and end */
+static _Atomic uint32_t background_alive;      /* the thread's number until it has left; the kernel clears it */
+static _Atomic uint32_t background_pulse;      /* what the thread waits on; changes to wake it */
+static _Atomic uint32_t background_threads;    /* that have a heap in this process */
+static _Atomic bool background_stopping;       /* it is to end now; under the lock */
+static uint32_t background_forbidders;         /* under the lock */
+static _Atomic bool background_is_ready;
+static _Atomic uint64_t background_refused_ms; /* when the system last refused a thread */
+static void (*background_watch_forks)(void);
 
-/* --- what other threads do ---------------------------------------------------------------------------------------- */
+/* --- whether there should be one ------------------------------------------------------------------------------------ */
 
-void hak__background_stir_slow(uint32_t word)
-{
-    if (!hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED)
-        || word != HAK_BACKGROUND_ASLEEP)
-        return;
-    hak_fetch_add(&pulse, 1, HAK_RELEASE);
-    hak__os_wake(&pulse);
-}
+static uint32_t threads_least(void) { return hak__option(HAK_OPTION_background) == HAK_OPTION_AUTO ? THREADS_LEAST : 1; }
+
+/* Sequentially consistent: see background.h. */
+static bool has_threads(void) { return hak_load(&background_threads, HAK_SEQ_CST) >= threads_least(); }
 
 static bool is_wanted(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_background);
     struct hak_arena_figures arena;
+    if (mode == 0 || !has_threads())
+        return false;
     if (mode != HAK_OPTION_AUTO)
-        return mode != 0;
+        return true;
     hak__arena_figures(&arena);
-    return hak_load(&threads_begun, HAK_RELAXED) >= THREADS_LEAST && arena.mapped >= MAPPED_LEAST;
+    return arena.mapped >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
 }
 
-void hak__background_consider(uint64_t now_ms)
-{
-    if (hak_load(&hak__background_word, HAK_RELAXED) != HAK_BACKGROUND_NONE || !hak_load(&ready, HAK_RELAXED))
-        return;
-    uint64_t refused = hak_load(&refused_ms, HAK_RELAXED);
-    if ((refused == 0 || now_ms - refused >= RETRY_MS) && is_wanted())
-        hak_store(&hak__background_wanted, true, HAK_RELAXED);
-}
+/* --- its beginning -------------------------------------------------------------------------------------------------- */
 
-static hak_cold void thread_body(void);
+static hak_cold void background_body(void);
 
-void hak__background_start(void)
+/* One that rests has nothing to do but to leave, and what has been freed since may be the last for long: it is waited for. One
+ * that ends for another reason is not. A vfork child's thread would be its own, and its end nobody's. */
+static void begin_locked(uint32_t word)
 {
-    uint32_t none = HAK_BACKGROUND_NONE;
-    hak_store(&hak__background_wanted, false, HAK_RELAXED);
-    /* When the last thread has ended the C library calls exit, whose functions may allocate. A thread that begins now would find
-     * nobody to serve, be the last to end, and run exit a second time beside the first. */
-    if (hak_load(&threads_alive, HAK_RELAXED) == 0)
+    if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_RESTING)
+        hak__os_thread_wait(&background_alive);
+    if (background_forbidders != 0 || hak_load(&background_alive, HAK_ACQUIRE) != 0 || !hak__fork_is_home())
         return;
-    if (!hak_cas_strong(&hak__background_word, &none, HAK_BACKGROUND_STARTING, HAK_RELAXED, HAK_RELAXED))
-        return;
-    if (hak__os_thread_start(thread_body)) {
-        hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
-        return;   /* the thread sets the word: it may have ended again by now */
+    hak_store(&hak__background_word, HAK_BACKGROUND_STIRRED, HAK_SEQ_CST);
+    if (has_threads()) {
+        if (hak__os_thread_start(background_body, &background_alive)) {
+            hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
+            return;
+        }
+        hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
     }
-    hak_store(&refused_ms, hak__os->now_ms(), HAK_RELAXED);
+    hak_store(&hak__background_word, word, HAK_RELAXED);
+}
+
+/* A slow path that finds RESTING comes here each time. */
+static void not_wanted(uint32_t word)
+{
+    if (word == HAK_BACKGROUND_RESTING && hak_load(&background_alive, HAK_ACQUIRE) == 0)
+        hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_NONE, HAK_RELAXED, HAK_RELAXED);
+}
+
+/* Signals are blocked around the lock, because a handler may come back here, and because the thread begins with what its maker
+ * has blocked. */
+static hak_cold void background_begin(uint32_t word)
+{
+    uint64_t refused = hak_load(&background_refused_ms, HAK_RELAXED);
+    if (!hak_load(&background_is_ready, HAK_ACQUIRE) || !is_wanted()) {
+        not_wanted(word);
+        return;
+    }
+    if (refused != 0 && hak__os->now_ms() - refused < RETRY_MS)
+        return;
+    background_watch_forks();
+    uint64_t signals = hak__os_block_signals();
+    if (hak__lock_try(&background_lock)) {
+        begin_locked(word);
+        hak__lock_release(&background_lock);
+    }
+    hak__os_restore_signals(signals);
+}
+
+void hak__background_stir_slow(uint32_t word)
+{
+    if (word == HAK_BACKGROUND_CALM
+        && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED))
+        return;
+    if (word == HAK_BACKGROUND_RESTING)   /* perhaps since just now */
+        background_begin(word);
+}
+
+void hak__background_consider(void)
+{
+    if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_NONE)
+        background_begin(HAK_BACKGROUND_NONE);
+}
+
+void hak__background_ready(void (*watch_forks)(void))
+{
+    background_watch_forks = watch_forks;
+    hak_store(&background_is_ready, true, HAK_RELEASE);
+}
+
+/* --- its end ---------------------------------------------------------------------------------------------------------- */
+
+static void end_locked(void)
+{
+    if (hak_load(&background_alive, HAK_ACQUIRE) != 0) {
+        hak_store(&background_stopping, true, HAK_RELAXED);
+        hak_fetch_add(&background_pulse, 1, HAK_RELEASE);
+        hak__os_wake(&background_pulse);
+        hak__os_thread_wait(&background_alive);
+        hak_store(&background_stopping, false, HAK_RELAXED);
+    }
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
 }
 
-void hak__background_ready(void) { hak_store(&ready, true, HAK_RELAXED); }
-
-void hak__background_thread_begins(void)
+static void background_end(uint32_t forbidders)
 {
-    hak_fetch_add(&threads_begun, 1, HAK_RELAXED);
-    hak_fetch_add(&threads_alive, 1, HAK_RELAXED);
+    uint64_t signals = hak__os_block_signals();
+    hak__lock_acquire(&background_lock);
+    background_forbidders += forbidders;
+    end_locked();
+    hak__lock_release(&background_lock);
+    hak__os_restore_signals(signals);
 }
+
+void hak__background_forbid(void) { background_end(1); }
+
+void hak__background_allow(void)
+{
+    uint64_t signals = hak__os_block_signals();
+    hak__lock_acquire(&background_lock);
+    if (background_forbidders != 0)   /* 0: in a child forked meanwhile */
+        background_forbidders--;
+    hak__lock_release(&background_lock);
+    hak__os_restore_signals(signals);
+}
+
+void hak__background_thread_begins(void) { hak_fetch_add(&background_threads, 1, HAK_RELAXED); }
 
 void hak__background_thread_ends(void)
 {
-    if (hak_fetch_sub(&threads_alive, 1, HAK_RELAXED) != 1 || hak_load(&hak__background_word, HAK_RELAXED) == 0)
-        return;
-    hak_fetch_add(&pulse, 1, HAK_RELEASE);
-    hak__os_wake(&pulse);
+    uint32_t left = hak_fetch_sub(&background_threads, 1, HAK_SEQ_CST) - 1;
+    if (left < threads_least() && hak_load(&hak__background_word, HAK_SEQ_CST) != HAK_BACKGROUND_NONE)
+        background_end(0);
 }
 
 void hak__background_fork_child(bool attached)
 {
+    hak__lock_reset(&background_lock);
+    background_forbidders = 0;
+    hak_store(&background_alive, 0, HAK_RELAXED);
+    hak_store(&background_stopping, false, HAK_RELAXED);
     hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
-    hak_store(&hak__background_wanted, false, HAK_RELAXED);
-    hak_store(&threads_begun, attached, HAK_RELAXED);
-    hak_store(&threads_alive, attached, HAK_RELAXED);
+    hak_store(&background_threads, attached, HAK_RELAXED);
 }
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
@@ -111,32 +187,47 @@ static uint64_t period(void)
     return hak_min(hak_max(wish, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
-/* Whether the thread may sleep until it is woken: everything that was freed has had its time to go back since the last
- * slow path, and a slow path that comes meanwhile finds the word ASLEEP or makes this fail. */
-static bool falls_asleep(uint64_t calm_ms)
+/* Whether there is nothing left for it: everything that was freed has had its time to go back since the last slow path. One
+ * that comes meanwhile finds the word RESTING, or makes this fail. */
+static bool comes_to_rest(uint64_t calm_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
     return calm_ms > 2 * longest_delay() + PERIOD_MOST_MS
-           && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_ASLEEP, HAK_RELAXED, HAK_RELAXED);
+           && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 
-static void thread_body(void)
+static bool is_to_go_on(void) { return hak__option(HAK_OPTION_background) != 0 && has_threads(); }
+
+/* Until it is to end, or has nothing left to do. The word says RESTING before the thread leaves, so that whoever must not leave
+ * before it does not take it for gone; who stops it says the rest. */
+static void take_steps(void)
 {
     uint64_t stirred_ms = hak__os->now_ms();
-    hak_store(&hak__upkeep_counts.background, 1, HAK_RELAXED);
-    hak_store(&hak__background_word, HAK_BACKGROUND_STIRRED, HAK_RELAXED);
     for (;;) {
         /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
-        uint32_t seen = hak_load(&pulse, HAK_ACQUIRE);
-        if (hak_load(&threads_alive, HAK_RELAXED) == 0 || hak__option(HAK_OPTION_background) == 0)
+        uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
+        if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;
         uint64_t now = hak__os->now_ms();
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
             stirred_ms = now;
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
-        hak__os_sleep(&pulse, seen, falls_asleep(now - stirred_ms) ? HAK_OS_UNLIMITED : period());
+        if (comes_to_rest(now - stirred_ms))
+            return;
+        hak__os_sleep(&background_pulse, seen, period());
         hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);
     }
+    hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
+}
+
+static void background_body(void)
+{
+    if (!hak__os_thread_settle()) {   /* another thread may be a better maker */
+        hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
+        hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
+        return;
+    }
+    hak_store(&hak__upkeep_counts.background, 1, HAK_RELAXED);
+    take_steps();
     hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
-    hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
 }

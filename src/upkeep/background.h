@@ -1,18 +1,19 @@
 /* The background thread (HAKMEM_BACKGROUND): takes the steps of upkeep that slow paths would take, and those that nobody
- * would take while every thread sleeps. There is one at most; it begins when it is needed.
+ * would take while every thread sleeps. There is one at most.
  *
  *   the word        meaning                                               leaves it
- *   NONE            there is no thread                                    a request that finds it wanted -> STARTING
- *   STARTING        one is being created                                  the creator -> STIRRED, or NONE if refused
+ *   NONE            there is no thread                                    a tick that finds it wanted -> STIRRED
  *   STIRRED         it runs; slow paths have been taken since its step    the thread -> CALM
- *   CALM            it runs; nothing has happened since                   a slow path -> STIRRED; the thread -> ASLEEP
- *   ASLEEP          it sleeps until somebody takes a slow path            a slow path -> STIRRED
+ *   CALM            it runs; nothing has happened since                   a slow path -> STIRRED; the thread -> RESTING
+ *   RESTING         it has ended or is about to, for want of work         a slow path -> STIRRED, with a new thread
  *
- * It is created at the end of a malloc, with no heap entered and no lock of ours held, since creating a thread allocates.
- * Never in a free: the C library frees while it holds the lock that creating a thread takes. So `auto` does not wait
- * until much memory is dirty; it starts the thread in processes that have threads and much memory that may become so.
- * The thread has no heap, allocates nothing, and ends when no other thread has one: a process whose threads have all
- * ended must not be kept by ours. A forked child has none. */
+ * A program is the same with the thread as without it, but for /proc/self/task and its like while the program itself has
+ * threads; docs/design.md lists what that takes. The thread is one that only the kernel knows (os/thread.c), so it can be
+ * made in any slow path, whatever the caller holds. It lives while there is memory to return and (auto) while two threads at
+ * least have heaps; the last but one ends only after it. It has no heap and allocates nothing. A forked child has none.
+ *
+ * Order: who makes it writes the word and then counts the program's threads; who ends counts itself out and then reads the
+ * word. Both are sequentially consistent, so one of them sees the other. */
 #ifndef HAK_UPKEEP_BACKGROUND_H
 #define HAK_UPKEEP_BACKGROUND_H
 
@@ -22,13 +23,11 @@ enum hak_background_word {
     HAK_BACKGROUND_NONE = 0,
     HAK_BACKGROUND_CALM = 1,      /* odd: a slow path has something to do */
     HAK_BACKGROUND_STIRRED = 2,
-    HAK_BACKGROUND_ASLEEP = 3,
-    HAK_BACKGROUND_STARTING = 4,
+    HAK_BACKGROUND_RESTING = 3,
 };
 extern _Atomic uint32_t hak__background_word;
-extern _Atomic bool hak__background_wanted;
 
-/* From slow paths: tells the thread that there may be work. */
+/* From slow paths, with no heap entered: tells the thread that there may be work, or makes a new one. */
 hak_noinline void hak__background_stir_slow(uint32_t word);
 hak_inline void hak__background_stir(void)
 {
@@ -37,22 +36,27 @@ hak_inline void hak__background_stir(void)
         hak__background_stir_slow(word);
 }
 
-/* From a tick that looks at the clock: asks for a thread if the option and the process's state say so. */
-hak_cold void hak__background_consider(uint64_t now_ms);
-
-/* At the end of a request for memory, outside of everything. */
-hak_cold void hak__background_start(void);
+/* From a tick that looks at the clock: makes the thread if the option and the process's state say so. */
+hak_cold void hak__background_consider(void);
 
 /* Whether it takes the steps, so that slow paths need not. */
 hak_inline bool hak__background_runs(void)
 {
     uint32_t word = hak_load(&hak__background_word, HAK_RELAXED);
-    return word != HAK_BACKGROUND_NONE && word != HAK_BACKGROUND_STARTING;
+    return word == HAK_BACKGROUND_CALM || word == HAK_BACKGROUND_STIRRED;
 }
 
-hak_noinline void hak__background_ready(void);            /* the C library can create threads from now on */
-hak_noinline void hak__background_thread_begins(void);    /* a thread has attached a heap */
-hak_cold void hak__background_thread_ends(void);      /* and parked it */
-hak_cold void hak__background_fork_child(bool attached);   /* whether the one thread has a heap */
+/* Between these two there is no thread: when the first returns, the one that was there has left the process's memory. For
+ * what the thread would not follow, the process's credentials. Nests. */
+extern const bool hak__background_sees_credentials __attribute__((weak));   /* defined where changes of these come here */
+hak_cold void hak__background_forbid(void);
+hak_cold void hak__background_allow(void);
+
+/* From now on it may be made. `watch_forks` is called before each time: the process is not a single thread from then on. */
+hak_noinline void hak__background_ready(void (*watch_forks)(void));
+
+hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
+hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */
+hak_cold void hak__background_fork_child(bool attached);    /* whether the one thread has a heap */
 
 #endif

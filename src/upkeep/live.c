@@ -7,9 +7,12 @@
 
 #include "arena/meta.h"
 #include "arena/thp.h"
-#include "cache/cache.h"
+#include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
+#include "guard/harden.h"
+#include "guard/nothing.h"
+#include "guard/sample.h"
 #include "hakmem_live.h"
 #include "hakmem_stats.h"
 #include "huge/huge.h"
@@ -44,7 +47,14 @@
     X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
     X(option_rows, hak__option_rows) \
     X(option_text, &hak__option_text)       /* to which names and helps of rows are offsets */ \
-    X(stats_file, hak__stats_file)          /* text */
+    X(stats_file, hak__stats_file)          /* text */ \
+    X(layout, live_layout)                  /* a number: which numbers and classes these are */ \
+    X(sentinel, sentinel)                   /* a thread's heap is here + its word; ... */ \
+    X(thread_word, word)                    /* ... bytes from its thread pointer to that */ \
+    X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
+    X(hardened, &hak__hardened) \
+    X(sample, &hak__sample) \
+    X(nothing, &hak__nothing)
 
 enum live_root {
 #define X(name, address) LIVE_ROOT_##name,
@@ -84,7 +94,64 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(option_value, AT(hak_option_row, value)) X(option_least, AT(hak_option_row, least)) \
     X(option_most, AT(hak_option_row, most)) X(option_name, AT(hak_option_row, name)) \
     X(option_help, AT(hak_option_row, help)) X(option_kind, AT(hak_option_row, kind)) \
-    X(option_when, AT(hak_option_row, when))
+    X(option_when, AT(hak_option_row, when)) \
+    LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X)
+
+/* From which the state of a block follows. */
+#define LIVE_BLOCK_NUMBERS(X) \
+    X(code_inner, HAK_CODE_INNER) X(code_huge, HAK_CODE_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
+    X(block_align, HAK_ALIGN) X(window_shift, HAK_WINDOW_SHIFT) \
+    X(map_limit, HAK_LIMIT_AT)              /* 0: the build has no checks of frees */ \
+    X(super_mapped, AT(hak_super, mapped)) X(super_dirty, AT(hak_super, dirty)) \
+    X(super_huge_bytes, AT(hak_super, huge_bytes)) X(super_guard, AT(hak_super, guard)) \
+    X(span_free, AT(hak_span, free)) X(span_remote, AT(hak_span, remote)) X(span_class, AT(hak_span, class)) \
+    X(span_purged, AT(hak_span, purged)) X(span_doubted, AT(hak_span, doubted)) X(doubted_hardened, HAK_SPAN_HARDENED) \
+    X(heap_mode, AT(hak_heap, mode)) X(heap_busy, AT(hak_heap, busy)) \
+    X(state_active, HAK_HEAP_ACTIVE) X(state_lost, HAK_HEAP_LOST) \
+    X(busy_owner, HAK_OWNER) X(busy_sweeper, HAK_SWEEPER) \
+    X(bucket_list, AT(hak_outbox_bucket, blocks)) X(bucket_room, HAK_OUTBOX_BLOCKS) \
+    X(heap_quarantine, AT(hak_heap, quarantine)) X(quarantine_mixed, AT(hak_quarantine, mixed)) \
+    X(quarantine_mixed_count, HAK_QUARANTINE_MIXED) X(quarantine_queue, AT(hak_quarantine, queue)) \
+    X(quarantine_queue_count, HAK_QUARANTINE_QUEUE)
+
+/* Hardened mode, sampled blocks, blocks of no bytes. */
+#define LIVE_GUARD_NUMBERS(X) \
+    X(hardened_on, AT(hak_hardened, on)) X(hardened_canary, AT(hak_hardened, canary)) \
+    X(hardened_zero, AT(hak_hardened, zero)) X(hardened_guards, AT(hak_hardened, guards)) \
+    X(hardened_keys, AT(hak_hardened, keys)) \
+    X(hardened_fill, AT(hak_hardened, fill)) X(hardened_never_key, AT(hak_hardened, never_key)) \
+    X(hardened_room, AT(hak_hardened, room)) \
+    X(seal_size, HAK_SEAL) X(seal_shift, HAK_SLACK_SHIFT) X(seal_checked, HAK_SLACK_CHECKED) \
+    X(seal_huge, HAK_HUGE_SEAL) \
+    X(sample_start, AT(hak_sample, start)) X(sample_bytes, AT(hak_sample, bytes)) \
+    X(sample_places, AT(hak_sample, places)) X(sample_step, HAK_GUARDED_STRIDE) \
+    X(sample_slack, HAK_SAMPLE_SLACK_BYTE) X(sample_slack_most, HAK_SAMPLE_SLACK_MOST) \
+    X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, state)) \
+    X(place_size, AT(hak_sample_place, size)) X(place_block, AT(hak_sample_place, block)) \
+    X(place_pages, AT(hak_sample_place, pages)) X(place_page_bytes, AT(hak_sample_place, page_bytes)) \
+    X(place_allocated, AT(hak_sample_place, allocated)) X(place_freed, AT(hak_sample_place, freed)) \
+    X(place_live, HAK_PLACE_LIVE) X(place_freeing, HAK_PLACE_FREEING) X(place_is_freed, HAK_PLACE_FREED) \
+    X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
+    X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
+    X(nothing_range, AT(hak_nothing, range)) X(nothing_in_use, AT(hak_nothing, in_use)) \
+    X(nothing_ever_used, AT(hak_nothing, ever_used)) X(nothing_most, HAK_NOTHING_MOST)
+
+/* The sum that tells one layout from another, as include/hakmem_live.h defines it. */
+enum {
+#define X(name, value) LIVE_NUMBER_##name,
+    LIVE_NUMBERS(X)
+#undef X
+    LIVE_CLASSES_FROM = 1 << 16
+};
+#define MIXED(x) ((x) * HAK_LIVE_MIX ^ ((x) * HAK_LIVE_MIX) >> 32)
+#define MIXED_IN(value, i) MIXED(MIXED((uint64_t)(value) + ((uint64_t)(i) << 32)))
+#define NUMBER_MIXED(name, value) + MIXED_IN(value, LIVE_NUMBER_##name)
+static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
+#define X(index, size, slabs, blocks, reciprocal, batch) \
+    + MIXED_IN((size) | (uint64_t)(blocks) << 32 | (uint64_t)(slabs) << 56, LIVE_CLASSES_FROM + (index))
+#include "size/classes.def"
+#undef X
+    ;
 
 /* --- where figures come from ---------------------------------------------------------------------------------------- */
 
@@ -304,7 +371,7 @@ static const struct live_tables {
 
 hak_export struct hak_live hak_live;
 
-void hak__live_open(const char *version)
+void hak__live_open(const char *version, const void *sentinel, intptr_t word)
 {
 #define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
     LIVE_ROOTS(X)

@@ -2,7 +2,10 @@
 #ifndef HAK_UPKEEP_LIVE_H
 #define HAK_UPKEEP_LIVE_H
 
-/* Once the library runs: writes down where everything lies. */
-void hak__live_open(const char *version);
+#include <stdint.h>
+
+/* Once the library runs: writes down where everything lies. A thread's heap is at `sentinel` plus the thread's word, which
+ * lies `word` bytes from its thread pointer. */
+void hak__live_open(const char *version, const void *sentinel, intptr_t word);
 
 #endif

@@ -129,7 +129,7 @@ void hak__upkeep_look(struct hak_heap *heap)
         return;
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
-    hak__background_consider(now);
+    hak__background_consider();
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->shrink_ms >= delay)

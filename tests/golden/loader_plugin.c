@@ -19,6 +19,9 @@ char *plugin_make(size_t n)
 void plugin_free(void *p);
 void plugin_free(void *p) { free(p); }
 
+void *plugin_realloc(void *p, size_t n);
+void *plugin_realloc(void *p, size_t n) { return realloc(p, n); }
+
 /* The address of malloc that this library uses. */
 void *plugin_malloc(void);
 void *plugin_malloc(void) { return (void *)malloc; }

@@ -14,7 +14,7 @@ READ = {"hak__window", "hak__freed_key", "hak__spans", "hak__supers", "hak__supe
         "hak__sentinel_front"}
 WRITTEN = {"hak__arena_books", "hak__books", "hak__pool_counts", "hak__tier_counts", "hak__huge_counts",
            "hak__upkeep_counts", "hak__thp_counts", "hak__os_calls", "hak__lock_wait_count", "last_step_ms", "stepping",
-           "parked", "pool_used", "lock", "pulse", "threads_alive"}
+           "parked", "pool_used", "lock", "background_pulse", "background_threads"}
 
 
 def lines(library):

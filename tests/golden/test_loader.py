@@ -109,22 +109,28 @@ class Loader(unittest.TestCase):
 
     # --- pointers of another malloc ------------------------------------------------------------------------------
 
-    def foreign(self, what, library):
+    def foreign(self, what, library, **more):
         """The library works with its own malloc beside ours; a pointer of its malloc is a report and an abort here."""
         for kind in BUILDS:
             with self.subTest(kind):
-                self.assertEqual(self.said(what, library, "none", kind=kind), "another malloc\n")
+                self.assertEqual(self.said(what, library, "none", kind=kind, **more), "another malloc\n")
                 for call in CALLS:
-                    done = self.run_user(what, library, call, kind=kind)
+                    done = self.run_user(what, library, call, kind=kind, **more)
                     self.assertEqual((done.returncode, done.stdout), (-signal.SIGABRT, "another malloc\n"), done.stderr)
                     self.assertRegex(done.stderr, rf"\Ahakmem: {call}\(\): invalid pointer 0x[0-9a-f]+: "
                                                   r"not from this allocator\n\Z")
+
+    def test_pointers_behind_a_wrapper(self):
+        """What the wrapper passes on is not given back to it, though it is the program's malloc."""
+        done = self.run_user("namespace", self.plugin, "free", preload=self.wraps + ":" + LIBRARY)
+        self.assertEqual(done.returncode, -signal.SIGABRT)
+        self.assertRegex(done.stderr, r"\Ahakmem: free\(\): invalid pointer 0x[0-9a-f]+: not from this allocator\n\Z")
 
     def test_pointers_of_a_namespace(self):
         self.foreign("namespace", self.plugin)
 
     def test_pointers_of_a_deeply_bound_library(self):
-        self.foreign("deepbind", self.plugin)
+        self.foreign("deepbind", self.plugin, HAKMEM_KEEP_DEEPBIND="1")
 
     def test_pointers_of_the_library_in_another_namespace(self):
         self.foreign("twice", LIBRARY)

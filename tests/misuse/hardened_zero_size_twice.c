@@ -1,4 +1,4 @@
-// expect: hakmem: free\(\): double free of 0x[0-9a-f]+ \(0-byte block\)
+// expect: (?s)hakmem: free\(\): double free of 0x[0-9a-f]+ \(0-byte block\)\nhakmem:   called by thread [0-9]+:\n.*hakmem:   allocated:\n.*hakmem:   freed:\n.*
 // env: HAKMEM_HARDEN=1
 // What malloc(0) gives in hardened mode, freed twice.
 #include <stdlib.h>

@@ -9,6 +9,7 @@ The source's leading comment lines say what must happen:
     // env: NAME=value          (any number; set for the program)
     // survives                 (the program must end with 0 instead of SIGABRT)
     // signal: SIGSEGV          (the program must end by that signal instead)
+    // build: -O2 -s            (options for the compiler and the linker besides the usual ones; read by library.cmake)
 
 Everything the program writes to stderr must be that one line; the whole line must match.
 """

@@ -103,7 +103,6 @@ static void forbidden(int number, siginfo_t *info, void *context)
 static void forbid_others(bool threads)
 {
     static const int memory[] = { SYS_mmap, SYS_munmap, SYS_madvise, SYS_mremap, SYS_mprotect, SYS_futex,
-                                  SYS_mincore,   /* which pages are there? Upkeep asks before it returns them */
                                   /* the program's own */ SYS_write, SYS_exit_group, SYS_rt_sigreturn };
     static const int lives[] = { SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_rt_sigaction,
                                  SYS_exit };

@@ -1,6 +1,6 @@
 """System calls that are forbidden or fail, with the release library preloaded: see confined.c.
 
-After its start the library uses mmap, munmap, madvise, mremap, mprotect, futex and mincore, nothing else; never asks for
+After its start the library uses mmap, munmap, madvise, mremap, mprotect and futex, nothing else; never asks for
 executable memory; a call that fails makes NULL and ENOMEM of a request at most and leaves errno alone in a free; a
 program that can ask the system nothing at all from its first instruction on starts and works.
 

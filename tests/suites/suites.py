@@ -290,4 +290,49 @@ class Sqlite(Suite):
         return cases
 
 
-SUITES = {suite.name: suite for suite in (Python, Perl, Redis, Busybox, Git, Sqlite)}
+class Php(Suite):
+    """PHP's own tests, from its source package, with the installed PHP, which opens its extensions with RTLD_DEEPBIND. Zend's
+    allocator takes pages from the system, so that a part `malloc/...` runs without it."""
+
+    name = "php"
+    limit = 900
+    quick_folders = ["ext/json/tests", "malloc/tests/classes"]
+    folders = quick_folders + [
+        "Zend/tests", "tests/lang", "ext/bcmath/tests", "ext/ctype/tests", "ext/date/tests", "ext/dom/tests", "ext/ffi/tests",
+        "ext/gmp/tests", "ext/iconv/tests", "ext/intl/tests", "ext/libxml/tests", "ext/mbstring/tests", "ext/opcache/tests",
+        "ext/pcntl/tests", "ext/pcre/tests", "ext/pdo_sqlite/tests", "ext/phar/tests", "ext/posix/tests",
+        "ext/reflection/tests", "ext/session/tests", "ext/simplexml/tests", "ext/sockets/tests", "ext/spl/tests",
+        "ext/sqlite3/tests", "ext/standard/tests/array", "ext/standard/tests/general_functions",
+        "ext/standard/tests/serialize", "ext/standard/tests/strings", "ext/tokenizer/tests", "ext/xml/tests",
+        "ext/xmlreader/tests", "ext/xmlwriter/tests", "ext/xsl/tests", "ext/zlib/tests", "malloc/ext/dom/tests",
+        "malloc/ext/spl/tests", "malloc/ext/standard/tests/array", "malloc/ext/standard/tests/strings",
+    ]
+
+    def prepare(self, archive):
+        self.php = need("php", "php-cli php-xml php-sqlite3 php-mbstring php-intl php-gmp php-bcmath")
+        version = subprocess.run([self.php, "-r", "echo PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION;"], stdout=subprocess.PIPE,
+                                 text=True, check=True).stdout
+        self.tree = archive.source(f"php{version}")
+        self.witness = [self.php, "-r", "$values = array_map('strrev', range(1, 100000));"]
+
+    def parts(self, quick):
+        folders = self.quick_folders if quick else self.folders
+        return [name for name in folders if (self.tree / name.removeprefix("malloc/")).is_dir()]
+
+    def command(self, part, directory, lane):
+        # Tests write beside themselves; those of databases read what lies in ext/pdo.
+        folder = part.removeprefix("malloc/")
+        shutil.copytree(self.tree / folder, directory / folder, symlinks=True)
+        (directory / "ext").mkdir(exist_ok=True)
+        (directory / "ext/pdo").symlink_to(self.tree / "ext/pdo")
+        shutil.copy(self.tree / "run-tests.php", directory)
+        argv = [self.php, "run-tests.php", "-q", "-p", self.php, folder]
+        extra = {"TEST_PHP_JUNIT": str(directory / "report.xml"), "TMPDIR": str(directory), "NO_INTERACTION": "1",
+                 "SKIP_ONLINE_TESTS": "1", "SKIP_SLOW_TESTS": "1", "USE_ZEND_ALLOC": "0" if part != folder else "1"}
+        return argv, directory, extra
+
+    def read(self, part, text, directory):
+        return from_junit(directory / "report.xml")
+
+
+SUITES = {suite.name: suite for suite in (Python, Perl, Redis, Busybox, Git, Sqlite, Php)}

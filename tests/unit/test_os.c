@@ -141,6 +141,23 @@ static void counts_by_kind(void **state)
         expect_eq(atomic_load(&hak__os_calls[kind]) - before[kind], made[kind]);
 }
 
+static void looks_at_nothing_under_a_filter(void **state)
+{
+    (void)state;
+    unsigned char resident = 7;
+    uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
+    expect(!hak__os_filter_comes(true));
+    expect_eq(hak__os_resident(room, page, &resident), EPERM);
+    expect(atomic_load(&hak__os_calls[HAK_OS_LOOK]) == looks);
+    expect(hak__os_filter_comes(true));
+    expect(hak__os_filter_comes(false));
+    hak__os_map(room, page);
+    *(volatile char *)room = 1;
+    expect_eq(hak__os_resident(room, page, &resident), 0);
+    expect_eq(resident, 1);
+    hak__os_unmap(room, page);
+}
+
 static void clock_and_random(void **state)
 {
     (void)state;
@@ -160,7 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(map_gives_zeros), TEST(map_replaces_nothing), TEST(map_refused),      TEST(unmap_part),
         TEST(purge_gives_zeros), TEST(move_keeps_content), TEST(move_refused),     TEST(probe_finds_room),
-        TEST(counts_by_kind),  TEST(clock_and_random),
+        TEST(counts_by_kind),  TEST(looks_at_nothing_under_a_filter), TEST(clock_and_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ from hakmem_lab.console import complain, out
 COMMANDS = (
     "run",
     "stats",
+    "block",
     "watch",
     "doctor",
     "ab",

@@ -232,6 +232,34 @@ def other_mallocs(subject: Subject) -> list[Finding]:
     return [Finding("ok", "other mallocs", "none is loaded beside the C library's")]
 
 
+def deep_binding(subject: Subject) -> list[Finding]:
+    """Whether libraries opened with RTLD_DEEPBIND, which look for malloc in the C library first, get this one."""
+    live = subject.live
+    if live is None:
+        return []
+    keep = subject.options.get("keep_deepbind")
+    if keep is not None and keep.value:
+        return [
+            Finding(
+                "warn",
+                "deep binding",
+                "libraries opened with RTLD_DEEPBIND use another malloc; HAKMEM's blocks crash them",
+                "Leave HAKMEM_KEEP_DEEPBIND out, unless such a library needs the flag for other names.",
+            )
+        ]
+    file = process.inside(subject.pid, live.file.removesuffix(" (deleted)"))
+    if elf.symbol(file, "dlopen", tables=(".dynsym",)) is None:
+        return [
+            Finding(
+                "ok",
+                "deep binding",
+                "dlopen is the C library's: libraries opened with RTLD_DEEPBIND use another malloc",
+                "If the program opens such libraries, preload libhakmem.so, or link it and not the archive.",
+            )
+        ]
+    return [Finding("ok", "deep binding", "RTLD_DEEPBIND is taken away: libraries opened with it use HAKMEM too")]
+
+
 def option_findings(subject: Subject) -> list[Finding]:
     """What the variables say against what is in force."""
     options = subject.options
@@ -486,6 +514,7 @@ def map_count(subject: Subject) -> list[Finding]:
 LOOKS: tuple[Callable[[Subject], list[Finding]], ...] = (
     loaded,
     other_mallocs,
+    deep_binding,
     option_findings,
     capacities,
     huge_pages,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from hakmem_lab import ledger
-from hakmem_lab.live import Live
+from hakmem_lab.live import Allocator
 
 KINDS = ("free", "in_slabs", "huge", "huge_tail", "hole")
 MOST_SUPERS = 4096  # 8 GiB; beyond it a map says little, and its descriptors are megabytes
 
 
-def superslabs(live: Live) -> list[dict[str, Any]]:
+def superslabs(live: Allocator) -> list[dict[str, Any]]:
     """One row per SuperSlab up to the frontier: kind, slabs, and its spans as [first slab, slabs, block size, blocks in
     the program's hands or in caches, blocks]; `dirty`: unused slabs that may hold old data."""
     n = live.number
@@ -41,7 +41,7 @@ def superslabs(live: Live) -> list[dict[str, Any]]:
     return found
 
 
-def _masks(live: Live, supers: int) -> Any:
+def _masks(live: Allocator, supers: int) -> Any:
     """Of each SuperSlab its word: unused slabs in the lower half, those with old data in the upper."""
     n = live.number
     rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
@@ -49,7 +49,7 @@ def _masks(live: Live, supers: int) -> Any:
     return np.ascontiguousarray(rows.reshape(supers, n["super_stride"])[:, at : at + 8]).view(np.uint64)[:, 0]
 
 
-def _spans(live: Live, first: int, words: Any, classes: Any, sizes: Any) -> list[list[int]]:
+def _spans(live: Allocator, first: int, words: Any, classes: Any, sizes: Any) -> list[list[int]]:
     """The spans of one SuperSlab."""
     n, count = live.number, len(words)
     stride = n["span_stride"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from hakmem_lab import process
 from hakmem_lab.errors import LabError
-from hakmem_lab.live import Live
+from hakmem_lab.live import Allocator, Live
 
 PRESENT = np.uint64(1 << 63)
 MOST_BYTES = 64 << 30  # of a heap; beyond it a look at every page takes too long
@@ -56,7 +56,7 @@ def process_page() -> int:
     return resource.getpagesize()
 
 
-def slab_classes(live: Live, slabs: int) -> tuple[Any, Any]:
+def slab_classes(live: Allocator, slabs: int) -> tuple[Any, Any]:
     """Of each slab its owner word, and the class of the span that it lies in (-1: none)."""
     n = live.number
     rows = np.frombuffer(live.memory.read(live.root["map"], n["map_stride"] * slabs), np.uint8)
@@ -70,7 +70,7 @@ def slab_classes(live: Live, slabs: int) -> tuple[Any, Any]:
     return words, np.where(inner, classes[np.maximum.accumulate(places)], classes)
 
 
-def super_kinds(live: Live, supers: int) -> Any:
+def super_kinds(live: Allocator, supers: int) -> Any:
     n = live.number
     rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
     at = n["super_kind"]

@@ -1,4 +1,4 @@
-"""HAKMEM in a running process, read from outside: include/hakmem_live.h of the library.
+"""HAKMEM in a process, read from outside: include/hakmem_live.h of the library. core.py finds it in a core dump.
 
 Nothing about the library's insides is written down here but the rules by which some figures follow from others
 (docs/statistics.md): the running library itself says where its counters lie."""
@@ -6,7 +6,9 @@ Nothing about the library's insides is written down here but the rules by which 
 from __future__ import annotations
 
 import re
+import resource
 import struct
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from hakmem_lab import elf, process
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
-from hakmem_lab.memory import Memory
+from hakmem_lab.memory import Memory, Reader
 
 SYMBOL = "hak_live"
 MAGIC = 0x4C4B4148
@@ -24,6 +26,10 @@ VERSION = 1
 ROOTS, NUMBERS, FIGURES, COLUMNS, PRESETS, ORIGINS, KINDS, WHEN, STATS = range(9)
 WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES = range(1, 8)
 STATS_EXACT = 2
+MOST_TABLES = 1 << 20
+MIX = 0x9E3779B97F4A7C15
+CLASSES_FROM = 1 << 16
+WHOLE_WORD = (1 << 64) - 1
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -65,56 +71,54 @@ def opened(pid: int, mapping: process.Mapping) -> Path:
         return process.inside(pid, mapping.path.removesuffix(" (deleted)"))
 
 
-class Live:
-    """One process that runs on HAKMEM."""
+class Allocator(ABC):
+    """HAKMEM in the memory of a process, wherever that is read from."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, memory: Reader, name: str, pid: int) -> None:
+        self.memory = memory
+        self.name = name  # of what is looked at, for messages
         self.pid = pid
-        self.memory = Memory(pid)
-        self.file, address = self._find()
-        self._read_tables(address)
 
-    # --- finding --------------------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def page(self) -> int:
+        """Bytes of a page of the process."""
 
-    def _find(self) -> tuple[str, int]:
-        """The file with the library in it, and the address of hak_live."""
-        started = False
-        for path, mapping in candidates(self.pid):
-            offset = elf.symbol(path, SYMBOL)
-            bias = None if offset is None else elf.load_bias(path, mapping.offset, mapping.start)
-            if offset is None or bias is None:
-                continue
-            magic, version = struct.unpack("=II", self.memory.read(bias + offset, 8))
-            if magic == MAGIC and version == VERSION:
-                return mapping.path, bias + offset
-            if magic == MAGIC:
-                raise LabError(
-                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
-                    "Use the lab that came with that library.",
-                )
-            started = True
-        if started:
-            raise LabError(f"HAKMEM is loaded in process {self.pid}, but has not started yet", "Try again in a moment.")
-        gone = [
-            mapping.path
-            for mapping in process.mappings(self.pid)
-            if re.search(r"libhakmem.*\(deleted\)$", mapping.path)
-        ]
-        if gone:
-            raise LabError(
-                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
-                "Only root can read such a file; or start the process again.",
-            )
-        raise NotHakmem(
-            f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
-            "Start it with 'hakmem run -- PROGRAM'; 'hakmem doctor' says whether a process can be read.",
-        )
+    @abstractmethod
+    def metadata_bytes(self) -> int:
+        """Mapped for the library's tables."""
+
+    @abstractmethod
+    def of_the_kernel(self) -> dict[str, int]:
+        """The figures that only the kernel knows."""
+
+    @abstractmethod
+    def mapped_files(self) -> list[tuple[int, int, str]]:
+        """Start, end and name of every mapping that has a name, by address."""
+
+    def file_at(self, address: int) -> str:
+        """The file that is mapped there, or another name of the mapping; empty: there is none, or it has no name."""
+        return next((name for start, end, name in self.mapped_files() if start <= address < end), "")
+
+    def code_at(self, address: int) -> str:
+        """The same with the distance from the file's first mapping, as addr2line -e takes it."""
+        name = self.file_at(address)
+        first = next((start for start, _, each in self.mapped_files() if each == name), address)
+        return f"{name}+{address - first:#x}" if name else ""
+
+    @abstractmethod
+    def threads(self) -> dict[int, int]:
+        """By thread id the thread pointers, as far as they are known."""
 
     def _read_tables(self, address: int) -> None:
+        """Everything that `hak_live` at this address leads to. Where the tables are not what they should be, a
+        ValueError or a struct.error."""
         memory = self.memory
         _, _, size, count = struct.unpack("=4I", memory.read(address, 16))
         roots = memory.words(address + 16, min(count, (size - 16) // 8))
         size, lists = struct.unpack("=2I", memory.read(roots[0], 8))
+        if size > MOST_TABLES:
+            raise ValueError(f"tables of {size} bytes")
         tables = memory.read(roots[0], size)
 
         def names(which: int) -> list[str]:
@@ -126,7 +130,7 @@ class Live:
             return dict(zip(names(which), struct.unpack_from(f"={length}I", tables, at), strict=True))
 
         if lists <= STATS:
-            raise LabError(f"process {self.pid}: the library's tables are short", "Rebuild the library and the lab.")
+            raise ValueError(f"{lists} lists")
         self.roots = list(roots)
         self.root = dict(zip(names(ROOTS), roots, strict=False))
         self.number = values(NUMBERS)
@@ -134,6 +138,24 @@ class Live:
         self.columns = {name: Place.of(word) for name, word in values(COLUMNS).items()}
         self.words = {which: names(which) for which in (PRESETS, ORIGINS, KINDS, WHEN, STATS)}
         self.version = memory.text(self.root["version"])
+
+    def layout(self) -> int:
+        """The sum over numbers and classes that hakmem_live.h defines."""
+
+        def mixed(value: int, i: int) -> int:
+            for _ in range(2):
+                value = (value + (i << 32)) * MIX & WHOLE_WORD
+                value, i = value ^ value >> 32, 0
+            return value
+
+        total = sum(mixed(value, i) for i, value in enumerate(self.number.values()))
+        sizes, blocks, slabs = (
+            self.class_table(name, dtype)
+            for name, dtype in (("size", np.uint32), ("blocks", np.uint16), ("slabs", np.uint8))
+        )
+        for i, (size, count, of) in enumerate(zip(sizes.tolist(), blocks.tolist(), slabs.tolist(), strict=True)):
+            total += mixed(size | count << 32 | of << 56, CLASSES_FROM + i)
+        return total & WHOLE_WORD
 
     # --- options --------------------------------------------------------------------------------------------------
 
@@ -228,6 +250,28 @@ class Live:
                 found[class_index] += count
         return found
 
+    def _quarantined(self, heaps: Rows) -> Any:
+        """Hardened mode: blocks that wait before they may be used again, by class; they count as cached."""
+        n = self.number
+        found = np.zeros(n["class_count"], dtype=np.int64)
+        if "heap_quarantine" not in n:
+            return found
+        slabs = self.memory.word(self.root["frontier"]) << n["super_shift"] - n["slab_shift"]
+        for at in np.ascontiguousarray(heaps[:, n["heap_quarantine"] :][:, :8]).view(np.uint64)[:, 0].tolist():
+            if at == 0:
+                continue
+            blocks = self.memory.words(at + n["quarantine_mixed"], n["quarantine_mixed_count"])
+            blocks += self.memory.words(at + n["quarantine_queue"], n["quarantine_queue_count"])
+            for block in blocks:
+                slab = block - self.root["window"] >> n["slab_shift"]
+                if block == 0 or not 0 <= slab < slabs:
+                    continue
+                word = self.memory.half(self.root["map"] + n["map_stride"] * slab + n["map_owner"])
+                class_index = self.class_of(word)
+                if class_index < n["class_count"]:
+                    found[class_index] += 1
+        return found
+
     def class_of(self, word: int) -> int:
         """The class that an owner word names; not below class_count when it names none."""
         return (word & (1 << self.number["code_bits"]) - 1) // self.number["code_record"]
@@ -247,7 +291,8 @@ class Live:
                 found[name] = self._class_words(heaps, place.offset).sum(axis=0).astype(np.int64)
             elif place.kind == TABLE:
                 found[name] = self.class_table(name, np.uint32)
-        found["cached"], found["outbox"] = self._cached(heaps), self._outbox(heaps)
+        found["cached"] = self._cached(heaps) + self._quarantined(heaps)
+        found["outbox"] = self._outbox(heaps)
         gone = found["drained"] + found["collected"] + found["cached"] + found["outbox"]
         found["live"] = np.maximum(found["refilled"] - gone, 0)
         found["hits"] = np.maximum(found["mallocs"] - found["misses"], 0)
@@ -265,22 +310,14 @@ class Live:
             "calls_free": columns["frees"].sum(),
             "bytes_live": (columns["live"] * size).sum(),
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
-            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),   # a sum modulo 2^64: one heap's may be below 0
-            "bytes_metadata": self._metadata(),
-            "process_peak_rss_bytes": process.kilobytes(self.pid, "VmHWM"),
-            "process_minor_faults": process.minor_faults(self.pid),
+            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: one heap's may be below 0
+            "bytes_metadata": self.metadata_bytes(),
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
             "total_misses": columns["misses"].sum(),
             "total_live": columns["live"].sum(),
         }
-        return {name: int(value) for name, value in found.items()}
-
-    def is_metadata(self, mapping: process.Mapping) -> bool:
-        return self.root["metadata"] <= mapping.start < self.root["window"]
-
-    def _metadata(self) -> int:
-        return sum(mapping.size for mapping in process.mappings(self.pid) if self.is_metadata(mapping))
+        return {name: int(value) for name, value in (found | self.of_the_kernel()).items()}
 
     def snapshot(self) -> dict[str, Any]:
         """The figures of the moment in the form of HAKMEM_STATS=json, without the ledger (ledger.py adds one)."""
@@ -328,3 +365,71 @@ class Live:
         most = self._class_words(heaps, self.number["heap_class_ceiling"], np.uint16).max(axis=0)
         sizes = self.class_table("size", np.uint32)
         return [(int(s), int(a), int(b)) for s, a, b in zip(sizes, now, most, strict=True)]
+
+
+class Live(Allocator):
+    """One process that runs on HAKMEM."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(Memory(pid), f"process {pid}", pid)
+        self.file, address = self._find()
+        try:
+            self._read_tables(address)
+        except (ValueError, struct.error):
+            raise LabError(f"{self.name}: the library's tables are short", "Rebuild the library and the lab.") from None
+
+    def _find(self) -> tuple[str, int]:
+        """The file with the library in it, and the address of hak_live."""
+        started = False
+        for path, mapping in candidates(self.pid):
+            offset = elf.symbol(path, SYMBOL)
+            bias = None if offset is None else elf.load_bias(path, mapping.offset, mapping.start)
+            if offset is None or bias is None:
+                continue
+            magic, version = struct.unpack("=II", self.memory.read(bias + offset, 8))
+            if magic == MAGIC and version == VERSION:
+                return mapping.path, bias + offset
+            if magic == MAGIC:
+                raise LabError(
+                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
+                    "Use the lab that came with that library.",
+                )
+            started = True
+        if started:
+            raise LabError(f"HAKMEM is loaded in process {self.pid}, but has not started yet", "Try again in a moment.")
+        gone = [
+            mapping.path
+            for mapping in process.mappings(self.pid)
+            if re.search(r"libhakmem.*\(deleted\)$", mapping.path)
+        ]
+        if gone:
+            raise LabError(
+                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
+                "Only root can read such a file; or start the process again.",
+            )
+        raise NotHakmem(
+            f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
+            "Start it with 'hakmem run -- PROGRAM'; 'hakmem doctor' says whether a process can be read.",
+        )
+
+    @property
+    def page(self) -> int:
+        return resource.getpagesize()
+
+    def is_metadata(self, mapping: process.Mapping) -> bool:
+        return self.root["metadata"] <= mapping.start < self.root["window"]
+
+    def metadata_bytes(self) -> int:
+        return sum(mapping.size for mapping in process.mappings(self.pid) if self.is_metadata(mapping))
+
+    def of_the_kernel(self) -> dict[str, int]:
+        return {
+            "process_peak_rss_bytes": process.kilobytes(self.pid, "VmHWM"),
+            "process_minor_faults": process.minor_faults(self.pid),
+        }
+
+    def mapped_files(self) -> list[tuple[int, int, str]]:
+        return [(each.start, each.end, each.path) for each in process.mappings(self.pid) if each.path]
+
+    def threads(self) -> dict[int, int]:
+        return {}  # only a debugger that stops the process is told

@@ -1,4 +1,5 @@
-"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it."""
+"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it. core.py reads a dead
+one's."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import ctypes
 import errno
 import os
 import struct
+from abc import ABC, abstractmethod
 
 from hakmem_lab import process
 from hakmem_lab.errors import LabError
@@ -33,8 +35,40 @@ def _find_call() -> ctypes._NamedFuncPointer | None:
 _CALL = _find_call()
 
 
-class Memory:
-    """The memory of one process."""
+class Reader(ABC):
+    """Memory of a process, alive or not."""
+
+    @abstractmethod
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes at an address; a LabError when they cannot be had."""
+
+    def read_if_there(self, address: int, size: int) -> bytes | None:
+        """The same; None when they cannot be had."""
+        try:
+            return self.read(address, size)
+        except LabError:
+            return None
+
+    def word(self, address: int) -> int:
+        return int(struct.unpack("=Q", self.read(address, 8))[0])
+
+    def half(self, address: int) -> int:
+        return int(struct.unpack("=I", self.read(address, 4))[0])
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"={count}Q", self.read(address, 8 * count))
+
+    def text(self, address: int, most: int = 4096) -> str:
+        """The text that ends with a 0; it may lie at the end of what is mapped."""
+        found = b""
+        while b"\0" not in found and len(found) < most:
+            at = address + len(found)
+            found += self.read(at, 64 - at % 64)
+        return found.partition(b"\0")[0].decode(errors="replace")
+
+
+class Memory(Reader):
+    """The memory of one process that runs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -65,20 +99,3 @@ class Memory:
             f"process {self.pid} has nothing at {address:#x}: {os.strerror(code)}",
             "It may have started another program meanwhile; try again.",
         )
-
-    def word(self, address: int) -> int:
-        return int(struct.unpack("=Q", self.read(address, 8))[0])
-
-    def half(self, address: int) -> int:
-        return int(struct.unpack("=I", self.read(address, 4))[0])
-
-    def words(self, address: int, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"={count}Q", self.read(address, 8 * count))
-
-    def text(self, address: int, most: int = 4096) -> str:
-        """The text that ends with a 0; it may lie at the end of what is mapped."""
-        found = b""
-        while b"\0" not in found and len(found) < most:
-            at = address + len(found)
-            found += self.read(at, 64 - at % 64)
-        return found.partition(b"\0")[0].decode(errors="replace")

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.core import Dead
 
 VERSION = 1
 MEGABYTE = 1 << 20
@@ -118,6 +122,16 @@ def from_process(pid: int, with_map: bool = False) -> Snapshot:
     ledger.add(live, found)
     if with_map:
         found["map"] = fragments.superslabs(live)
+    return Snapshot.model_validate(found)
+
+
+def from_core(dead: Dead, with_map: bool = False) -> Snapshot:
+    """A dead process's last figures. Which of its pages were resident no core says, so there is no ledger."""
+    from hakmem_lab import fragments
+
+    found = dead.snapshot()
+    if with_map:
+        found["map"] = fragments.superslabs(dead)
     return Snapshot.model_validate(found)
 
 

@@ -5,7 +5,8 @@
     run.py LIBRARY PROGRAM written hardened
 
 Each case is one run of the program (matrix.cpp) under the preloaded library. It must end by SIGABRT inside of the call,
-with one line on stderr that names the function and the pointer. Valid sized frees must not.
+with one line on stderr that names the function and the pointer; in hardened mode the stack of the caller follows, and those of
+the allocation and of the free where they are known. Valid sized frees must not.
 """
 import concurrent.futures
 import itertools
@@ -154,6 +155,16 @@ def written_cases():
         yield case, "check", str(size), {}, rf"hakmem: hak_check_heap\(\): broken at PTR: (?:{what})"
 
 
+FRAMES = r"(?:hakmem:     #[0-9]+ 0x[0-9a-f]+( \S+\+0x[0-9a-f]+)?\n)+"
+STACKS = (rf"hakmem:   called by thread [0-9]+:\nhakmem:     #0 0x[0-9a-f]+ \S+/matrix\+0x[0-9a-f]+\n(?:{FRAMES})?"
+          rf"(?:hakmem:   allocated:\n{FRAMES})?(?:hakmem:   freed:\n{FRAMES})?")
+
+
+def stacks_of(arguments):
+    """What follows the line."""
+    return STACKS if HARDENED and arguments[1] != "check" else ""
+
+
 def without_cores():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -172,7 +183,7 @@ def run(library, program, case):
         fine = done.returncode == 0 and said == "" and "still here" in out
     elif fine:
         line = wanted.replace("PTR", re.escape(pointer[1]))
-        fine = done.returncode == -signal.SIGABRT and "still here" not in out and re.fullmatch(f"(?:{line})\n", said)
+        fine = done.returncode == -signal.SIGABRT and "still here" not in out and re.fullmatch(f"(?:{line})\n{stacks_of(arguments)}", said)
     setting = "".join(f"{k}={v} " for k, v in mode.items())
     return None if fine else (f"{setting}{' '.join(arguments)}: status {done.returncode}, "
                               f"said {(out + said).splitlines()!r}; expected {wanted or 'nothing'}")

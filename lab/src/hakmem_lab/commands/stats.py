@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hakmem_lab.console import out, remark
 from hakmem_lab.errors import LabError
 
-HELP = """Show a snapshot of the allocator's figures: a file that HAKMEM_STATS=json:FILE wrote, or a running process.
+if TYPE_CHECKING:
+    from hakmem_lab.snapshots import Snapshot
+
+HELP = """Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core dump.
 
 Examples:
 
@@ -17,24 +21,36 @@ Examples:
 
   hakmem stats $(pgrep -n redis-server)
 
+  hakmem stats core.1234
+
   hakmem stats --map --json $(pgrep -n redis-server) > now.json; hakmem report now.json
 """
 
 
 def stats(
-    target: Annotated[str, typer.Argument(metavar="FILE|PID", help="A snapshot's file, or a process id.")],
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|PID|CORE", help="A snapshot's file, a process id, or a core dump.")
+    ],
     with_map: Annotated[
         bool,
-        typer.Option("--map", help="Of a process: the map of SuperSlabs too, what lies in each and how full it is."),
+        typer.Option(
+            "--map", help="Of a process or a core: the map of SuperSlabs too, what lies in each and how full it is."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The snapshot itself, as JSON.")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
+    ] = None,
 ) -> None:
     from hakmem_lab import snapshots, views
 
-    snapshot = snapshots.load(target, with_map)
+    core = _is_core(target)
+    snapshot = _of_core(target, with_map, file) if core else snapshots.load(target, with_map)
     if with_map and snapshot.map is None:
         raise LabError(
-            f"{target} has no map of SuperSlabs", "A process has one, and what 'hakmem watch --map --json' records."
+            f"{target} has no map of SuperSlabs",
+            "A process and a core dump have one, and what 'hakmem watch --map --json' records.",
         )
     if as_json:
         out.file.write(snapshot.model_dump_json(exclude_none=True) + "\n")
@@ -46,8 +62,26 @@ def stats(
         )
     for each in views.whole(snapshot):
         views.show(out, each)
-    if not snapshot.group("ledger"):
+    if core:
+        out.print("No ledger of resident memory: a core dump does not say which pages were resident.", soft_wrap=True)
+    elif not snapshot.group("ledger"):
         out.print("No ledger of resident memory in this snapshot: HAKMEM_STATS_LEDGER=1 adds it.", soft_wrap=True)
+
+
+def _is_core(target: str) -> bool:
+    from hakmem_lab import core
+
+    return core.is_elf(Path(target))
+
+
+def _of_core(target: str, with_map: bool, file: Path | None) -> Snapshot:
+    from hakmem_lab import snapshots
+    from hakmem_lab.core import Dead
+
+    dead = Dead(Path(target), file)
+    for each in dead.core.remarks():
+        remark(f"hakmem: {each}")
+    return snapshots.from_core(dead, with_map)
 
 
 def register(app: typer.Typer) -> None:

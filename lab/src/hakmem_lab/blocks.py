@@ -1,0 +1,345 @@
+"""Whose an address is: the piece that it lies in, and the pieces beside it, from the library's own tables.
+
+The order of questions is that of the library (src/guard/crash.c, src/cache/doubt.c): which SuperSlab, which span,
+which bit, and for a block whose bits say nothing, which stack, outbox or quarantine has it. A block that is in none of
+them is the program's."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hakmem_lab import ledger
+from hakmem_lab.errors import LabError
+from hakmem_lab.guards import Guarded, Hardened
+from hakmem_lab.holders import Holders
+from hakmem_lab.live import Allocator
+from hakmem_lab.pieces import Piece
+
+MOST_BACK = 16  # slabs of a span
+PAGE_OF_NULL = 4096
+PURGED = "it lies in pages that went back to the system, as far as no other block shares them"
+IN_HAND = "it bears the mark of a free block: it was on its way to or from a cache, or the program has written that"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span's descriptor and bitmaps."""
+
+    slab: int
+    start: int
+    end: int
+    index: int  # of its class
+    blocks: int
+    frontier: int
+    hardened: bool
+    purged: bool
+    free: int  # a bit for each block
+    remote: int
+    heap: int
+
+
+class Blocks:
+    """One look at an allocator. What it has read once it does not read again, so a process that runs is looked at by a
+    new one each time."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        if "span_free" not in allocator.number:
+            raise LabError(
+                f"{allocator.name}: its library does not say how its blocks lie", "It is older than this lab."
+            )
+        self.allocator, self.memory, self.number = allocator, allocator.memory, allocator.number
+        self.holders = Holders(allocator)
+        self.hardened = Hardened(allocator)
+        self.guarded = Guarded(allocator)
+        self.freed_key = self.memory.word(allocator.root["freed_key"])
+        self.sizes: list[int] = allocator.class_table("size", np.uint32).tolist()
+        self.class_blocks: list[int] = allocator.class_table("blocks", np.uint16).tolist()
+        self.base = allocator.root["window"]
+        self.slab_size = 1 << self.number["slab_shift"]
+        self.super_size = 1 << self.number["super_shift"]
+        self.supers = self.memory.word(allocator.root["frontier"])
+        self.top = self.base + self.supers * self.super_size
+        self._kinds: Any = None
+        self._spans: dict[int, Span | None] = {}
+
+    # --- any address ----------------------------------------------------------------------------------------------
+
+    def at(self, address: int) -> Piece:
+        """The piece in which an address lies."""
+        guarded = self.guarded.at(address)
+        if guarded:
+            return guarded
+        if self.allocator.root["metadata"] <= address < self.base:
+            return self._table(address)
+        if self.base <= address < self.top:
+            return self._in_window(address)
+        if self.top <= address < self.base + (1 << self.number["window_shift"]):
+            return Piece(self.top, self.base + (1 << self.number["window_shift"]), "beyond")
+        return self._foreign(address)
+
+    def neighbours(self, piece: Piece) -> tuple[Piece | None, Piece | None]:
+        """What lies before and behind it; nothing of what is not the allocator's."""
+        if piece.state in ("foreign", "tables", "beyond", "hole"):
+            return None, None
+        before, behind = self.at(piece.start - 1), self.at(piece.end)
+        return (None if before.state in ("foreign", "tables") else before), behind
+
+    def walk(self) -> Iterator[Piece]:
+        """All pieces of the window, by address."""
+        at = self.base
+        while at < self.top:
+            piece = self.at(at)
+            yield piece
+            at = piece.end
+
+    def _table(self, address: int) -> Piece:
+        root, n = self.allocator.root, self.number
+        heap, _ = divmod(address - root["heaps"], n["heap_stride"])
+        if 0 < heap <= self.holders.last:
+            start = self.holders.address_of(heap)
+            return Piece(start, start + n["heap_stride"], "tables", heap=heap, notes=(f"in heap {heap} itself",))
+        return Piece(root["metadata"], self.base, "tables")
+
+    def _foreign(self, address: int) -> Piece:
+        file = self.allocator.file_at(address)
+        near_null = address < PAGE_OF_NULL
+        notes = ("it is NULL, or close to it",) if near_null else (f"it is in {file}",) if file else ()
+        return Piece(address, address + 1, "foreign", notes=notes)
+
+    # --- SuperSlabs -----------------------------------------------------------------------------------------------
+
+    def _kind(self, place: int) -> int:
+        if self._kinds is None:
+            self._kinds = ledger.super_kinds(self.allocator, self.supers)
+        return int(self._kinds[place])
+
+    def _super(self, place: int, name: str, form: str) -> int:
+        n = self.number
+        at = self.allocator.root["supers"] + place * n["super_stride"] + n["super_" + name]
+        return int(struct.unpack("=" + form, self.memory.read(at, struct.calcsize("=" + form)))[0])
+
+    def _in_window(self, address: int) -> Piece:
+        place = (address - self.base) // self.super_size
+        start = self.base + place * self.super_size
+        kind, n = self._kind(place), self.number
+        if kind == n["kind_in_slabs"]:
+            return self._in_slabs(address, place)
+        if kind in (n["kind_huge"], n["kind_huge_tail"]):
+            return self._huge(address, place)
+        if kind == n["kind_hole"]:
+            return Piece(start, start + self.super_size, "hole", notes=self._foreign(address).notes)
+        mapped = self._super(place, "mapped", "I")
+        if address - start >= mapped:
+            return Piece(start + mapped, start + self.super_size, "unmapped")
+        dirty = self._super(place, "dirty", "I")
+        said = f"its first {dirty} bytes may hold old data" if dirty else "its pages went back, or were never touched"
+        return Piece(start, start + mapped, "free_superslab", notes=(said,))
+
+    def _huge(self, address: int, place: int) -> Piece:
+        n = self.number
+        first = place
+        while first > 0 and self._kind(first) == n["kind_huge_tail"]:
+            first -= 1
+        last = first + 1
+        while last < self.supers and self._kind(last) == n["kind_huge_tail"]:
+            last += 1
+        start, end = self.base + first * self.super_size, self.base + last * self.super_size
+        size, guard = self._super(first, "huge_bytes", "Q"), self._super(first, "guard", "I")
+        word = self._owner(first * self.super_size // self.slab_size)
+        live = word == n["huge_id"] << n["code_bits"] | n["code_huge"]
+        if not live:
+            said = "its addresses stay unused for a while" if self.hardened.on else "its free was under way"
+            return Piece(start, end, "freed", kind="huge", size=size, notes=(said,))
+        behind = f"behind a live huge block of {size} bytes at {start:#x}"
+        if address >= start + size + guard:
+            return Piece(start + size + guard, end, "unmapped", notes=(behind,))
+        if address >= start + size:
+            return Piece(start + size, start + size + guard, "guard", notes=(behind,))
+        piece = Piece(start, start + size, "live", kind="huge", size=size)
+        return self.hardened.sealed_huge(piece) if self._huge_is_sealed(first) else piece
+
+    def _huge_is_sealed(self, first: int) -> bool:
+        n = self.number
+        if not self.hardened.on or not self.hardened.canary or n["map_limit"] == 0:
+            return False
+        slab = first * self.super_size // self.slab_size
+        return self.memory.half(self.allocator.root["map"] + slab * n["map_stride"] + n["map_limit"]) == 0
+
+    # --- slabs ----------------------------------------------------------------------------------------------------
+
+    def _owner(self, slab: int) -> int:
+        return self.memory.half(
+            self.allocator.root["map"] + slab * self.number["map_stride"] + self.number["map_owner"]
+        )
+
+    def _in_slabs(self, address: int, place: int) -> Piece:
+        slab = (address - self.base) // self.slab_size
+        if self._owner(slab) == 0:
+            return self._without_owner(slab, place)
+        span = self._span_of(slab)
+        if span is None or not span.start <= address < span.end:
+            start = self.base + slab * self.slab_size
+            return Piece(start, start + self.slab_size, "changing")
+        return self._in_span(span, address)
+
+    def _without_owner(self, slab: int, place: int) -> Piece:
+        """A run of slabs in the same state; or one that is claimed and has no span yet, or none any more."""
+        per_super = self.super_size // self.slab_size
+        word, here = self._super(place, "slabs", "Q"), slab % per_super
+        start = self.base + place * self.super_size
+
+        def state(i: int) -> tuple[int, int]:
+            return word >> i & 1, word >> per_super + i & 1
+
+        unused, dirty = state(here)
+        if not unused:
+            return Piece(start + here * self.slab_size, start + (here + 1) * self.slab_size, "changing")
+        first = last = here
+        while first > 0 and state(first - 1) == (unused, dirty):
+            first -= 1
+        while last + 1 < per_super and state(last + 1) == (unused, dirty):
+            last += 1
+        said = "they may hold old data" if dirty else "their pages went back, or were never touched"
+        return Piece(start + first * self.slab_size, start + (last + 1) * self.slab_size, "unused_slabs", notes=(said,))
+
+    def _span_of(self, slab: int) -> Span | None:
+        """The span in which a slab lies; None when its descriptor does not fit what the map says of it."""
+        n = self.number
+        first = slab
+        for _ in range(MOST_BACK):
+            if self._owner(first) & (1 << n["code_bits"]) - 1 != n["code_inner"] or first == 0:
+                break
+            first -= 1
+        back_at = self.allocator.root["spans"] + first * n["span_stride"] + n["span_back"]
+        first -= self.memory.read(back_at, 1)[0]
+        if first not in self._spans:
+            self._spans[first] = self._read_span(first)
+        return self._spans[first]
+
+    def _read_span(self, first: int) -> Span | None:
+        n = self.number
+        if first < 0:
+            return None
+        word = self._owner(first)
+        index = self.allocator.class_of(word)
+        row = self.memory.read(self.allocator.root["spans"] + first * n["span_stride"], n["span_stride"])
+        blocks, frontier, own_index = (
+            struct.unpack_from("=H", row, n["span_" + name])[0] for name in ("blocks", "frontier", "class")
+        )
+        slabs, doubted = row[n["span_slabs"]], row[n["span_doubted"]]
+        per_super = self.super_size // self.slab_size
+        fits = 0 < slabs <= per_super - first % per_super and frontier <= blocks and own_index == index
+        if word == 0 or index >= n["class_count"] or not fits or blocks > slabs * self.slab_size // n["block_align"]:
+            return None
+        free, remote = (struct.unpack_from("=Q", row, n["span_" + name])[0] for name in ("free", "remote"))
+        start = self.base + first * self.slab_size
+        return Span(
+            slab=first,
+            start=start,
+            end=start + slabs * self.slab_size,
+            index=index,
+            blocks=blocks,
+            frontier=frontier,
+            purged=bool(row[n["span_purged"]]),
+            hardened=self.hardened.on and doubted == n["doubted_hardened"],
+            free=self._bits(free, blocks),
+            remote=self._bits(remote, blocks),
+            heap=word >> n["code_bits"],
+        )
+
+    def _bits(self, at: int, blocks: int) -> int:
+        return int.from_bytes(self.memory.read(at, (blocks + 63) // 64 * 8), "little")
+
+    # --- blocks ---------------------------------------------------------------------------------------------------
+
+    def _in_span(self, span: Span, address: int) -> Piece:
+        size = self.sizes[span.index]
+        place = (address - span.start) // size
+        if place < span.blocks:
+            piece = self._block(span, place, size)
+            if address < piece.end:
+                return piece
+        page = self.allocator.page
+        if span.hardened and self.hardened.guards and address >= span.end - page:
+            return Piece(span.end - page, span.end, "guard", notes=(f"at the end of a span of {size}-byte blocks",))
+        end = span.end - (page if span.hardened and self.hardened.guards else 0)
+        said = f"of {span.blocks} blocks of {size} bytes from {span.start:#x} on"
+        return Piece(span.start + span.blocks * size, end, "tail", heap=span.heap, notes=(said,))
+
+    def _block(self, span: Span, place: int, size: int) -> Piece:
+        start = span.start + place * size
+        state, holder = self._state(span, place, start)
+        piece = Piece(
+            start,
+            start + (self.hardened.room[span.index] if span.hardened else size),
+            state,
+            kind="hardened" if span.hardened else "",
+            size=size,
+            class_index=span.index,
+            heap=span.heap,
+            holder=holder,
+            span={
+                "start": span.start,
+                "bytes": span.end - span.start,
+                "blocks": span.blocks,
+                "frontier": span.frontier,
+                "place": place,
+            },
+        )
+        if state == "in_span" and self._has_gone(span, place, size):
+            piece = piece.noting(PURGED)
+        return self._hardened(span, piece) if span.hardened else self._marked(piece)
+
+    def _state(self, span: Span, place: int, start: int) -> tuple[str, int | None]:
+        """The state of a block, and the heap that holds it."""
+        if place >= span.frontier:
+            return "never", None
+        if span.blocks > 1 or span.hardened:  # the bits of a span of one block say nothing
+            if span.free >> place & 1:
+                return "in_span", None
+            if span.remote >> place & 1:
+                return "freed_by_another", None
+        stacks = "kept" if span.index >= self.number["first_large"] else "cached"
+        for state, held in (
+            (stacks, self.holders.in_stacks(span.index)),
+            ("outbox", self.holders.in_outboxes()),
+            ("quarantined", self.holders.in_quarantines()),
+        ):
+            if start in held:
+                return state, held[start]
+        return "live", None
+
+    def _has_gone(self, span: Span, place: int, size: int) -> bool:
+        """Whether a free block lies in pages that went back: those that lie wholly in free blocks did."""
+        first = last = place
+        while span.purged and first > 0 and span.free >> first - 1 & 1:
+            first -= 1
+        while span.purged and span.free >> last + 1 & 1:
+            last += 1
+        page = self.allocator.page
+        start, end = -(first * size // -page) * page, (last + 1) * size // page * page
+        return span.purged and max(start, place * size) < min(end, (place + 1) * size)
+
+    def _first_word(self, piece: Piece) -> int | None:
+        found = self.memory.read_if_there(piece.start, 8)
+        return None if found is None else int.from_bytes(found, "little")
+
+    def _marked(self, piece: Piece) -> Piece:
+        """A block that is in use by the tables may be in the hands of the allocator just then."""
+        if piece.state == "live" and self.freed_key and self._first_word(piece) == self.freed_key:
+            return piece.noting(IN_HAND)
+        return piece
+
+    def _hardened(self, span: Span, piece: Piece) -> Piece:
+        first = self._first_word(piece)
+        if piece.state == "live":
+            in_hand = first == self.freed_key
+            return piece.noting(IN_HAND) if in_hand else self.hardened.sealed(piece, span.index)
+        if piece.state == "in_span" and first == self.hardened.never_key:
+            return replace(piece, state="never")
+        return piece if piece.state == "never" else self.hardened.clear(piece, span.index)

@@ -1,0 +1,145 @@
+"""hakmem block: whose an address is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hakmem_lab.console import out, remark
+from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.blocks import Blocks
+    from hakmem_lab.live import Allocator
+    from hakmem_lab.pieces import Piece
+
+HELP = """Say what an address is to the allocator: a live or a free block, whose, of which size, with its neighbours.
+
+The address is one in a core dump, or in a running process, which may move on meanwhile: stop it (kill -STOP PID) if it
+matters.
+
+Examples:
+
+  hakmem block 0x1b5801000040 core.1234
+
+  hakmem block 0x1b5801000040 $(pgrep -n redis-server)
+
+  hakmem block --json 0x1b5801000040 core.1234
+"""
+
+
+def block(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="A number, as a debugger prints pointers: 0x...")],
+    target: Annotated[str, typer.Argument(metavar="CORE|PID", help="A core dump, or a process id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
+    ] = None,
+) -> None:
+    from hakmem_lab.blocks import Blocks
+
+    wanted = parse(address)
+    blocks = Blocks(open_target(target, file))
+    piece = blocks.at(wanted)
+    before, behind = blocks.neighbours(piece)
+    if as_json:
+        out.file.write(json.dumps(as_document(blocks, wanted, piece, before, behind)) + "\n")
+        return
+    for line in lines(blocks, wanted, piece, before, behind):
+        out.print(line, soft_wrap=True, markup=False)
+
+
+def parse(address: str) -> int:
+    try:
+        found = int(address, 0)
+    except ValueError:
+        found = -1
+    if not 0 <= found < 1 << 64:
+        raise LabError(f"{address} is no address", "Give a number, such as 0x1b5801000040.")
+    return found
+
+
+def open_target(target: str, file: Path | None = None) -> Allocator:
+    """A core dump or, when there is no file of that name, a process."""
+    from hakmem_lab.core import Dead, is_elf
+    from hakmem_lab.live import Live
+
+    path = Path(target)
+    if not path.exists() and target.isdigit():
+        return Live(int(target))
+    if path.exists() and not is_elf(path):
+        raise LabError(f"{path} is no core dump", "Give a core dump, or a process id.")
+    dead = Dead(path, file)
+    for each in dead.core.remarks():
+        remark(f"hakmem: {each}")
+    return dead
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def headline(address: int, piece: Piece) -> str:
+    if not piece.is_block:
+        return f"{address:#x} is {piece.says()}"
+    offset = address - piece.start
+    where = "is the start of a" if offset == 0 else "lies in a"
+    return f"{address:#x} {where} {piece.says()}" + (f": at offset {offset}" if offset else "")
+
+
+def lines(blocks: Blocks, address: int, piece: Piece, before: Piece | None, behind: Piece | None) -> list[str]:
+    found = [headline(address, piece)]
+
+    def add(name: str, text: str) -> None:
+        found.append(f"  {name:<8} {text}")
+
+    if piece.state != "foreign":
+        add("range", f"{piece.start:#x} .. {piece.end:#x}")
+    if piece.asked is not None:
+        add("asked", f"{piece.asked} bytes")
+    if piece.span and piece.class_index is not None:
+        s = piece.span
+        add("class", f"{piece.class_index}, blocks of {blocks.sizes[piece.class_index]} bytes")
+        add(
+            "span",
+            f"{s['start']:#x}, {s['bytes'] >> 10} KiB: this is block {s['place']} of {s['blocks']}, "
+            f"of which {s['frontier']} have been taken so far",
+        )
+    for name, heap in (("of", piece.heap), ("held by", piece.holder)):
+        whose = None if heap is None else blocks.holders.heap(heap)
+        if whose:
+            add(name, whose.says())
+    for note in piece.notes:
+        add("note", note)
+    for name, each in (("before", before), ("behind", behind)):
+        if each:
+            add(name, f"{each.start:#x} .. {each.end:#x}: {each.says()}")
+            for note in each.notes:
+                add("", note)
+    return found
+
+
+def as_document(
+    blocks: Blocks, address: int, piece: Piece, before: Piece | None, behind: Piece | None
+) -> dict[str, Any]:
+    heaps = {
+        name: vars(heap)
+        for name, number in (("heap", piece.heap), ("holder", piece.holder))
+        if number is not None and (heap := blocks.holders.heap(number))
+    }
+    return {
+        "address": hex(address),
+        "target": blocks.allocator.name,
+        "says": headline(address, piece),
+        "offset": address - piece.start,
+        "piece": piece.as_json() | heaps,
+        "before": before.as_json() if before else None,
+        "behind": behind.as_json() if behind else None,
+    }
+
+
+def register(app: typer.Typer) -> None:
+    app.command("block", help=HELP)(block)

@@ -1,0 +1,56 @@
+/* dlopen and dlmopen without RTLD_DEEPBIND, where the program's malloc is this library's. A library that is opened with that
+ * flag looks for every name first in itself and in what it needs: it finds the C library's malloc and free, and hands to that
+ * free blocks that the program has from here, which ends in a crash. Without the flag it finds the program's.
+ *
+ * Whoever calls must stay the caller, whose RUNPATH, $ORIGIN and namespace the C library goes by and whom it tells by the return
+ * address. Therefore both end in a jump to the next dlopen, which golden.test_deepbind looks for in their code; where it has not
+ * been looked for, on other processors, dlopen stays the C library's.
+ *
+ * Part of libhakmem.so alone: a program with the archive in it may be fully static, and has its own dlopen then. */
+#include <dlfcn.h>
+
+#if HAK_OVERRIDE && defined(RTLD_DEEPBIND) && (defined(__x86_64__) || defined(__aarch64__))
+
+#include "base/atomic.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "init.h"
+#include "others.h"
+
+static _Atomic uintptr_t next_dlopen, next_dlmopen;
+
+static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *name)
+{
+    uintptr_t next = hak_load(known, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    if (next == 0) {
+        next = (uintptr_t)dlsym(RTLD_NEXT, name);
+        if (next == 0)
+            hak__fatal("%s(): no library after this one has it", name);
+        hak_store(known, next, HAK_RELAXED);
+    }
+    return next;
+}
+
+static hak_aside int allowed_mode(Lmid_t space, int mode)
+{
+    if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE)   /* other namespaces have a malloc of their own */
+        return mode;
+    (void)hak__start();   /* options are read then */
+    return hak__option(HAK_OPTION_keep_deepbind) == 0 && hak__is_programs_malloc() ? mode & ~RTLD_DEEPBIND : mode;
+}
+
+hak_export hak_aside void *dlopen(const char *file, int mode)
+{
+    void *(*next)(const char *, int) = (void *(*)(const char *, int))next_function(&next_dlopen, "dlopen");
+    mode = allowed_mode(LM_ID_BASE, mode);
+    hak_tail_call return next(file, mode);
+}
+
+hak_export hak_aside void *dlmopen(Lmid_t space, const char *file, int mode)
+{
+    void *(*next)(Lmid_t, const char *, int) = (void *(*)(Lmid_t, const char *, int))next_function(&next_dlmopen, "dlmopen");
+    mode = allowed_mode(space, mode);
+    hak_tail_call return next(space, file, mode);
+}
+
+#endif

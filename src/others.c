@@ -1,0 +1,57 @@
+/* The program's malloc is the first in the order of loading. What is loaded first stays, so that its functions are looked up
+ * once. The build without malloc's names is nobody's malloc, and takes no part in this. */
+#include "others.h"
+
+#include "arena/arena.h"
+#include "arena/owner.h"
+#include "guard/nothing.h"
+#include "guard/sample.h"
+#include "hakmem.h"
+#include "os/loaded.h"
+
+static _Atomic uintptr_t others_free, others_realloc, others_usable;
+
+bool hak__is_programs_malloc(void)
+{
+    const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
+    return c_library == NULL   /* a static program, which is one piece */
+           || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
+}
+
+static bool others_may_have(const void *p)
+{
+    size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
+    bool outside = super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
+    return outside && !hak__sample_has(p) && !hak__nothing_has(p);
+}
+
+bool hak__is_others(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }
+
+static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
+{
+    uintptr_t function = hak_load(known, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    if (function == 0) {
+        function = (uintptr_t)hak__loaded_first(name);
+        hak_store(known, function, HAK_RELAXED);
+    }
+    return function;
+}
+
+void hak__others_free(void *p)
+{
+    void (*function)(void *) = (void (*)(void *))others_function(&others_free, "free");
+    if (function != NULL)
+        function(p);
+}
+
+void *hak__others_realloc(void *p, size_t n)
+{
+    void *(*function)(void *, size_t) = (void *(*)(void *, size_t))others_function(&others_realloc, "realloc");
+    return function == NULL ? NULL : function(p, n);
+}
+
+size_t hak__others_usable(const void *p)
+{
+    size_t (*function)(const void *) = (size_t (*)(const void *))others_function(&others_usable, "malloc_usable_size");
+    return function == NULL ? 0 : function(p);
+}

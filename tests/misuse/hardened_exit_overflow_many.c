@@ -1,0 +1,13 @@
+// expect: (?:hakmem: at exit: overflow of 0x[0-9a-f]+ \(112-byte block, 98 asked for\): something was written behind it\nhakmem:   allocated:\n(?:hakmem:     #[^\n]*\n)+){8}hakmem: at exit: the same of 12 more blocks at least
+// env: HAKMEM_HARDEN=1
+// The same of twenty blocks: eight of them are named.
+#include <stdlib.h>
+
+int main(void)
+{
+    for (int i = 0; i < 20; i++) {
+        char *volatile p = malloc(98);
+        p[98] = 'x';
+    }
+    return 0;
+}

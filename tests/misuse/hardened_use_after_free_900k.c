@@ -1,0 +1,15 @@
+// expect: hakmem: crash: SIGSEGV at 0x[0-9a-f]+: inside a free block of 1048576 bytes, offset 100 \(block 0x[0-9a-f]+, heap 1, this thread's\)\nhakmem:   accessed by thread [0-9]+:\nhakmem:     #0 0x[0-9a-f]+ \S+/hardened_use_after_free_900k\+0x[0-9a-f]+\n(?:hakmem:     #[^\n]*\n)*hakmem:   allocated:\nhakmem:     #0 0x[0-9a-f]+ \S+/hardened_use_after_free_900k\+0x[0-9a-f]+\n(?:hakmem:     #[^\n]*\n)*hakmem:   freed:\nhakmem:     #0 0x[0-9a-f]+ \S+/hardened_use_after_free_900k\+0x[0-9a-f]+\n(?:hakmem:     #[^\n]*\n?)*
+// env: HAKMEM_HARDEN=1
+// env: HAKMEM_CRASH_REPORT=1
+// signal: SIGSEGV
+// A large block that has been freed is inaccessible.
+#include <stdlib.h>
+
+int main(void)
+{
+    volatile char *volatile p = malloc(900 << 10);
+    p[100] = 1;
+    free((void *)p);
+    p[100] = 2;
+    return 0;
+}

@@ -1,0 +1,40 @@
+;; What emacs does on both allocators: buffers, text properties, strings, JSON, tables and the byte compiler.  -*- lexical-binding: t -*-
+(require 'cl-lib)
+(require 'bytecomp)
+
+(defun churn-number (state) (logand (+ (* state 1103515245) 12345) #x7fffffff))
+
+(with-temp-buffer
+  (let ((state 1))
+    (dotimes (i 20000)
+      (setq state (churn-number state))
+      (insert (format "line %d %s\n" i (make-string (% state 60) (+ 97 (% state 26)))))
+      (when (zerop (% i 7))
+        (put-text-property (max 1 (- (point) 30)) (point) 'face 'bold))
+      (when (zerop (% i 2500))
+        (garbage-collect))))
+  (goto-char (point-min))
+  (while (re-search-forward "\\([a-m]+\\)$" nil t)
+    (replace-match (upcase (match-string 1)) t t))
+  (princ (format "replaced %s\n" (secure-hash 'sha256 (current-buffer))))
+  (sort-lines nil (point-min) (point-max))
+  (reverse-region (point-min) (point-max))
+  (princ (format "sorted %s\n" (secure-hash 'sha256 (current-buffer)))))
+
+(let ((table (make-hash-table :test 'equal)) (kept nil))
+  (dotimes (i 60000)
+    (puthash (format "key-%d" (% (* i 7919) 10007)) (make-vector (% i 50) i) table)
+    (push (make-string (% i 300) ?x) kept)
+    (when (> (length kept) 100) (setq kept nil)))
+  (let ((sum 0))
+    (maphash (lambda (key value) (setq sum (+ sum (length key) (* 3 (length value))))) table)
+    (princ (format "table %d %d\n" (hash-table-count table) sum))))
+
+(defun churn-fib (n) (if (< n 2) n (+ (churn-fib (- n 1)) (churn-fib (- n 2)))))
+(princ (format "interpreted %d\n" (churn-fib 18)))
+(byte-compile 'churn-fib)
+(princ (format "compiled %d\n" (churn-fib 23)))
+(princ (format "big %s\n" (secure-hash 'md5 (number-to-string (cl-reduce #'* (number-sequence 1 400))))))
+(let ((output (with-temp-buffer
+                (list (call-process "sh" nil t nil "-c" "seq 1 20000") (secure-hash 'md5 (current-buffer))))))
+  (princ (format "process %S\n" output)))

@@ -1,0 +1,133 @@
+/* slab/hardened.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
+ * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
+ * who looks at a block keeps it from being closed meanwhile. */
+#include "slab/hardened.h"
+
+#include "arena/arena.h"
+#include "diag/options.h"
+#include "hakmem.h"
+#include "support/fake_os.h"
+#include "support/heaps.h"
+
+enum { ROUNDS = 30 };
+static const size_t large = 200 << 10;
+
+static void start(bool guards)
+{
+    fake_install();
+    fake.guards = guards;
+    hak__options_read_from("harden:1", NULL);
+    heaps_start();
+    hak__hardened_begin();
+    expect(hak__hardened.on && hak__hardened_closes(hak__class_of(large)));
+}
+
+static uint32_t large_class(void) { return hak__class_of(large); }
+
+/* A hardened span of large blocks, and its first one. */
+static char *first_block(void)
+{
+    void *blocks[1];
+    struct hak_heap *heap = heap_open(HAK_MODE_HARDENED);
+    hak__enter(heap);
+    expect_eq(hak__heap_take(heap, large_class(), blocks, 1), 1);
+    hak__leave(heap);
+    memset(blocks[0], 0x5a, hak__hardened.room[large_class()]);
+    return blocks[0];
+}
+
+static bool is_clear(const char *p) { return hak__is_zero(p + 8, hak__hardened.room[large_class()] - 8); }
+
+static void close_and_open(char *p)
+{
+    bool again;
+    expect(hak__hardened_close(p, large_class(), &again) && !again);
+    expect(hak__hardened_is_closed(p, large_class()) && !hak__hardened_hold(p, large_class()));
+    expect(!hak__hardened_close(p, large_class(), &again) && again);   /* the second free of two at once */
+    expect(hak__hardened_reopen(p, large_class()));
+    expect(!hak__hardened_is_closed(p, large_class()) && is_clear(p));
+    expect(hak__hardened_reopen(p, large_class()));
+}
+
+FRESH_TEST(closed_by_protection)
+{
+    (void)argument;
+    start(false);
+    char *p = first_block();
+    unsigned forbidden = fake.advices[HAK_OS_FORBID], purges = fake.purges;
+    close_and_open(p);
+    expect_eq(fake.advices[HAK_OS_FORBID], forbidden + 1);
+    expect_eq(fake.advices[HAK_OS_ALLOW], 1);
+    expect_eq(fake.purges, purges + 1);
+}
+
+FRESH_TEST(closed_by_guards)
+{
+    (void)argument;
+    start(true);
+    char *p = first_block();
+    unsigned guarded = fake.guarded, guards = fake.advices[HAK_OS_GUARD];
+    if (guarded == 0)
+        return;   /* the kernel has none */
+    close_and_open(p);
+    expect_eq(fake.guarded, guarded);
+    expect_eq(fake.advices[HAK_OS_GUARD], guards + 1);
+    expect_eq(fake.advices[HAK_OS_FORBID], 0);
+}
+
+FRESH_TEST(refused)
+{
+    bool again;
+    (void)argument;
+    start(false);
+    char *p = first_block();
+    fake.refuse_advise = ENOMEM;
+    expect(!hak__hardened_close(p, large_class(), &again) && !again);
+    expect(!hak__hardened_is_closed(p, large_class()));
+    memset(p, 0x5a, 100);   /* it is accessible */
+    fake.refuse_advise = 0;
+    expect(hak__hardened_close(p, large_class(), &again));
+    fake.refuse_advise = ENOMEM;
+    expect(!hak__hardened_reopen(p, large_class()));
+    expect(hak__hardened_is_closed(p, large_class()));
+}
+
+FRESH_TEST(splits_are_bounded)
+{
+    bool again;
+    unsigned closed = 0;
+    (void)argument;
+    start(false);
+    char *p = first_block();
+    for (unsigned i = 0; i < 10000; i++) {   /* opened behind its back: only the count of splits goes on */
+        closed += hak__hardened_close(p, large_class(), &again);
+        hak_store(&hak__span_at(hak__slab_of(p))->closed, 0, HAK_RELAXED);
+    }
+    expect_op(closed, >, 8000);
+    expect_op(closed, <, 8192);
+}
+
+FRESH_TEST(a_look_keeps_it_open)
+{
+    bool again;
+    (void)argument;
+    start(false);
+    char *p = first_block();
+    expect(hak__hardened_hold(p, large_class()));
+    expect(!hak__hardened_close(p, large_class(), &again) && !again);
+    expect_eq(p[1000], 0x5a);
+    hak__hardened_let(p, large_class());
+    close_and_open(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_by_protection),
+        cmocka_unit_test(closed_by_guards),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(splits_are_bounded),
+        cmocka_unit_test(a_look_keeps_it_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
