@@ -228,7 +228,8 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
     hak__leave(heap);
 }
 
-/* The shared heap's outbox is not left with anything: nobody comes back to it. */
+/* By the heap that threads without one share, so that the free is counted. Its outbox is not left with anything: nobody comes
+ * back to it. */
 static hak_cold void free_late(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__late_heap_locked();
@@ -249,10 +250,8 @@ static hak_cold void free_unattached(void *p, uint32_t word, const char *functio
     struct hak_heap *heap = hak__thread_attach_to_free();
     if (heap != NULL)
         free_by(heap, p, word, function);
-    else if (hak__thread_is_late())
-        free_late(p, word, function);
     else
-        hak__outbox_bypass(p, word, function);
+        free_late(p, word, function);
 }
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
