@@ -121,7 +121,7 @@ struct hak_heap {
     uint32_t moved_seen[HAK_CLASSES];               /* blocks refilled and drained then, modulo 2^32 */
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
-    _Atomic uint64_t thread;                        /* process << 32 | thread that it is attached to; 0: none */
+    _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
     uint32_t left;                                  /* blocks in the records of a parked heap: enum hak_heap_left */
     uint32_t clean_slabs;                           /* claimed since memory was trimmed, that were not resident */
     size_t home;                                    /* the single slab that was taken last, plus one; 0: none yet */
