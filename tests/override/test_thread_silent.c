@@ -137,6 +137,32 @@ static void that_free_a_few(void)
     expect(pthread_join(filler, NULL) == 0);
 }
 
+/* The C library keeps the stack of an ended thread for the next one, and with it what was stored under a key after the last
+ * destructor: the next thread's destructors are called with that. Every other thread leaves such a stack; the rest find their
+ * blocks as they left them. */
+static void *keeps_blocks(void *argument)
+{
+    enum { KEPT = 24 };
+    uint64_t *blocks[KEPT], own = (uint64_t)(uintptr_t)argument;
+    for (int round = 0; round < 8 && own % 2 != 0; round++) {
+        for (int i = 0; i < KEPT; i++) {
+            size_t words = (size_t)16 << i % 8;
+            expect((blocks[i] = malloc(words * sizeof *blocks[i])) != NULL);
+            for (size_t word = 0; word < words; word++)
+                blocks[i][word] = own + word;
+        }
+        usleep(50);
+        for (int i = 0; i < KEPT; i++) {
+            for (size_t word = 0; word < (size_t)16 << i % 8; word++)
+                expect(blocks[i][word] == own + word);
+            free(blocks[i]);
+        }
+    }
+    return sleeps(argument);
+}
+
+static void beside_those_that_keep_blocks(void) { run_many(keeps_blocks, false); }
+
 /* --- the first malloc when no destructor comes any more ------------------------------------------------------------------- */
 
 static pthread_key_t key;
@@ -195,6 +221,7 @@ static const struct test_case cases[] = {
     CASE(detached),
     CASE(on_the_programs_stacks),
     CASE(that_free_a_few),
+    CASE(beside_those_that_keep_blocks),
     CASE(that_allocate_last_of_all),
     CASE(others_allocate_afterwards),
 };
