@@ -316,7 +316,7 @@ def test_a_core_lacks_nothing(remains: tuple[str, Remains]) -> None:
     dead = Dead(core_of(of, "kernel"))
     assert dead.core.remarks() == []
     guards = [page for page, content in of.memory.items() if content is None]
-    assert len(of.memory) > 100 and len(guards) < len(of.memory) / 10
+    assert len(of.memory) > 20 and len(guards) < len(of.memory) / 10
     different = [
         page for page, content in of.memory.items() if content is not None and dead.memory.read(page, 4096) != content
     ]

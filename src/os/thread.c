@@ -14,6 +14,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -139,9 +140,21 @@ static size_t thread_distance(const void *word)
 }
 
 struct thread_region {
-    char *start, *stack_top, *pointer;
+    char *start, *stack_top, *pointer, *end;
+    long process;   /* in which it was made, or cleared */
 };
 static struct thread_region thread_region;
+
+/* A forked child has the region as the fork found it: with thread-local words of a thread that was in the middle of its work. */
+static void thread_clear_region(void)
+{
+    struct thread_region *region = &thread_region;
+    size_t bytes = (size_t)(region->end - region->stack_top);
+    if (madvise(region->stack_top, bytes, MADV_DONTNEED) != 0)   /* locked memory */
+        memset(region->stack_top, 0, bytes);
+    thread_init_pointer(region->pointer);
+    region->process = syscall(SYS_getpid);
+}
 
 /* Made once in a process and kept: the next thread finds it warm. */
 static bool thread_make_region(void)
@@ -156,7 +169,8 @@ static bool thread_make_region(void)
         munmap(start, bytes);
         return false;
     }
-    thread_region = (struct thread_region){ start, start + page + stack, start + page + stack + reach };
+    char *zeros = start + page + stack;
+    thread_region = (struct thread_region){ start, zeros, zeros + reach, start + bytes, syscall(SYS_getpid) };
     thread_init_pointer(thread_region.pointer);
     return true;
 }
@@ -174,6 +188,8 @@ static bool thread_create(_Atomic uint32_t *alive)
                              | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     if (thread_region.start == NULL && !thread_make_region())
         return false;
+    if (thread_region.process != syscall(SYS_getpid))
+        thread_clear_region();
     return clone(thread_entry, thread_region.stack_top, flags, NULL, alive, thread_region.pointer, alive) > 0;
 }
 

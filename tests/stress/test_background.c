@@ -155,7 +155,7 @@ static int status_of(pid_t child)
     return -1;
 }
 
-static void forks(void)
+static void fork_once(void)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -166,6 +166,20 @@ static void forks(void)
         _exit(0);
     }
     STRESS_EXPECT(status_of(child) == 0, "the forked child failed");
+}
+
+/* A thread that has just begun is in the middle of its first step, whose locks and words the child has as they were. */
+static void forks(void)
+{
+    enum { FORKS = 100 };
+    for (int i = 0; i < FORKS; i++) {
+        set("background", "0");
+        take_slow_paths();
+        STRESS_EXPECT(eventually(does_not_run), "it does not end");
+        set("background", "1");
+        take_slow_paths();
+        fork_once();
+    }
     take_slow_paths();
     STRESS_EXPECT(eventually(runs), "the parent's thread is gone for good");
 }
