@@ -3,19 +3,12 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "cache/cache.h"
 #include "hakmem.h"
+#include "hardened.h"
 #include "huge/huge.h"
-#include "route.h"
-
-uint32_t hak__aligned_class(size_t align, size_t n)
-{
-    if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
-        return HAK_CLASSES;
-    uint32_t class = hak__class_of(hak_max(n, hak_min(align, HAK_MID_MAX + 1)));
-    while (hak__classes[class].size % align != 0)   /* the last class is a multiple of every such alignment */
-        class++;
-    return class;
-}
+#include "malloc_slow.h"
+#include "request.h"
 
 /* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
  * are larger than what a sized free expects of the alignment. */

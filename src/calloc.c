@@ -4,8 +4,11 @@
 
 #include "guard/sample.h"
 #include "hakmem.h"
+#include "hardened.h"
 #include "huge/huge.h"
-#include "route.h"
+#include "malloc_slow.h"
+#include "request.h"
+#include "thread.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

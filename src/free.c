@@ -4,8 +4,8 @@
  *   ... but no block begins at the address, or it looks freed                  free_doubtful
  *   x >= HAK_CODE_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
  *   no word               NULL, or an address outside of the window            free_outside */
+#include "free_slow.h"
 #include "hakmem.h"
-#include "route.h"
 
 hak_export hak_fast_path void hak_free(void *p)
 {

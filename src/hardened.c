@@ -1,6 +1,8 @@
 /* malloc and free of a hardened process (guard/harden.h). As in any other, nearly all calls are a pop from a stack of the
  * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed record, and what is
- * pushed has waited in quarantine. All else goes the ways of route.c. Called by route.c, calloc.c and aligned.c. */
+ * pushed has waited in quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
+#include "hardened.h"
+
 #include <errno.h>
 
 #include "arena/limit.h"
@@ -14,7 +16,8 @@
 #include "guard/sample.h"
 #include "guard/trace.h"
 #include "huge/huge.h"
-#include "route.h"
+#include "request.h"
+#include "thread.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -50,7 +53,7 @@ static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint
     return block;
 }
 
-/* The way of route.c's hak__alloc_class. */
+/* The way of malloc_slow.c's hak__alloc_class. */
 static void *alloc_hardened(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__thread_attach();

@@ -1,6 +1,7 @@
-/* malloc's fast path: the class of a request, one pop. Everything else is in route.c. */
+/* malloc's fast path: the class of a request, one pop. Everything else is in malloc_slow.c. */
 #include "hakmem.h"
-#include "route.h"
+#include "malloc_slow.h"
+#include "thread.h"
 
 hak_export hak_fast_path void *hak_malloc(size_t n)
 {

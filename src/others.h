@@ -1,6 +1,6 @@
 /* The blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to its names
  * may yet be given blocks of the malloc that was there before, which go back to where they came from. In a process whose malloc
- * is this library's there are no such blocks, and a pointer from elsewhere is misuse. Called where one is found (route.c). */
+ * is this library's there are no such blocks, and a pointer from elsewhere is misuse. Called where one is found (free_slow.c, pointer.c). */
 #ifndef HAK_OTHERS_H
 #define HAK_OTHERS_H
 

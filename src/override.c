@@ -13,7 +13,7 @@
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "os/loaded.h"
-#include "route.h"
+#include "pointer.h"
 #include "upkeep/dump.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */

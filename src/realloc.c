@@ -12,7 +12,10 @@
 #include "huge/huge.h"
 #include "large/large.h"
 #include "others.h"
-#include "route.h"
+#include "pointer.h"
+#include "request.h"
+#include "slab/shield.h"
+#include "thread.h"
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 

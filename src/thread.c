@@ -1,5 +1,5 @@
 /* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
- * its last destructors still do. Called by route.c and init.c; one of the two files that may call upward. */
+ * its last destructors still do. Called by malloc_slow.c, free_slow.c, hardened.c and init.c; one of the two files that may call upward. */
 #include "thread.h"
 
 #include <errno.h>

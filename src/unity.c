@@ -90,7 +90,10 @@
 #pragma GCC pop_options
 #endif
 #include "others.c"
-#include "route.c"
+#include "request.c"
+#include "malloc_slow.c"
+#include "free_slow.c"
+#include "pointer.c"
 #include "hardened.c"
 #include "malloc.c"
 #include "free.c"

@@ -45,14 +45,14 @@ class LintTest(unittest.TestCase):
 class Layers(LintTest):
     def setUp(self):
         super().setUp()
-        for name in ("base/bits.h", "slab/span.h", "large/large.h", "huge/huge.h", "route.h"):
+        for name in ("base/bits.h", "slab/span.h", "large/large.h", "huge/huge.h", "request.h"):
             self.plant(f"src/{name}", HEADER)
         self.plant("include/hakmem.h", HEADER)
 
     def test_allowed(self):
         self.plant("src/slab/span.c", '#include "slab/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
         self.plant("src/large/large.c", '#include "slab/span.h"\n')
-        self.plant("src/route.c", '#include "route.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
+        self.plant("src/request.c", '#include "request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
         self.assert_finds(lint_layers)
 
     def test_upward(self):
@@ -60,7 +60,7 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "src/base/bits.c:1: includes \"slab/span.h\": base/ lies below slab/")
 
     def test_top(self):
-        self.plant("src/huge/huge.c", '\n  #  include "route.h"\n')
+        self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
     def test_peers(self):

@@ -2,7 +2,7 @@
  *
  * arena.c asks and tells while it holds its lock; what follows from it (a callback, and should the library's constructor
  * not have run yet, reading the system's files) waits as
- * a notice until somebody who holds no lock and is in no heap's slow path delivers it: route.c and huge/, after a
+ * a notice until somebody who holds no lock and is in no heap's slow path delivers it: malloc_slow.c and huge/, after a
  * request. */
 #ifndef HAK_ARENA_LIMIT_H
 #define HAK_ARENA_LIMIT_H

@@ -1,4 +1,4 @@
-/* The way back: full records, flushing, and the numbers that others may read. Called by route.c, guard/, thread.c. */
+/* The way back: full records, flushing, and the numbers that others may read. Called by free_slow.c, guard/, thread.c. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,7 +1,7 @@
 /* The large blocks that a thread keeps. Their records are always closed, so that every call comes here: the stack behind
  * the closed record is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
  * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
- * sleeping thread keeps can be taken from it. Called by route.c, refill.c, drain.c and upkeep/.
+ * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, refill.c, drain.c and upkeep/.
  *
  * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
  *

@@ -1,4 +1,4 @@
-/* A miss: the record of a class is empty and gets a batch from the heap. Called by route.c and guard/. */
+/* A miss: the record of a class is empty and gets a batch from the heap. Called by malloc_slow.c and guard/. */
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/options.h"

@@ -1,5 +1,5 @@
 /* What one thread owns: its records (worked by cache/), its spans by class, its outbox, its pending stack.
- * Called by cache/, large/, route.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
+ * Called by cache/, large/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
  *
  * Who may touch what:
  *   records                     the owner thread; while the heap is parked, who holds `busy`

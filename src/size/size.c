@@ -9,3 +9,13 @@ const struct hak_class hak__classes[HAK_CLASSES] = {
 
 const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1] = { HAK_TINY_CODES };
 const uint16_t hak__mid_code[HAK_TABLE_MAX / HAK_TABLE_STEP + 1] = { HAK_MID_CODES };
+
+uint32_t hak__aligned_class(size_t align, size_t n)
+{
+    if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
+        return HAK_CLASSES;
+    uint32_t class = hak__class_of(hak_max(n, hak_min(align, HAK_MID_MAX + 1)));
+    while (hak__classes[class].size % align != 0)   /* the last class is a multiple of every such alignment */
+        class++;
+    return class;
+}

@@ -64,6 +64,10 @@ hak_inline uint32_t hak__class_of(size_t n)
     return hak__class_above_tiny(n);
 }
 
+/* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
+ * none. */
+uint32_t hak__aligned_class(size_t align, size_t n);
+
 /* Where an offset from a span's start lies, by one multiplication with the class's reciprocal. The product is a
  * fixed-point number: above the point stands offset / size, below it a fraction that is less than the reciprocal just
  * for whole multiples of the size: of i * size it is i * excess, where excess = reciprocal * size - 2^64 is from 1 to size.

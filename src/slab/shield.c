@@ -1,4 +1,4 @@
-/* See shield.h. Called by protect.c, and by route.c, realloc.c and huge/ before they touch a block. */
+/* See shield.h. Called by protect.c, and by free_slow.c, realloc.c and huge/ before they touch a block. */
 #include "slab/shield.h"
 
 #include "base/bits.h"

@@ -20,7 +20,7 @@ static struct hak_heap *make_common(void)
     return common;
 }
 
-/* As route.c frees a block of another heap. */
+/* As free_slow.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
     if (!hak__cache_absorb(heap, class * HAK_RECORD_SIZE, block))

@@ -1,52 +1,23 @@
-/* The slow halves of malloc and free: everything that is not one pop or one push. */
-#ifndef HAK_ROUTE_H
-#define HAK_ROUTE_H
+/* The questions about a pointer: whether a block in use begins there and why not, how much of it the program may use, and
+ * whether a size that it names can be right. */
+#ifndef HAK_POINTER_H
+#define HAK_POINTER_H
 
-#include "init.h"
 #include "slab/hardened.h"
-#include "slab/shield.h"
-#include "thread.h"
 
-/* A block for n bytes when the fast path found none; sets errno on failure. */
-hak_noinline void *hak__malloc_slow(size_t n);
-
-/* One block of a class for the calling thread, whatever its state. NULL without errno when the system refuses. */
-void *hak__alloc_class(uint32_t class);
-
-/* A block of a class above the tiny pool, of which *zero says whether its bytes are known to be 0. */
-void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
-
-/* At the end of requests: a huge block has come or gone. */
-void hak__tick_huge(size_t given, size_t taken);
-
-/* --- hardened mode (hardened.c) ------------------------------------------------------------------------------------ */
-
-/* Whether the process is hardened, which is open until the options have been read. */
-hak_inline bool hak__is_hardened(void)
+/* Whether the owner map's word names a span. */
+hak_inline bool hak__names_span(uint32_t word)
 {
-    return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
+    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
 }
 
-/* A block for n bytes; the same at multiples of `align`, where *zero says whether its bytes are known to be 0. They set errno
- * on failure. */
-hak_aside void *hak__malloc_hardened(size_t n);
-hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
+/* What to say of an address that is not the start of a block, by what the owner map has there. */
+const char *hak__why_invalid(const void *p, uint32_t word);
 
-/* Of a block in a hardened span, whosever it is, whose slab's word is `word`. */
-hak_aside void hak__free_hardened(void *p, uint32_t word);
-
-/* Notes who frees one that is elsewhere: a huge one, or one of no bytes. */
-hak_cold void hak__freed_hardened(const void *p);
-
-/* The three frees that are not one push: into a full or closed record of the thread's own heap; of a block that is not
- * the thread's, or of what is no block (x is its slab's owner word ^ the heap's tag, `slab` the map's entry, which a build
- * without checks does not pass on); outside of the window, or NULL. */
-hak_noinline void hak__free_full(void *p, size_t code, struct hak_heap *heap);
-hak_noinline void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab);
-hak_noinline void hak__free_outside(void *p);
-
-/* A free into the thread's own heap of what is no block, or looks freed. */
-hak_cold void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap);
+/* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
+ * by the program's own doing; so the books decide. `why_freed` is what to say of a free one; NULL: that this is its
+ * second free. */
+hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
 hak_inline const struct hak_class *hak__class_at(const void *p)
@@ -65,9 +36,8 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;
 }
 
-/* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
- * none. */
-uint32_t hak__aligned_class(size_t align, size_t n);
+/* The usable bytes of any block that begins at p; aborts with a report when none does. */
+size_t hak__usable(const void *p, const char *function);
 
 /* --- sized frees ------------------------------------------------------------------------------------------------- */
 
@@ -102,11 +72,5 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
     (void)p, (void)align, (void)n, (void)function;
 }
 #endif
-
-/* The usable bytes of any block that begins at p; aborts with a report when none does. */
-size_t hak__usable(const void *p, const char *function);
-
-/* Sets errno to ENOMEM and gives NULL. */
-void *hak__no_memory(void);
 
 #endif

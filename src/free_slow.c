@@ -1,0 +1,239 @@
+/* The slow half of free: a full record, another heap, a huge block, a report. Called by free.c. */
+#include "free_slow.h"
+
+#include <errno.h>
+
+#include "base/forked.h"
+#include "diag/latency.h"
+#include "diag/report.h"
+#include "guard/check.h"
+#include "guard/exact.h"
+#include "guard/harden.h"
+#include "guard/nothing.h"
+#include "guard/sample.h"
+#include "hardened.h"
+#include "huge/huge.h"
+#include "others.h"
+#include "pointer.h"
+#include "request.h"
+#include "slab/shield.h"
+#include "upkeep/armed.h"
+#include "upkeep/step.h"
+
+static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
+{
+    hak__enter(heap);
+    if (heap->classes[class].closed)
+        hak__closed_free(heap, class, p, function);
+    else
+        hak__cache_overflow(heap, class, p, function);
+    hak__leave(heap);
+    hak__upkeep_tick(heap);
+}
+
+static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    hak__enter(heap);
+    if (hak__owner_id(word) != heap->id)
+        hak__outbox_add_slow(heap, p, word, function);
+    else if (hak__is_kept(class))
+        hak__kept_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__heap_record(heap, class), p))   /* the very heap that the block came from */
+        hak__cache_overflow(heap, class, p, function);
+    hak__leave(heap);
+}
+
+/* By the heap that threads without one share, so that the free is counted. Its outbox is not left with anything: nobody comes
+ * back to it. */
+static hak_cold void free_late(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__late_heap_locked();
+    if (heap == NULL) {
+        hak__outbox_bypass(p, word, function);
+        return;
+    }
+    free_by(heap, p, word, function);
+    hak__enter(heap);
+    hak__outbox_flush(heap, function);
+    hak__leave(heap);
+    hak__late_heap_unlock();
+}
+
+/* A block of another heap, for a thread that has no heap yet or has ended its own. */
+static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__thread_attach_to_free();
+    if (heap != NULL)
+        free_by(heap, p, word, function);
+    else
+        free_late(p, word, function);
+}
+
+void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
+{
+    if (hak__hardened_at(hak__slab_of(p))) {
+        if (hak__shield_lift(p))
+            hak__free_hardened(p, heap->tag | (uint32_t)code);
+        return;
+    }
+    hak__check_block(p, heap->tag | (uint32_t)code, "free", NULL);
+    if (!hak__shield_lift(p))
+        return;   /* lost: nobody can use it */
+    hak__mark_freed(p);
+    if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
+        hak__free_full(p, code, heap);
+}
+
+/* A large block that the thread keeps, where nothing else is to be done. */
+hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
+{
+    if (hak_unlikely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) != 0))
+        return false;
+    hak__fork_check();
+    if (hak_unlikely(heap != hak__heap_current()))
+        return false;
+    hak__enter(heap);
+    bool kept = hak__kept_push_quickly(heap, class, p);
+    hak__leave(heap);
+    return kept;
+}
+
+static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
+{
+    if ((heap->mode & HAK_MODE_ARMED) != 0 && !hak__is_kept((uint32_t)code / HAK_RECORD_SIZE)
+        && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
+        return;
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    hak__fork_check();
+    if (hak_unlikely(heap != hak__heap_current()))   /* a child has had to leave it */
+        free_unattached(p, hak__owner_of(p), "free");
+    else
+        free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
+    hak__check_tick();
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+void hak__free_full(void *p, size_t code, struct hak_heap *heap)
+{
+    uint32_t class = (uint32_t)code / HAK_RECORD_SIZE;
+    if (!hak__is_kept(class) || !free_kept(heap, class, p))
+        free_full_slow(p, code, heap);
+}
+
+static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
+{
+    hak__enter(heap);
+    hak__outbox_add_slow(heap, p, word, "free");
+    hak__leave(heap);
+    hak__upkeep_tick(heap);
+}
+
+static hak_noinline void free_huge(void *p)
+{
+    if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
+        size_t asked = hak__harden_huge_size(p, "free");
+        if (asked != 0)
+            hak__freed_hardened(p);
+    }
+    size_t bytes = hak__huge_usable(p);
+    hak__huge_free(p, "free");
+    hak__tick_huge(bytes, 0);
+}
+
+/* What neither this thread's record nor its outbox took. */
+static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    hak__fork_check();
+    hak__thread_watch_forks();
+    heap = hak__heap_current();   /* a child may have had to leave its own */
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        free_huge(p);
+    else if (word == 0 && hak__is_others(p))
+        hak__others_free(p);
+    else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
+        hak__misuse_invalid("free", p, hak__why_invalid(p, word));
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        free_unattached(p, word, "free");
+    else
+        free_remote(heap, word, p);
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+/* Keeps a block of another heap, whose key is set, for the thread's own use, or lays it in the outbox. A sentinel absorbs
+ * nothing, and its mode is looked at before its outbox, which does not exist. */
+hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, void *p)
+{
+    return hak__cache_absorb(heap, code, p)
+           || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
+}
+
+/* A block of another heap that looks freed, or lies where no block began when the limit was read; or no block of a span.
+ * This function and the next have the same arguments in the same order, so that one leads to the other by a jump. */
+static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_heap *heap)
+{
+    uint32_t word = (uint32_t)x ^ heap->tag;
+    if (!hak__names_span(word)) {
+        free_rest(p, word, heap);
+        return;
+    }
+    if (hak__hardened_at(hak__slab_of(p))) {
+        if (hak__shield_lift(p))
+            hak__free_hardened(p, word);
+        return;
+    }
+    hak__check_block(p, word, "free", NULL);
+    if (!hak__shield_lift(p))
+        return;
+    hak__mark_freed(p);
+    if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
+        free_rest(p, word, heap);
+}
+
+/* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
+ * of spans have a class's code. A tag has none, so x has the word's. */
+hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
+{
+    return x != heap->tag && hak__owner_code((uint32_t)x) < HAK_CODE_LIMIT;
+}
+
+/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
+ * call nothing, so that no register has to be saved. The thread waits here for a line that another processor has
+ * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
+void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    uint32_t code = hak__owner_code((uint32_t)x);
+    hak__prefetch_mark(p);
+    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
+                     || hak__looks_freed(p))) {
+        free_foreign_doubtful(p, x, heap);
+        return;
+    }
+    hak__mark_freed(p);
+    size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
+    if (hak_unlikely(!take_foreign(heap, number, code, p)))
+        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+}
+
+static hak_cold void free_nothing(void *p)
+{
+    hak__nothing_free(p, "free");
+    hak__freed_hardened(p);
+}
+
+void hak__free_outside(void *p)
+{
+    if (hak__sample_has(p))
+        hak__sample_free(p, "free");
+    else if (hak__nothing_has(p))
+        free_nothing(p);
+    else if (hak__is_others(p))
+        hak__others_free(p);
+    else if (p != NULL)
+        hak__misuse_invalid("free", p, hak__why_invalid(p, 0));
+}

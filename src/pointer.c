@@ -1,0 +1,103 @@
+/* The questions about a pointer off the fast path. Called by free_slow.c, realloc.c and api.c. */
+#include "pointer.h"
+
+#include "diag/report.h"
+#include "guard/harden.h"
+#include "guard/nothing.h"
+#include "guard/sample.h"
+#include "huge/huge.h"
+#include "others.h"
+#include "slab/shield.h"
+#include "thread.h"
+
+const char *hak__why_invalid(const void *p, uint32_t word)
+{
+    if (hak__slab_of(p) >= hak_read_mostly(&hak__window.slabs))
+        return "not from this allocator";
+    if (word == 0)
+        return "no block is here, or it was freed before";
+    return "not the start of a block";
+}
+
+/* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
+static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak__shield_covers(p) || hak__looks_freed(p))   /* the first may not even be read */
+        return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
+    return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+}
+
+void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
+    uint32_t limit = hak__limit_now(slab);
+    bool doubted = hak__limit_doubts(limit);
+    if (!hak__begins_below(limit, slab, class, p)) {
+        uint32_t index;
+        bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+        if (!start || !doubted)
+            hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+    }
+    if (!freed_before((uint32_t)(class - hak__classes), p, doubted))
+        return;
+    if (why_freed != NULL)
+        hak__misuse_invalid(function, p, why_freed);
+    hak__misuse_double_free(function, p, class->size);
+}
+
+size_t hak__usable(const void *p, const char *function)
+{
+    uint32_t word = hak__owner_of(p);
+    if (hak__names_span(word)) {
+        if (hak__hardened_at(hak__slab_of(p)))
+            return hak__harden_size(p, word, function, "this block is free");
+        hak__check_block(p, word, function, "this block is free");
+        return hak__class_of_code(hak__owner_code(word))->size;
+    }
+    if (hak__sample_has(p))
+        return hak__sample_usable(p, function);
+    if (hak__nothing_has(p)) {
+        hak__nothing_check(p, function);
+        return 0;
+    }
+    if (word == 0 && hak__is_others(p))
+        return hak__others_usable(p);
+    size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;
+    if (usable == 0)
+        hak__misuse_invalid(function, p, hak__why_invalid(p, word));
+    return hak__hardened.on ? hak__harden_huge_size(p, function) : usable;
+}
+
+static _Atomic bool longer_allowed;
+
+void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
+
+void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
+{
+    uint32_t word = hak__owner_of(p);
+    bool sampled = hak__sample_has(p);   /* held to what its class would be */
+    if (hak__names_span(word) && hak__hardened_at(hak__slab_of(p))) {
+        size_t have = hak__harden_asked(p, hak__owner_code(word) / HAK_RECORD_SIZE, n);
+        if (n != have)
+            hak__misuse_size(function, p, n, have);
+    } else if (hak__nothing_has(p)) {
+        if (n != 0)
+            hak__misuse_size(function, p, n, 0);
+    } else if (hak__names_span(word) || sampled) {
+        uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_code(word) / HAK_RECORD_SIZE;
+        size_t have = hak__classes[class].size;
+        bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
+        bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);
+        if (!aligned && !longer && !hak__size_fits(have, n))
+            hak__misuse_size(function, p, n, have);
+    } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
+        size_t have = hak__huge_usable(p);
+        bool exact = have != 0 && hak__hardened.canary && hak__hardened_at(hak__slab_of(p));
+        if (exact)
+            have = hak__harden_huge_size(p, function);
+        if (have != 0 && (n > have || (exact && n != have)))
+            hak__misuse_size(function, p, n, have);
+    }
+}

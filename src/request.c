@@ -1,0 +1,26 @@
+/* See request.h. */
+#include "request.h"
+
+#include <errno.h>
+
+#include "thread.h"
+#include "upkeep/background.h"
+#include "upkeep/step.h"
+
+void *hak__no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
+void hak__tick_huge(size_t given, size_t taken)
+{
+    struct hak_heap *heap = hak__heap_current();
+    hak__background_stir();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        return;
+    hak__heap_idle_more(heap, given);
+    hak__heap_idle_less(heap, taken);
+    hak__upkeep_look(heap);
+}
