@@ -9,6 +9,7 @@
 #include "huge/huge.h"
 #include "malloc_slow.h"
 #include "request.h"
+#include "start.h"
 
 /* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
  * are larger than what a sized free expects of the alignment. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "arena/limit.h"
+#include "base/version.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"
@@ -10,14 +11,11 @@
 #include "hardened.h"
 #include "os/os.h"
 #include "pointer.h"
-#include "thread.h"
+#include "request.h"
+#include "start.h"
 #include "upkeep/dump.h"
 #include "upkeep/ledger.h"
 #include "upkeep/step.h"
-
-#if !defined(HAK_VERSION_STRING)
-#define HAK_VERSION_STRING "0.0.0-dev"
-#endif
 
 hak_export size_t hak_usable_size(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
 
@@ -44,7 +42,7 @@ hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n)
 
 hak_export size_t hak_collect(void)
 {
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__request_heap();
     if (heap != NULL) {
         hak__enter(heap);
         hak__heap_collect(heap);

@@ -8,7 +8,7 @@
 #include "huge/huge.h"
 #include "malloc_slow.h"
 #include "request.h"
-#include "thread.h"
+#include "start.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

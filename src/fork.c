@@ -2,18 +2,18 @@
  * wait for a lock nor deadlock with the C library's. The first slow path of a child finds out that it is one
  * (base/forked.h), resets the locks that threads which do not exist there may have held (their sections keep the data
  * valid at every step) and takes over those threads' heaps. */
-#include <pthread.h>
+#include "fork.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/arena.h"
 #include "base/forked.h"
 #include "guard/check.h"
-#include "init.h"
 #include "thread.h"
 #include "upkeep/step.h"
 
-static _Atomic bool several;   /* more than one thread has had a heap, or been about to get one */
+static struct hak_lock *held_while_starting;
 
 /* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. Who has a heap
  * here is the thread that has forked; who has none may be a further one, made before that thread has come to a slow path.
@@ -22,9 +22,9 @@ static _Atomic bool several;   /* more than one thread has had a heap, or been a
 static bool repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
-    if (!hak_load(&several, HAK_RELAXED) && forker)
+    if (hak__fork_alone() && forker)
         return true;
-    hak__init_fork_child();
+    hak__lock_reset(held_while_starting);
     hak__arena_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
@@ -32,23 +32,8 @@ static bool repair(void)
     return hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
 }
 
-static void repair_at_once(void) { repair(); }
-
-void hak__fork_init(void) { hak__fork_begin(repair, hak__thread_fork_arrive, hak__meta_wiped_word()); }
-
-bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
-
-void hak__fork_watch(void)
+void hak__fork_init(struct hak_lock *starting)
 {
-    static _Atomic uint32_t handled;
-    if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
-        hak_store(&several, true, HAK_RELAXED);
-    if (hak_likely(hak_peek(&hak__fork_mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
-        return;
-    hak__fork_unwatched();
-    _Atomic uint32_t *mark = hak__meta_wiped_word();
-    if (mark != NULL)
-        hak__fork_look(mark);
-    else if (hak_exchange(&handled, 1, HAK_RELAXED) == 0)
-        pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
+    held_while_starting = starting;
+    hak__fork_begin(repair, hak__thread_fork_arrive, hak__meta_wiped_word);
 }

@@ -17,7 +17,7 @@
 #include "guard/trace.h"
 #include "huge/huge.h"
 #include "request.h"
-#include "thread.h"
+#include "start.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -56,7 +56,7 @@ static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint
 /* The way of malloc_slow.c's hak__alloc_class. */
 static void *alloc_hardened(uint32_t class, size_t n)
 {
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__request_heap();
     bool late = heap == NULL && hak__thread_is_late();
     void *block = NULL;
     if (late)

@@ -2,8 +2,8 @@
 #ifndef HAK_HARDENED_H
 #define HAK_HARDENED_H
 
-#include "init.h"
 #include "slab/hardened.h"
+#include "start.h"
 
 /* Whether the process is hardened, which is open until the options have been read. */
 hak_inline bool hak__is_hardened(void)

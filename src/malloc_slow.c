@@ -10,10 +10,9 @@
 #include "guard/sample.h"
 #include "hardened.h"
 #include "huge/huge.h"
-#include "init.h"
 #include "request.h"
 #include "slab/freed.h"
-#include "thread.h"
+#include "start.h"
 #include "upkeep/armed.h"
 #include "upkeep/step.h"
 
@@ -45,7 +44,7 @@ static hak_cold void *alloc_late(uint32_t class)
 
 void *hak__alloc_class(uint32_t class)
 {
-    struct hak_heap *heap = hak__thread_attach();
+    struct hak_heap *heap = hak__request_heap();
     void *block = NULL;
     if (hak_likely(heap != NULL))
         block = alloc_from(heap, class);

@@ -3,9 +3,14 @@
 
 #include <errno.h>
 
-#include "thread.h"
+#include "start.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
+
+struct hak_heap *hak__request_heap_slow(void)
+{
+    return !hak__thread_is_late() && hak__start() ? hak__thread_attach() : NULL;
+}
 
 void *hak__no_memory(void)
 {

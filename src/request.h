@@ -2,7 +2,18 @@
 #ifndef HAK_REQUEST_H
 #define HAK_REQUEST_H
 
-#include "base/compiler.h"
+#include "base/forked.h"
+#include "thread.h"
+
+/* The calling thread's heap, for what may be the first request of the thread or of the process. NULL when the thread has ended
+ * its heap already (hak__thread_is_late) or the system refuses memory. */
+hak_cold struct hak_heap *hak__request_heap_slow(void);
+hak_inline struct hak_heap *hak__request_heap(void)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
+}
 
 /* Sets errno to ENOMEM and gives NULL. */
 void *hak__no_memory(void);

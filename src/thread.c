@@ -1,5 +1,5 @@
 /* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
- * its last destructors still do. Called by malloc_slow.c, free_slow.c, hardened.c and init.c; one of the two files that may call upward. */
+ * its last destructors still do. Called by malloc_slow.c, free_slow.c, hardened.c and init.c. */
 #include "thread.h"
 
 #include <errno.h>
@@ -9,8 +9,9 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "diag/options.h"
 #include "guard/check.h"
-#include "init.h"
+#include "slab/hardened.h"
 #include "upkeep/background.h"
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
@@ -128,11 +129,18 @@ static struct hak_heap *take_up(void)
     return hak__heap_unpark();
 }
 
+/* The mode that the options ask of new heaps. */
+static uint32_t start_mode(void)
+{
+    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
+    return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
+}
+
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
     if (heap != NULL)
-        hak__cache_open(heap, hak__start_mode());
+        hak__cache_open(heap, start_mode());
     return heap;
 }
 
@@ -172,8 +180,9 @@ struct hak_heap *hak__thread_attach(void)
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
-    if ((heap->mode & HAK_MODE_LATE) != 0 || !hak__start())
+    if ((heap->mode & HAK_MODE_LATE) != 0)
         return NULL;
+    hak__thread_watch_forks();
     bool early = !key_exists(), first = early && is_first_thread();
     bool again = first && early_heap != NULL;
     heap = hak__heap_current();   /* watching forks may have allocated */
@@ -262,9 +271,9 @@ void hak__thread_reopen_early(void)
         return;
     hak__enter(early_heap);
     hak__cache_flush(early_heap);
-    bool hardened = (hak__start_mode() & HAK_MODE_HARDENED) != 0;
+    bool hardened = (start_mode() & HAK_MODE_HARDENED) != 0;
     if (!hardened)
-        hak__cache_open(early_heap, hak__start_mode());
+        hak__cache_open(early_heap, start_mode());
     hak__leave(early_heap);
     if (hardened)
         leave_early();

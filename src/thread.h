@@ -18,7 +18,7 @@ hak_inline struct hak_heap *hak__heap_current(void)
 /* Before a thread without a heap takes a lock: it may be the process's second one. */
 void hak__thread_watch_forks(void);
 
-/* The calling thread's own heap, attaching one if it has none: a parked one or a new one. NULL when the thread has
+/* The calling thread's own heap, attaching one if it has none: a parked one or a new one. The library has started. NULL when the thread has
  * ended its heap already (see hak__thread_is_late) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);
 

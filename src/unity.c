@@ -107,6 +107,7 @@
 #include "aligned.c"
 #include "api.c"
 #include "fork.c"
+#include "start.c"
 #include "init.c"
 #include "override.c"
 #include "protect.c"

@@ -1,5 +1,5 @@
 /* A word that forked children find zero (base/forked.h), in a page of its own among the metadata, because the kernel wipes
- * whole ones. Called by init.c and fork.c. */
+ * whole ones. Called by start.c and fork.c. */
 #include "arena/arena.h"
 #include "base/bits.h"
 #include "os/os.h"

@@ -1,6 +1,7 @@
 /* See forked.h. */
 #include "base/forked.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,24 +9,47 @@
 
 _Atomic uint32_t *hak__fork_mark;
 static bool (*repair_child)(void), (*arrive_late)(void);
+static _Atomic uint32_t *(*find_fork_mark)(void);
 static long process;
+static _Atomic bool several;   /* more than one thread has had a heap, or been about to get one */
 
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *mark)
+/* Any thread, any number of times: it is always the same word. */
+static bool look_at_mark(void)
+{
+    _Atomic uint32_t *mark = find_fork_mark();
+    if (mark == NULL)
+        return false;
+    hak_store(mark, HAK_FORK_REPAIRED, HAK_RELAXED);
+    hak_owner_store(&hak__fork_mark, mark);
+    return true;
+}
+
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void))
 {
     repair_child = repair;
     arrive_late = arrive;
+    find_fork_mark = find_mark;
     process = syscall(SYS_getpid);
-    if (mark != NULL)
-        hak__fork_look(mark);
+    look_at_mark();
+}
+
+bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
+
+static void repair_at_once(void) { repair_child(); }
+
+void hak__fork_watch(void)
+{
+    static _Atomic uint32_t handled;
+    if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
+        hak_store(&several, true, HAK_RELAXED);
+    if (hak_likely(hak_peek(&hak__fork_mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
+        return;
+    hak__fork_unwatched();
+    if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
+        pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
 }
 
 bool hak__fork_is_home(void) { return syscall(SYS_getpid) == process; }
-
-void hak__fork_look(_Atomic uint32_t *mark)
-{
-    hak_store(mark, HAK_FORK_REPAIRED, HAK_RELAXED);
-    hak_owner_store(&hak__fork_mark, mark);
-}
 
 /* The thread that has forked is the child's first one. Others come after it, and have nothing to repair. */
 void hak__fork_unwatched(void)

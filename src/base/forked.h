@@ -16,12 +16,15 @@ enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING, HAK_
 
 extern _Atomic uint32_t *hak__fork_mark;
 
-/* At the library's start: what puts a child in order, which takes no lock, and the mark, NULL if there is none yet. `repair` gives
- * false when the thread that has forked is awaited; `arrive` says then whether the calling one is it, and does the rest. */
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *mark);
+/* At the library's start: what puts a child in order, which takes no lock, and what finds the mark, a word that is wiped in
+ * children; NULL if there is none yet. `repair` gives false when the thread that has forked is awaited; `arrive` says then
+ * whether the calling one is it, and does the rest. */
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void));
 
-/* From now on `mark` tells; it is wiped in children. Any thread, any number of times with the same word. */
-void hak__fork_look(_Atomic uint32_t *mark);
+/* From now on all forked children are put in order; called before a second thread comes to have a heap, or the library one
+ * of its own: before anything can be locked at a fork. May allocate. */
+hak_cold void hak__fork_watch(void);
+bool hak__fork_alone(void);   /* neither has happened yet */
 
 /* While there is no mark: repairs a child that was forked by a thread without a heap. For a thread that is about to get
  * one, or that waits for a lock. */

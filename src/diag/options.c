@@ -1,4 +1,4 @@
-/* Parsing and storing options. Called by init.c at start and by the API by name; see options.def for the list. */
+/* Parsing and storing options. Called by start.c at start and by the API by name; see options.def for the list. */
 #include "diag/options.h"
 
 #include <errno.h>

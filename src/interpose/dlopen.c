@@ -14,7 +14,7 @@
 #include "base/atomic.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "init.h"
+#include "start.h"
 #include "others.h"
 
 static _Atomic uintptr_t next_dlopen, next_dlmopen;

@@ -1,0 +1,69 @@
+/* See start.h. Called at the first slow path, wherever that comes from, and by init.c. */
+#include "start.h"
+
+#include "arena/arena.h"
+#include "base/forked.h"
+#include "base/lock.h"
+#include "base/version.h"
+#include "diag/options.h"
+#include "fork.h"
+#include "guard/nothing.h"
+#include "os/os.h"
+#include "slab/hardened.h"
+#include "thread.h"
+#include "upkeep/live.h"
+
+static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
+static _Atomic bool started;
+static bool options_read;
+
+/* When the options are known, which may be before or after the first allocation. */
+static void begin_hardened(void)
+{
+    hak__hardened_begin();
+    if (hak__hardened.on && hak__hardened.zero_size)
+        hak__nothing_begin();
+}
+
+static bool start_slow(void)
+{
+    hak__lock_acquire(&start_lock);
+    bool done = hak_load(&started, HAK_RELAXED);
+    if (!done) {
+        options_read = hak__options_read();
+        done = hak__arena_init() == 0;
+        if (done) {
+            hak__heap_init();
+            if (options_read)
+                begin_hardened();
+            hak__meta_wiped_init();
+            hak__fork_init(&start_lock);
+            hak__live_open(HAK_VERSION_STRING, &hak__sentinel,
+                           (const char *)&hak__thread_word - hak__os_thread_pointer());
+            hak_store(&started, true, HAK_RELEASE);
+        }
+    }
+    hak__lock_release(&start_lock);
+    return done;
+}
+
+bool hak__start(void)
+{
+    /* acquire: pairs with the release above; the arena's tables exist. */
+    if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
+        return false;
+    hak__fork_check();
+    hak__thread_watch_forks();
+    return true;
+}
+
+bool hak__has_started(void) { return hak_load(&started, HAK_ACQUIRE); }
+
+bool hak__start_options(void)
+{
+    if (options_read)
+        return false;
+    options_read = hak__options_read();
+    begin_hardened();
+    return true;
+}
