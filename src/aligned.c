@@ -2,20 +2,18 @@
  * is aligned; up to a slab there is always such a class at most one doubling away. Beyond that: huge. */
 #include <errno.h>
 
+#include "alloc.h"
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "hardened.h"
-#include "huge/huge.h"
-#include "malloc_slow.h"
 #include "request.h"
-#include "start.h"
 
 /* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
  * are larger than what a sized free expects of the alignment. */
 static void *aligned_large(uint32_t class)
 {
-    void *block = hak__alloc_class(class);
+    void *block = hak__alloc_class(class, hak__classes[class].size);
     return block != NULL ? block : hak__no_memory();
 }
 
@@ -31,7 +29,7 @@ static void *aligned(size_t align, size_t n)
     uint32_t class = hak__aligned_class(align, n);
     if (class < HAK_CLASSES)
         return hak__is_kept(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
-    void *block = hak__start() ? hak__huge_alloc(n, align, NULL) : NULL;
+    void *block = hak__alloc_huge(n, align, NULL);
     return block != NULL ? block : hak__no_memory();
 }
 

@@ -2,13 +2,11 @@
  * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002). */
 #include <string.h>
 
+#include "alloc.h"
 #include "guard/sample.h"
 #include "hakmem.h"
 #include "hardened.h"
-#include "huge/huge.h"
-#include "malloc_slow.h"
 #include "request.h"
-#include "start.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {
@@ -24,8 +22,8 @@ static hak_noinline void *calloc_above_tiny(size_t n)
     }
     if (n <= HAK_LARGE_MAX)
         block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);
-    else if (n <= PTRDIFF_MAX && hak__start())
-        block = hak__huge_alloc(n, HAK_SUPER_SIZE, &zero);
+    else
+        block = hak__alloc_huge(n, HAK_SUPER_SIZE, &zero);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
     return zero ? block : memset(block, 0, n);

@@ -13,6 +13,7 @@
 #include "guard/sample.h"
 #include "hardened.h"
 #include "huge/huge.h"
+#include "late.h"
 #include "others.h"
 #include "pointer.h"
 #include "request.h"
@@ -23,51 +24,12 @@
 static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
     hak__enter(heap);
-    if (heap->classes[class].closed)
+    if (heap->closed_reasons[class] != 0)
         hak__closed_free(heap, class, p, function);
     else
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
     hak__upkeep_tick(heap);
-}
-
-static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
-{
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
-    hak__enter(heap);
-    if (hak__owner_id(word) != heap->id)
-        hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_kept(class))
-        hak__kept_push(heap, class, p, function);
-    else if (!hak__cache_push(hak__heap_record(heap, class), p))   /* the very heap that the block came from */
-        hak__cache_overflow(heap, class, p, function);
-    hak__leave(heap);
-}
-
-/* By the heap that threads without one share, so that the free is counted. Its outbox is not left with anything: nobody comes
- * back to it. */
-static hak_cold void free_late(void *p, uint32_t word, const char *function)
-{
-    struct hak_heap *heap = hak__late_heap_locked();
-    if (heap == NULL) {
-        hak__outbox_bypass(p, word, function);
-        return;
-    }
-    free_by(heap, p, word, function);
-    hak__enter(heap);
-    hak__outbox_flush(heap, function);
-    hak__leave(heap);
-    hak__late_heap_unlock();
-}
-
-/* A block of another heap, for a thread that has no heap yet or has ended its own. */
-static hak_cold void free_unattached(void *p, uint32_t word, const char *function)
-{
-    struct hak_heap *heap = hak__thread_attach_to_free();
-    if (heap != NULL)
-        free_by(heap, p, word, function);
-    else
-        free_late(p, word, function);
 }
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
@@ -85,11 +47,9 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
         hak__free_full(p, code, heap);
 }
 
-/* A large block that the thread keeps, where nothing else is to be done. */
+/* A large block, which the thread keeps. */
 hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
-    if (hak_unlikely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) != 0))
-        return false;
     hak__fork_check();
     if (hak_unlikely(heap != hak__heap_current()))
         return false;
@@ -99,16 +59,22 @@ hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
     return kept;
 }
 
+/* By why the record of the class is closed; false: there is more to do. */
+hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
+{
+    uint32_t reasons = heap->closed_reasons[class];
+    if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
+        return free_kept(heap, class, p);
+    return reasons == HAK_CLOSED_POLLING && hak__armed_push(heap, class, p);
+}
+
 static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
 {
-    if ((heap->mode & HAK_MODE_ARMED) != 0 && !hak__is_kept((uint32_t)code / HAK_RECORD_SIZE)
-        && hak__armed_push(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
-        return;
     int saved = errno;
     uint64_t started = hak__latency_begin();
     hak__fork_check();
     if (hak_unlikely(heap != hak__heap_current()))   /* a child has had to leave it */
-        free_unattached(p, hak__owner_of(p), "free");
+        hak__free_unattached(p, hak__owner_of(p), "free");
     else
         free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
     hak__check_tick();
@@ -118,8 +84,7 @@ static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *h
 
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
-    uint32_t class = (uint32_t)code / HAK_RECORD_SIZE;
-    if (!hak__is_kept(class) || !free_kept(heap, class, p))
+    if (!closed_free(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
         free_full_slow(p, code, heap);
 }
 
@@ -158,7 +123,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
-        free_unattached(p, word, "free");
+        hak__free_unattached(p, word, "free");
     else
         free_remote(heap, word, p);
     hak__latency_end(HAK_LATENCY_FREE, started);
@@ -173,15 +138,11 @@ hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, 
            || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
 }
 
-/* A block of another heap that looks freed, or lies where no block began when the limit was read; or no block of a span.
- * This function and the next have the same arguments in the same order, so that one leads to the other by a jump. */
+/* A block of another heap that looks freed, or lies where no block began when the limit was read; or any of a hardened span.
+ * This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
 static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)x ^ heap->tag;
-    if (!hak__names_span(word)) {
-        free_rest(p, word, heap);
-        return;
-    }
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
             hak__free_hardened(p, word);
@@ -193,6 +154,15 @@ static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_hea
     hak__mark_freed(p);
     if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
         free_rest(p, word, heap);
+}
+
+/* A huge block, or what is no block of a span. */
+static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
+{
+    if (hak__names_span((uint32_t)x ^ heap->tag))
+        free_foreign_doubtful(p, x, heap);
+    else
+        free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 
 /* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
@@ -211,7 +181,7 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
     hak__prefetch_mark(p);
     if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
                      || hak__looks_freed(p))) {
-        free_foreign_doubtful(p, x, heap);
+        free_foreign_slow(p, x, heap);
         return;
     }
     hak__mark_freed(p);

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "arena/limit.h"
+#include "alloc.h"
 #include "base/bits.h"
 #include "base/forked.h"
 #include "cache/quarantine.h"
@@ -15,9 +15,8 @@
 #include "guard/nothing.h"
 #include "guard/sample.h"
 #include "guard/trace.h"
-#include "huge/huge.h"
+#include "late.h"
 #include "request.h"
-#include "start.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -42,35 +41,11 @@ hak_inline void count_call(struct hak_heap *heap)
 
 static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint32_t id)
 {
-    void *block = NULL;
-    if (n <= PTRDIFF_MAX - HAK_SUPER_SIZE && align <= PTRDIFF_MAX && hak__start())
-        block = hak__huge_alloc(hak__harden_huge_room(n), align, zero);
+    void *block = n > PTRDIFF_MAX - HAK_SUPER_SIZE ? NULL : hak__alloc_huge(hak__harden_huge_room(n), align, zero);
     if (block == NULL)
         return hak__no_memory();
     hak__harden_huge_seal(block, n);
     hak__trace_allocated(block, id, n);
-    hak__tick_huge(0, n);
-    return block;
-}
-
-/* The way of malloc_slow.c's hak__alloc_class. */
-static void *alloc_hardened(uint32_t class, size_t n)
-{
-    struct hak_heap *heap = hak__request_heap();
-    bool late = heap == NULL && hak__thread_is_late();
-    void *block = NULL;
-    if (late)
-        heap = hak__late_heap_locked();
-    if (hak_likely(heap != NULL)) {
-        hak__enter(heap);
-        block = hak__harden_take(heap, class, n);
-        hak__leave(heap);
-        hak__upkeep_tick(heap);
-    }
-    if (late && heap != NULL)
-        hak__late_heap_unlock();
-    hak__limit_deliver();
-    hak__check_tick();
     return block;
 }
 
@@ -89,7 +64,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
     uint64_t started = hak__latency_begin();
-    block = alloc_hardened(class, n);
+    block = hak__alloc_class(class, n);
     hak__latency_end(HAK_LATENCY_MALLOC, started);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
@@ -124,23 +99,6 @@ hak_noinline void *hak__malloc_hardened(size_t n)
 
 /* --- free --------------------------------------------------------------------------------------------------------------- */
 
-/* Of a thread that has ended its heap; nobody comes back to the shared one. */
-static hak_cold void free_hardened_late(void *p, uint32_t word)
-{
-    struct hak_heap *heap = hak__thread_is_late() ? hak__late_heap_locked() : NULL;
-    if (heap == NULL) {
-        hak__harden_clear(NULL, p, hak__owner_code(word) / HAK_RECORD_SIZE);
-        hak__outbox_bypass(p, word, "free");
-        return;
-    }
-    hak__enter(heap);
-    hak__harden_free(heap, p, word, "free");
-    hak__quarantine_flush(heap, "free");
-    hak__outbox_flush(heap, "free");
-    hak__leave(heap);
-    hak__late_heap_unlock();
-}
-
 static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 {
     int saved = errno;
@@ -154,7 +112,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
         hak__leave(heap);
         hak__upkeep_tick(heap);
     } else {
-        free_hardened_late(p, word);
+        hak__free_late(p, word, "free");
     }
     hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);

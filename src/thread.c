@@ -13,6 +13,7 @@
 #include "guard/check.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
+#include "upkeep/step.h"
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
@@ -22,6 +23,7 @@ __attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_
     .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
     .mode = HAK_MODE_SENTINEL,
     .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
+    .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
 };
 
 /* What a thread has after its heap was parked: a copy of the other, made by the first thread that ends, so that
@@ -279,7 +281,7 @@ void hak__thread_reopen_early(void)
         leave_early();
 }
 
-struct hak_heap *hak__late_heap_locked(void)
+struct hak_heap *hak__late_heap_enter(void)
 {
     hak__fork_check();
     hak__fork_watch();
@@ -288,10 +290,17 @@ struct hak_heap *hak__late_heap_locked(void)
         late_heap = obtain();
     if (late_heap == NULL)
         hak__lock_release(&late_lock);
+    else
+        hak__enter(late_heap);
     return late_heap;
 }
 
-void hak__late_heap_unlock(void) { hak__lock_release(&late_lock); }
+void hak__late_heap_leave(void)
+{
+    hak__leave(late_heap);
+    hak__upkeep_tick(late_heap);
+    hak__lock_release(&late_lock);
+}
 
 bool hak__thread_fork_arrive(void)
 {

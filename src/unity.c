@@ -91,6 +91,8 @@
 #endif
 #include "others.c"
 #include "request.c"
+#include "late.c"
+#include "alloc.c"
 #include "malloc_slow.c"
 #include "free_slow.c"
 #include "pointer.c"

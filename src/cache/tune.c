@@ -49,22 +49,27 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
 }
 
-/* A record that caches nothing or large blocks, or of which every call is to be counted, is closed: the visible one
- * looks empty to a pop and full to a push, the real one is hidden. */
+static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
+{
+    uint32_t reasons = heap->mode & HAK_CLOSED_BY_MODE;
+    reasons |= hak__is_kept(index) ? HAK_CLOSED_LARGE : 0;
+    return reasons | (heap->classes[index].capacity == 0 ? HAK_CLOSED_UNCACHED : 0);
+}
+
+/* A closed record: the visible one looks empty to a pop and full to a push, the real one is hidden. */
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    uint32_t closing = HAK_MODE_EXACT | HAK_MODE_ARMED | HAK_MODE_HARDENED;
-    bool closed = class->capacity == 0 || hak__is_kept(index) || (heap->mode & closing) != 0;
-    if (closed == (bool)class->closed)
+    uint32_t reasons = reasons_to_close(heap, index), before = heap->closed_reasons[index];
+    heap->closed_reasons[index] = (uint8_t)reasons;
+    if ((reasons != 0) == (before != 0))
         return;
-    if (closed) {
+    if (reasons != 0) {
         class->hidden = heap->records[index];
         class->absorbs = heap->absorb[index] != NULL;
         heap->absorb[index] = NULL;   /* a limit says nothing about where the closed record's top lies */
     }
-    heap->records[index] = closed ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
-    class->closed = closed;
+    heap->records[index] = reasons != 0 ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
 }
 
 /* The slot area is what no class has as its local slots of those in the struct, which is all or nothing, then what lies
@@ -212,7 +217,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     else
         class->bottom = slots_take(heap, class->capacity << hak__is_kept(index));   /* times behind the slots (kept.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
-    class->closed = false;
+    heap->closed_reasons[index] = 0;
     heap->records[index] = (struct hak_record){ class->bottom, class->bottom + class->capacity };
     open_or_close(heap, index);
 }
@@ -245,7 +250,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0)   /* what others may use is not kept */
         most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
-    if (!class->closed && may_absorb(index))
+    if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
 }
 

@@ -1,22 +1,33 @@
-/* The same stack discipline as the fast path, on the hidden record, with a count per call. */
+/* See exact.h. */
 #include "guard/exact.h"
 
-void *hak__closed_malloc(struct hak_heap *heap, uint32_t index)
+#include "guard/harden.h"
+
+void *hak__closed_malloc(struct hak_heap *heap, uint32_t index, size_t n)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    hak_count(&class->mallocs, 1);
-    if (hak__is_kept(index))
-        return hak__kept_refill(heap, index);
-    void *block = class->capacity == 0 ? NULL : hak__cache_pop(&class->hidden);
-    return block != NULL ? block : hak__cache_refill(heap, index);
+    uint32_t reasons = heap->closed_reasons[index];
+    if ((reasons & (HAK_CLOSED_EXACT | HAK_CLOSED_HARDENED)) != HAK_CLOSED_HARDENED)
+        hak_count(&class->mallocs, 1);
+    if ((reasons & HAK_CLOSED_HARDENED) != 0)
+        return hak__harden_take(heap, index, n);
+    void *block = NULL;
+    if ((reasons & HAK_CLOSED_LARGE) != 0)
+        block = hak__kept_refill(heap, index);
+    else if ((reasons & HAK_CLOSED_UNCACHED) != 0 || (block = hak__cache_pop(&class->hidden)) == NULL)
+        block = hak__cache_refill(heap, index);
+    if (block != NULL)
+        hak__mark_live(block);
+    return block;
 }
 
 void hak__closed_free(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
+    uint32_t reasons = heap->closed_reasons[index];
     hak_count(&class->frees, 1);
-    if (hak__is_kept(index))
+    if ((reasons & HAK_CLOSED_LARGE) != 0)
         hak__kept_push(heap, index, block, function);
-    else if (class->capacity == 0 || !hak__cache_push(&class->hidden, block))
+    else if ((reasons & HAK_CLOSED_UNCACHED) != 0 || !hak__cache_push(&class->hidden, block))
         hak__cache_overflow(heap, index, block, function);
 }

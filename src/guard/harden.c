@@ -117,8 +117,6 @@ void hak__harden_written(const void *p, uint32_t class)
 
 void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
 {
-    if ((heap->mode & HAK_MODE_EXACT) != 0)
-        hak_count(&heap->classes[class].mallocs, 1);
     void *block = next_block(heap, class);
     if (hak_unlikely(block == NULL))
         return NULL;
@@ -129,7 +127,7 @@ void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
 void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
-    if ((heap->mode & HAK_MODE_EXACT) != 0 && hak__owner_id(word) == heap->id)
+    if ((heap->closed_reasons[class] & HAK_CLOSED_EXACT) != 0 && hak__owner_id(word) == heap->id)
         hak_count(&heap->classes[class].frees, 1);
     bool again = false, waits = heap->quarantine != NULL && hak__hardened_closes(class);
     bool closed = waits && hak__hardened_close(p, class, &again);

@@ -36,7 +36,6 @@ struct hak_heap_class {
     uint16_t capacity;          /* 0: nothing is cached, the record is closed */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t local;              /* its slots are heap->local's, of fixed capacity */
-    uint8_t closed;             /* the visible record looks empty and full; every call takes the slow path */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
     uint8_t common_left;        /* blocks that the common heaps may still give (common.c) */
@@ -72,6 +71,15 @@ enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
 enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8, HAK_MODE_HARDENED = 16 };
 
+/* Why every malloc and free of a class takes the slow path; 0: its record is open. A large class is closed for good, a class
+ * without capacity until it gets some; the others are the heap's mode. What the reasons lead to stands in malloc_slow.c,
+ * free_slow.c, and for an entered heap in guard/exact.c. Samples close nothing: they are marks in open records. */
+enum hak_closed_reason {
+    HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_ARMED,
+    HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
+};
+
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 
 /* Where slabs for a new span are looked for, cheapest first (sources.c). */
@@ -90,7 +98,8 @@ enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 1 };
     _Atomic uint32_t busy; /* who is inside a slow path: enum hak_heap_user */ \
     hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
-    uint8_t foreign[HAK_CLASS_LIMIT]; /* the record may hold blocks of other heaps */
+    uint8_t foreign[HAK_CLASS_LIMIT]; /* the record may hold blocks of other heaps */ \
+    uint8_t closed_reasons[HAK_CLASS_LIMIT]; /* enum hak_closed_reason; 0: the record is open */
 
 struct hak_heap_front {
     HAK_HEAP_FRONT
@@ -166,7 +175,7 @@ _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area fol
 /* The stack that really holds the class's blocks, visible or hidden. */
 hak_inline struct hak_record *hak__heap_record(struct hak_heap *heap, uint32_t class)
 {
-    return heap->classes[class].closed ? &heap->classes[class].hidden : &heap->records[class];
+    return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->records[class];
 }
 
 /* Blocks of so many bytes were given back, or taken. Under `busy`, or by the owner; should both do so at once, the figure
@@ -182,7 +191,7 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_LOST; }
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
-void hak__heap_wait(struct hak_heap *heap);
+hak_cold void hak__heap_wait(struct hak_heap *heap);
 
 hak_inline bool hak__heap_try_enter(struct hak_heap *heap, enum hak_heap_user user)
 {

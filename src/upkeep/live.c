@@ -85,7 +85,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \
     X(heap_class_hidden, AT(hak_heap_class, hidden)) X(heap_class_bottom, AT(hak_heap_class, bottom)) \
     X(heap_class_capacity, AT(hak_heap_class, capacity)) X(heap_class_ceiling, AT(hak_heap_class, ceiling)) \
-    X(heap_class_closed, AT(hak_heap_class, closed)) \
+    X(heap_closed, AT(hak_heap, closed_reasons)) \
     X(heap_outbox, AT(hak_heap, outbox)) X(bucket_count, HAK_OUTBOX_BUCKETS) \
     X(bucket_stride, sizeof(struct hak_outbox_bucket)) X(bucket_slab, AT(hak_outbox_bucket, slab)) \
     X(bucket_blocks, AT(hak_outbox_bucket, count)) X(bucket_taken, AT(hak_outbox_bucket, taken)) \

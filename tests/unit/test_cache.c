@@ -68,7 +68,8 @@ FRESH_TEST(opened)
     struct hak_heap *heap = start();
     expect_heap_valid(heap);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-        expect_eq(heap->classes[c].closed, capacity_of(heap, c) == 0 || hak__is_kept(c));
+        expect_eq(heap->closed_reasons[c], (capacity_of(heap, c) == 0 ? HAK_CLOSED_UNCACHED : 0)
+                                                      | (hak__is_kept(c) ? HAK_CLOSED_LARGE : 0));
         expect(capacity_of(heap, c) != 0 || c > HAK_CLASS_TINY_LAST);
         expect(hak__is_kept(c) || capacity_of(heap, c) * (size_t)hak__classes[c].size <= 1 << 20);
         expect_eq(hak__cache_count(heap, c), 0);
@@ -90,8 +91,9 @@ FRESH_TEST(options_set_ceilings)
     expect_eq(heap->classes[CLASS_64].ceiling, 7);
     expect_eq(capacity_of(heap, CLASS_64), 7);
     expect_eq(heap->classes[CLASS_2048].ceiling, 5);
-    expect(heap->classes[CLASS_1024].closed && heap->classes[HAK_CLASS_FIRST_LARGE].closed);
-    expect(!heap->classes[CLASS_64].closed);
+    expect_eq(heap->closed_reasons[CLASS_1024], HAK_CLOSED_UNCACHED);
+    expect(heap->closed_reasons[HAK_CLASS_FIRST_LARGE] != 0);
+    expect_eq(heap->closed_reasons[CLASS_64], 0);
     expect_heap_valid(heap);
 }
 
@@ -492,10 +494,10 @@ FRESH_TEST(closed_classes_absorb_nothing)
     set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     churn(heap, CLASS_40K, 20, 4);
-    expect(!heap->classes[CLASS_40K].closed);
-    for (unsigned round = 0; round < 40 && !heap->classes[CLASS_40K].closed; round++)
+    expect_eq(heap->closed_reasons[CLASS_40K], 0);
+    for (unsigned round = 0; round < 40 && heap->closed_reasons[CLASS_40K] == 0; round++)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
-    expect(heap->classes[CLASS_40K].closed);
+    expect_eq(heap->closed_reasons[CLASS_40K], HAK_CLOSED_UNCACHED);
     expect(heap->absorb[CLASS_40K] == NULL);
     expect(!hak__cache_absorb(heap, CLASS_40K * HAK_RECORD_SIZE, heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);

@@ -74,7 +74,7 @@ FRESH_TEST(in_a_hidden_record)
     (void)argument;
     heaps_start();
     struct pair p = { heap_open(HAK_MODE_EXACT), heap_open(0) };
-    expect(p.owner->classes[CLASS_64].closed);
+    expect(p.owner->closed_reasons[CLASS_64] == HAK_CLOSED_EXACT);
     void *block = hak__cache_refill(p.owner, CLASS_64);
     expect_freed(p, block, false);
     expect(hak__cache_push(hak__heap_record(p.owner, CLASS_64), block));

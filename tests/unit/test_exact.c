@@ -17,10 +17,10 @@ FRESH_TEST(counts_every_call)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_heap_class *class = &heap->classes[c];
         uint32_t count = c < 30 ? COUNT : 5;
-        expect(class->closed);
+        expect((heap->closed_reasons[c] & HAK_CLOSED_EXACT) != 0);
         for (uint32_t i = 0; i < count; i++) {
             expect(hak__cache_pop(&heap->records[c]) == NULL);   /* every call comes here */
-            blocks[i] = hak__closed_malloc(heap, c);
+            blocks[i] = hak__closed_malloc(heap, c, hak__classes[c].size);
             expect_eq(hak_counted(&class->mallocs), i + 1);
         }
         expect_heap_valid(heap);
@@ -43,12 +43,12 @@ FRESH_TEST(caches_as_usual)
     (void)argument;
     heaps_start();
     struct hak_heap *heap = heap_open(HAK_MODE_EXACT);
-    void *a = hak__closed_malloc(heap, CLASS_64), *b = hak__closed_malloc(heap, CLASS_64);
+    void *a = hak__closed_malloc(heap, CLASS_64, 64), *b = hak__closed_malloc(heap, CLASS_64, 64);
     expect(b > a);
     hak__closed_free(heap, CLASS_64, b, "free");
     hak__closed_free(heap, CLASS_64, a, "free");
-    expect_ptr(hak__closed_malloc(heap, CLASS_64), a);
-    expect_ptr(hak__closed_malloc(heap, CLASS_64), b);
+    expect_ptr(hak__closed_malloc(heap, CLASS_64, 64), a);
+    expect_ptr(hak__closed_malloc(heap, CLASS_64, 64), b);
     expect_eq(hak_counted(&heap->classes[CLASS_64].misses), 1);
 }
 
@@ -59,7 +59,7 @@ FRESH_TEST(a_class_that_caches_nothing)
     expect_eq(hak__option_set("tiny_unified_c3", "0"), 0);
     struct hak_heap *heap = heap_open(0);
     for (unsigned i = 0; i < COUNT; i++) {
-        blocks[i] = hak__closed_malloc(heap, CLASS_64);
+        blocks[i] = hak__closed_malloc(heap, CLASS_64, 64);
         expect(i == 0 || blocks[i] > blocks[i - 1] || hak__slab_of(blocks[i]) != hak__slab_of(blocks[i - 1]));
         expect_eq(hak__cache_count(heap, CLASS_64), 0);
     }

@@ -184,7 +184,7 @@ FRESH_TEST(stacks_can_be_counted)
         for (uint64_t id = 1; id <= half_at(root("heap_last")); id++) {
             uint64_t heap = root("heaps") + id * number("heap_stride");
             uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
-            bool closed = *(const uint8_t *)(uintptr_t)(k + number("heap_class_closed"));
+            bool closed = *(const uint8_t *)(uintptr_t)(heap + number("heap_closed") + class) != 0;
             uint64_t record = closed ? k + number("heap_class_hidden")
                                      : heap + number("heap_records") + class * number("record_stride");
             uint64_t bottom = word_at(k + number("heap_class_bottom"));
@@ -256,7 +256,7 @@ static void hold_what_lies_in(uint64_t heap)
     for (uint64_t class = 0; class < number("class_count"); class++) {
         uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
         uint64_t visible = heap + number("heap_records") + class * number("record_stride");
-        uint64_t record = field(k, "heap_class_closed", 1) != 0 ? k + number("heap_class_hidden") : visible;
+        uint64_t record = field(heap + class, "heap_closed", 1) != 0 ? k + number("heap_class_hidden") : visible;
         uint64_t bottom = field(k, "heap_class_bottom", 8);
         hold(bottom, bottom == 0 ? 0 : field(record, "record_top", 8));
     }

@@ -401,7 +401,7 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
     expect(!armed(heap));
     fake.now += DELAY;   /* of the time that has to pass between two armings */
     hak__upkeep_look(heap);
-    expect(armed(heap) && heap->classes[CLASS_1024].closed);
+    expect(armed(heap) && heap->closed_reasons[CLASS_1024] == HAK_CLOSED_POLLING);
     expect_heap_valid(heap);
     expect(hak__cache_pop(&heap->records[CLASS_1024]) == NULL);
     void *block = hak__armed_pop(heap, CLASS_1024);
@@ -413,7 +413,7 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
         calls += 2;
     }
     expect_op(calls, <=, HAK_ARMED_PER_LOOK);
-    expect(!armed(heap) && !heap->classes[CLASS_1024].closed);
+    expect(!armed(heap) && heap->closed_reasons[CLASS_1024] == 0);
     expect_heap_valid(heap);
 }
 

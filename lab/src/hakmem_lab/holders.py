@@ -98,7 +98,7 @@ class Holders:
         at = heap + n["heap_classes"] + index * n["heap_class_stride"]
         row = memory.read(at, n["heap_class_stride"])
         bottom = struct.unpack_from("=Q", row, n["heap_class_bottom"])[0]
-        if row[n["heap_class_closed"]]:
+        if memory.read(heap + n["heap_closed"] + index, 1)[0]:
             top = struct.unpack_from("=Q", row, n["heap_class_hidden"] + n["record_top"])[0]
         else:
             top = memory.word(heap + n["heap_records"] + index * n["record_stride"] + n["record_top"])

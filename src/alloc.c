@@ -1,0 +1,79 @@
+/* See alloc.h. Called by malloc_slow.c, hardened.c, calloc.c and aligned.c. */
+#include "alloc.h"
+
+#include "arena/limit.h"
+#include "guard/check.h"
+#include "guard/exact.h"
+#include "huge/huge.h"
+#include "request.h"
+#include "start.h"
+#include "upkeep/step.h"
+
+/* The heap is entered. */
+hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
+{
+    if (heap->closed_reasons[class] != 0)
+        return hak__closed_malloc(heap, class, n);
+    void *block = hak__cache_pop(&heap->records[class]);
+    if (block == NULL)
+        block = hak__cache_refill(heap, class);
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
+static hak_cold void *alloc_late(uint32_t class, size_t n)
+{
+    struct hak_heap *heap = hak__late_heap_enter();
+    if (heap == NULL)
+        return NULL;
+    void *block = alloc_from(heap, class, n);
+    hak__late_heap_leave();
+    return block;
+}
+
+void *hak__alloc_class(uint32_t class, size_t n)
+{
+    struct hak_heap *heap = hak__request_heap();
+    void *block = NULL;
+    if (hak_likely(heap != NULL)) {
+        hak__enter(heap);
+        block = alloc_from(heap, class, n);
+        hak__leave(heap);
+        hak__upkeep_tick(heap);
+    } else if (hak__thread_is_late()) {
+        block = alloc_late(class, n);
+    }
+    hak__limit_deliver();
+    hak__check_tick();
+    return block;
+}
+
+void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    *zero = false;
+    if (heap->closed_reasons[class] != 0)
+        return hak__alloc_class(class, hak__classes[class].size);
+    void *block = hak__cache_pop(&heap->records[class]);
+    if (block != NULL) {
+        hak__mark_live(block);
+        return block;
+    }
+    hak__enter(heap);
+    block = hak__heap_take_zeroed(heap, class);
+    hak__leave(heap);
+    hak__limit_deliver();
+    *zero = block != NULL;
+    return *zero ? block : hak__alloc_class(class, hak__classes[class].size);
+}
+
+void *hak__alloc_huge(size_t n, size_t align, bool *zero)
+{
+    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
+        return NULL;
+    void *block = hak__huge_alloc(n, align, zero);
+    hak__tick_huge(0, block != NULL ? n : 0);
+    return block;
+}

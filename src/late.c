@@ -1,0 +1,46 @@
+/* See late.h. Called by free_slow.c and hardened.c. */
+#include "late.h"
+
+#include "guard/harden.h"
+
+/* The heap is entered. */
+static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    if (hak__hardened_at(hak__slab_of(p)))
+        hak__harden_free(heap, p, word, function);
+    else if (hak__owner_id(word) != heap->id)
+        hak__outbox_add_slow(heap, p, word, function);
+    else if (hak__is_kept(class))
+        hak__kept_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__heap_record(heap, class), p))   /* the very heap that the block came from */
+        hak__cache_overflow(heap, class, p, function);
+}
+
+/* So that the free is counted. Nothing is left in the heap's outbox and quarantine: nobody comes back to it. */
+void hak__free_late(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__late_heap_enter();
+    if (heap == NULL) {
+        if (hak__hardened_at(hak__slab_of(p)))
+            hak__harden_clear(NULL, p, hak__owner_code(word) / HAK_RECORD_SIZE);
+        hak__outbox_bypass(p, word, function);
+        return;
+    }
+    free_by(heap, p, word, function);
+    hak__quarantine_flush(heap, function);
+    hak__outbox_flush(heap, function);
+    hak__late_heap_leave();
+}
+
+void hak__free_unattached(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__thread_attach_to_free();
+    if (heap == NULL) {
+        hak__free_late(p, word, function);
+        return;
+    }
+    hak__enter(heap);
+    free_by(heap, p, word, function);
+    hak__leave(heap);
+}
