@@ -34,10 +34,9 @@ static hak_cold void *alloc_late(uint32_t class, size_t n)
 
 void *hak__alloc_class(uint32_t class, size_t n)
 {
-    struct hak_heap *heap = hak__request_heap();
+    struct hak_heap *heap = hak__request_enter();
     void *block = NULL;
     if (hak_likely(heap != NULL)) {
-        hak__enter(heap);
         block = alloc_from(heap, class, n);
         hak__leave(heap);
         hak__upkeep_tick(heap);
@@ -51,7 +50,6 @@ void *hak__alloc_class(uint32_t class, size_t n)
 
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
 {
-    hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     *zero = false;
     if (heap->closed_reasons[class] != 0)
@@ -61,10 +59,11 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
         hak__mark_live(block);
         return block;
     }
-    hak__enter(heap);
-    block = hak__heap_take_zeroed(heap, class);
-    hak__leave(heap);
-    hak__limit_deliver();
+    if (hak__enter_own(heap)) {
+        block = hak__heap_take_zeroed(heap, class);
+        hak__leave(heap);
+        hak__limit_deliver();
+    }
     *zero = block != NULL;
     return *zero ? block : hak__alloc_class(class, hak__classes[class].size);
 }

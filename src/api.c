@@ -42,9 +42,8 @@ hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n)
 
 hak_export size_t hak_collect(void)
 {
-    struct hak_heap *heap = hak__request_heap();
+    struct hak_heap *heap = hak__request_enter();
     if (heap != NULL) {
-        hak__enter(heap);
         hak__heap_collect(heap);
         hak__cache_flush(heap);
         hak__leave(heap);

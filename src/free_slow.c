@@ -21,15 +21,17 @@
 #include "upkeep/armed.h"
 #include "upkeep/step.h"
 
-static void free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
+static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
-    hak__enter(heap);
+    if (!hak__enter_own(heap))
+        return false;
     if (heap->closed_reasons[class] != 0)
         hak__closed_free(heap, class, p, function);
     else
         hak__cache_overflow(heap, class, p, function);
     hak__leave(heap);
     hak__upkeep_tick(heap);
+    return true;
 }
 
 void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
@@ -50,10 +52,8 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
 /* A large block, which the thread keeps. */
 hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
-    hak__fork_check();
-    if (hak_unlikely(heap != hak__heap_current()))
+    if (!hak__enter_own(heap))
         return false;
-    hak__enter(heap);
     bool kept = hak__kept_push_quickly(heap, class, p);
     hak__leave(heap);
     return kept;
@@ -72,11 +72,8 @@ static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *h
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    hak__fork_check();
-    if (hak_unlikely(heap != hak__heap_current()))   /* a child has had to leave it */
+    if (hak_unlikely(!free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    else
-        free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free");
     hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
@@ -88,9 +85,9 @@ void hak__free_full(void *p, size_t code, struct hak_heap *heap)
         free_full_slow(p, code, heap);
 }
 
+/* The heap is entered. */
 static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
 {
-    hak__enter(heap);
     hak__outbox_add_slow(heap, p, word, "free");
     hak__leave(heap);
     hak__upkeep_tick(heap);
@@ -122,7 +119,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         hak__others_free(p);
     else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
-    else if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
         hak__free_unattached(p, word, "free");
     else
         free_remote(heap, word, p);

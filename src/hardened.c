@@ -103,11 +103,10 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    struct hak_heap *heap = hak__thread_attach();   /* for its quarantine, however few blocks the thread will free */
     hak__harden_size(p, word, "free", NULL);
     hak__trace_freed(p, id);
+    struct hak_heap *heap = hak__request_enter();   /* for its quarantine, however few blocks the thread will free */
     if (hak_likely(heap != NULL)) {
-        hak__enter(heap);
         hak__harden_free(heap, p, word, "free");
         hak__leave(heap);
         hak__upkeep_tick(heap);

@@ -3,7 +3,6 @@
 #include "malloc_slow.h"
 
 #include "alloc.h"
-#include "base/forked.h"
 #include "diag/latency.h"
 #include "guard/sample.h"
 #include "hardened.h"
@@ -13,10 +12,8 @@
 /* A large block that the thread keeps. */
 hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
 {
-    hak__fork_check();
-    if (hak_unlikely(heap != hak__heap_current()))
+    if (!hak__enter_own(heap))
         return NULL;
-    hak__enter(heap);
     void *block = hak__kept_pop_near(heap, class);
     hak__leave(heap);
     return block;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/forked.h"
 #include "guard/harden.h"
 #include "guard/sample.h"
 #include "guard/trace.h"
@@ -24,12 +23,10 @@ static void *resize_in_place(void *p, size_t have, size_t n)
 {
     if (have > HAK_LARGE_MAX)
         return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? hak__huge_resize(p, n) : NULL;
-    hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CODE_LIMIT;
-    if (!mine || !is_large(have) || !is_large(n))
+    if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
         return NULL;
-    hak__enter(heap);
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
     while (!done && hak__kept_clear_behind(heap, p))   /* what is behind was only kept */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));

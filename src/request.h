@@ -15,6 +15,15 @@ hak_inline struct hak_heap *hak__request_heap(void)
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
 }
 
+/* The same, entered. */
+hak_inline struct hak_heap *hak__request_enter(void)
+{
+    struct hak_heap *heap = hak__request_heap();
+    if (hak_likely(heap != NULL))
+        hak__enter(heap);
+    return heap;
+}
+
 /* Sets errno to ENOMEM and gives NULL. */
 void *hak__no_memory(void);
 

@@ -235,7 +235,10 @@ static void thread_ends(void *value)
     heap->ending = !heap->ending;
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    hak__enter(heap);
+    if (!hak__enter_own(heap)) {   /* the child that this is has had to leave it */
+        use_late_sentinel();
+        return;
+    }
     lay_aside(heap);
     hak__leave(heap);
     use_late_sentinel();
@@ -269,9 +272,8 @@ void hak__thread_reopen_early(void)
 {
     if (early_heap != NULL)
         hak__thread_attach();   /* it may have been lost from sight */
-    if (early_heap == NULL || early_heap != hak__heap_current())
+    if (early_heap == NULL || early_heap != hak__heap_current() || !hak__enter_own(early_heap))
         return;
-    hak__enter(early_heap);
     hak__cache_flush(early_heap);
     bool hardened = (start_mode() & HAK_MODE_HARDENED) != 0;
     if (!hardened)

@@ -10,26 +10,12 @@
  * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
-#include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 
 /* How often a heap that is busy is asked again. Who asks holds nothing, so all that is waited for goes on, except in a
  * signal handler or a child made by _Fork, which have interrupted it. */
 enum { PATIENCE = 1000 };
-
-static hak_cold bool enter_for_a_look(struct hak_heap *heap)
-{
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
-        return false;
-    for (unsigned i = 0; i < PATIENCE; i++) {
-        if (hak__heap_try_enter(heap, HAK_SWEEPER))
-            return true;
-        hak__yield(i);
-    }
-    return false;
-}
 
 static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
 {
@@ -65,7 +51,7 @@ static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const 
 
 static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void *p)
 {
-    if (!enter_for_a_look(heap))
+    if (!hak__enter_foreign(heap, PATIENCE))
         return false;
     bool found = in_stack(heap, class, p) || in_outbox(heap, p) || in_span(heap, class, p)
         || hak__quarantine_has(heap, p);
@@ -76,7 +62,7 @@ static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void 
 /* A look that takes in no more than the span. */
 static hak_cold bool span_has(struct hak_heap *heap, uint32_t class, const void *p)
 {
-    if (!enter_for_a_look(heap))
+    if (!hak__enter_foreign(heap, PATIENCE))
         return false;
     bool found = in_span(heap, class, p);
     hak__leave(heap);

@@ -14,6 +14,7 @@
 #include "guard/harden.h"
 #include "slab/superslab.h"
 
+/* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
 /* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
@@ -24,20 +25,6 @@ void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
 bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
-
-/* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
-static bool enter_to_check(struct hak_heap *heap)
-{
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
-        return false;
-    for (unsigned i = 0; i < PATIENCE_OF_CHECK; i++) {
-        if (hak__heap_try_enter(heap, HAK_SWEEPER))
-            return true;
-        hak__yield(i);
-    }
-    return false;
-}
 
 /* A ready block of the heap's own is outside of its span. */
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
@@ -70,7 +57,7 @@ static bool check_heaps(void)
     bool valid = true;
     for (uint32_t id = 1; id <= hak__heap_last_id() && valid; id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (!enter_to_check(heap))
+        if (!hak__enter_foreign(heap, PATIENCE_OF_CHECK))
             continue;
         valid = check_heap(heap);
         hak__leave(heap);
@@ -115,7 +102,7 @@ static bool check_slab(size_t slab, bool blocks)
         return true;
     if (hak__owner_code(word) >= HAK_CLASSES * HAK_RECORD_SIZE)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
-    if (!enter_to_check(hak__heap_by_id(id)))
+    if (!hak__enter_foreign(hak__heap_by_id(id), PATIENCE_OF_CHECK))
         return true;
     bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
     bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);

@@ -52,16 +52,10 @@ static bool is_being_worked(const void *p)
 static bool enter_at_end(struct hak_heap *heap)
 {
     static const struct hak_heap *stays_busy;
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
-        return false;
-    for (unsigned tries = heap == stays_busy ? ENDING_PATIENCE : 0; tries <= ENDING_PATIENCE; tries++) {
-        if (hak__heap_try_enter(heap, HAK_SWEEPER))
-            return true;
-        hak__yield(tries);
-    }
-    stays_busy = heap;
-    return false;
+    bool entered = hak__enter_foreign(heap, heap == stays_busy ? 1 : ENDING_PATIENCE);
+    if (!entered)
+        stays_busy = heap;
+    return entered;
 }
 
 /* The heap of the span is entered. */

@@ -174,9 +174,8 @@ static void *alloc(size_t n)
 
 void *hak__sample_malloc(struct hak_heap *heap, size_t n)
 {
-    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL)
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__enter_own(heap))
         return NULL;
-    hak__enter(heap);
     bool due = hak__cache_unmark(heap, hak__class_of(n));
     hak__leave(heap);
     if (!due)

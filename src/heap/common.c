@@ -52,7 +52,7 @@ static struct hak_heap *enter_common(uint32_t first)
     uint32_t count = hak_load(&common_count, HAK_RELAXED);
     for (uint32_t i = 0; i < count && i < COMMON_TRIES; i++) {
         uint32_t id = hak_load(&commons[(first + i) % count], HAK_ACQUIRE);
-        if (id != 0 && hak__heap_try_enter(hak__heap_by_id(id), HAK_SWEEPER))
+        if (id != 0 && hak__enter_foreign(hak__heap_by_id(id), 1))
             return hak__heap_by_id(id);
     }
     return NULL;

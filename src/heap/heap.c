@@ -359,11 +359,23 @@ void hak__heap_wait(struct hak_heap *heap)
         hak__yield(tries);
 }
 
-void hak__heap_sweep(struct hak_heap *heap)
+bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    bool usable = state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
-    if (usable && hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    for (unsigned i = 0; i < tries; i++) {
+        if (i != 0)
+            hak__yield(i - 1);
+        if (hak__heap_try_enter(heap, HAK_SWEEPER))
+            return true;
+    }
+    return false;
+}
+
+void hak__heap_sweep(struct hak_heap *heap)
+{
+    if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {
         hak__heap_collect(heap);
         hak__leave(heap);
     }

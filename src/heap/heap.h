@@ -18,6 +18,7 @@
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
+#include "base/forked.h"
 #include "slab/span.h"
 
 /* A class's stack of ready blocks: the two words that a pop or a push needs, and nothing else. The word below the
@@ -205,6 +206,22 @@ hak_inline void hak__enter(struct hak_heap *heap)
         hak__heap_wait(heap);
 }
 hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, HAK_NOBODY, HAK_RELEASE); }
+
+/* The way into a heap for its own thread, which a fork check or a signal may have brought into a child: false there if the heap
+ * had to be left, half done by a sweeper that does not exist any more. The thread has another one then, or a sentinel. (The bare
+ * hak__enter is for a heap that has just been attached, taken up from the parked ones, or is shared under a lock.) */
+hak_inline bool hak__enter_own(struct hak_heap *heap)
+{
+    hak__fork_check();
+    if (hak_unlikely(hak__heap_is_lost(heap)))
+        return false;
+    hak__enter(heap);
+    return true;
+}
+
+/* The way into another thread's heap, as a sweeper: false if the heap is not in use, or busy at each of so many tries. The owner may
+ * be the one who was interrupted by the caller, so nobody tries for ever. */
+bool hak__enter_foreign(struct hak_heap *heap, unsigned tries);
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
  * serve others. `mine` is entered by the caller. */

@@ -18,7 +18,8 @@ static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MOD
 /* Entered, because a child forked meanwhile must not take over a heap of which half the records are closed. */
 static void arm(struct hak_heap *heap, uint64_t now_ms)
 {
-    hak__enter(heap);
+    if (!hak__enter_own(heap))
+        return;
     hak__cache_arm(heap);
     hak__leave(heap);
     heap->armed_ms = now_ms;
@@ -27,9 +28,8 @@ static void arm(struct hak_heap *heap, uint64_t now_ms)
 
 static void disarm(struct hak_heap *heap)
 {
-    if (!is_armed(heap))
+    if (!is_armed(heap) || !hak__enter_own(heap))
         return;
-    hak__enter(heap);
     hak__cache_disarm(heap);
     hak__leave(heap);
 }

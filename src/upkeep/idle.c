@@ -34,11 +34,9 @@ static void let_go(struct idle_walk *walk)
 static bool enter_owner(struct idle_walk *walk, uint32_t id)
 {
     struct hak_heap *heap = hak__heap_by_id(id);
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
     if (walk->entered != heap || walk->held_spans >= SPANS_PER_HOLD || walk->held_purges >= PURGES_PER_HOLD)
         let_go(walk);
-    if (walk->entered == NULL && (state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED)
-        && hak__heap_try_enter(heap, HAK_SWEEPER))
+    if (walk->entered == NULL && hak__enter_foreign(heap, 1))
         walk->entered = heap;
     walk->held_spans++;
     return walk->entered != NULL;

@@ -89,15 +89,11 @@ static bool enter(struct ledger_walk *walk, uint32_t id)
     if (walk->entered != NULL)
         hak__leave(walk->entered);
     walk->entered = NULL;
-    for (unsigned tries = 0; walk->occupied != id && tries < ENTER_TRIES; tries++) {
-        if (hak__heap_try_enter(heap, HAK_SWEEPER)) {
-            walk->entered = heap;
-            return true;
-        }
-        hak__yield(tries);
-    }
-    walk->occupied = id;
-    return false;
+    if (walk->occupied != id && hak__enter_foreign(heap, ENTER_TRIES))
+        walk->entered = heap;
+    else
+        walk->occupied = id;
+    return walk->entered != NULL;
 }
 
 /* The free bytes of the blocks that overlap [from, to), offsets in a span, all below its frontier. */

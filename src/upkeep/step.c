@@ -57,7 +57,7 @@ static void serve_heaps(bool all)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (has_work(heap) && hak__heap_try_enter(heap, HAK_SWEEPER)) {
+        if (has_work(heap) && hak__enter_foreign(heap, 1)) {
             serve(heap, all);
             hak__leave(heap);
         }
@@ -100,7 +100,8 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 static void shrink_records(struct hak_heap *heap, uint64_t now)
 {
     heap->shrink_ms = now;
-    hak__enter(heap);
+    if (!hak__enter_own(heap))
+        return;
     hak__cache_shrink_idle(heap);
     hak__leave(heap);
 }
