@@ -7,6 +7,7 @@
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "pop.h"
 #include "request.h"
 
 /* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
@@ -17,7 +18,7 @@ static void *aligned_large(uint32_t class)
     return block != NULL ? block : hak__no_memory();
 }
 
-static void *aligned(size_t align, size_t n)
+static hak_noinline void *aligned_slow(size_t align, size_t n)
 {
     if (align <= HAK_ALIGN)
         return hak_malloc(n);
@@ -33,6 +34,12 @@ static void *aligned(size_t align, size_t n)
     return block != NULL ? block : hak__no_memory();
 }
 
+hak_inline void *aligned(size_t align, size_t n)
+{
+    void *block = hak__aligned_pop(align, n);
+    return hak_likely(block != NULL) ? block : aligned_slow(align, n);
+}
+
 hak_export void *hak_aligned_alloc(size_t align, size_t n)
 {
     if (hak_unlikely(!hak_is_power_of_two(align))) {
@@ -42,7 +49,8 @@ hak_export void *hak_aligned_alloc(size_t align, size_t n)
     return aligned(align, n);
 }
 
-hak_export void *hak_memalign(size_t align, size_t n)
+/* An alignment that is no power of two is rounded up to one. */
+static hak_noinline void *memalign_odd(size_t align, size_t n)
 {
     if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) {   /* as the C library: no power of two is as large */
         errno = EINVAL;
@@ -51,18 +59,33 @@ hak_export void *hak_memalign(size_t align, size_t n)
     size_t power = HAK_ALIGN;
     while (power < align)
         power *= 2;
-    return aligned(power, n);
+    return aligned_slow(power, n);
+}
+
+hak_export void *hak_memalign(size_t align, size_t n)
+{
+    return hak_likely(hak_is_power_of_two(align)) ? aligned(align, n) : memalign_odd(align, n);
+}
+
+/* errno says ENOMEM too, as the C library's does; what it says of a wrong alignment is nothing. */
+static hak_noinline int posix_memalign_slow(void **out, size_t align, size_t n)
+{
+    int saved = errno;
+    void *block = aligned_slow(align, n);
+    if (block == NULL)
+        return ENOMEM;
+    errno = saved;
+    *out = block;
+    return 0;
 }
 
 hak_export int hak_posix_memalign(void **out, size_t align, size_t n)
 {
     if (hak_unlikely(!hak_is_power_of_two(align) || align % sizeof(void *) != 0))
         return EINVAL;
-    int saved = errno;
-    void *block = aligned(align, n);
-    if (block == NULL)
-        return ENOMEM;   /* errno says it too, as the C library's does; what it says of a wrong alignment is nothing */
-    errno = saved;
+    void *block = hak__aligned_pop(align, n);
+    if (hak_unlikely(block == NULL))
+        return posix_memalign_slow(out, align, n);
     *out = block;
     return 0;
 }

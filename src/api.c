@@ -1,4 +1,4 @@
-/* The rest of the public interface: sizes, sized frees, collection, statistics, options. */
+/* The rest of the public interface: sizes, collection, statistics, options. */
 #include <errno.h>
 #include <string.h>
 
@@ -17,7 +17,13 @@
 #include "upkeep/ledger.h"
 #include "upkeep/step.h"
 
-hak_export size_t hak_usable_size(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
+static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
+
+hak_export size_t hak_usable_size(const void *p)
+{
+    const struct hak_class *class = hak__class_at(p);
+    return hak_likely(class != NULL) ? class->size : usable_slow(p);
+}
 
 hak_export size_t hak_good_size(size_t n)
 {
@@ -26,18 +32,6 @@ hak_export size_t hak_good_size(size_t n)
     if (n <= HAK_LARGE_MAX)
         return hak__classes[hak__class_of(n)].size;
     return n <= PTRDIFF_MAX ? hak_align_up(n, hak__page_size()) : 0;
-}
-
-hak_export void hak_free_sized(void *p, size_t n)
-{
-    hak__check_size(p, HAK_ALIGN, n, "free_sized");
-    hak_free(p);
-}
-
-hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n)
-{
-    hak__check_size(p, align, n, "free_aligned_sized");
-    hak_free(p);
 }
 
 hak_export size_t hak_collect(void)

@@ -3,9 +3,13 @@
  *   x <  HAK_CODE_LIMIT   mine, and x is the offset of the class's record      push, or free_full when there is no room
  *   ... but no block begins at the address, or it looks freed                  free_doubtful
  *   x >= HAK_CODE_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
- *   no word               NULL, or an address outside of the window            free_outside */
+ *   no word               NULL, or an address outside of the window            free_outside
+ *
+ * A free that names the block's size asks one question more: whether the class can have been that of n bytes. Whatever is not
+ * plain is checked by itself, and freed as any other. */
 #include "free_slow.h"
 #include "hakmem.h"
+#include "pointer.h"
 
 hak_export hak_fast_path void hak_free(void *p)
 {
@@ -30,3 +34,36 @@ hak_export hak_fast_path void hak_free(void *p)
     if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
         hak__free_full(p, x, heap);
 }
+
+static hak_noinline void free_known_slow(void *p, size_t align, size_t n, const char *function)
+{
+    hak__check_size(p, align, n, function);
+    hak_free(p);
+}
+
+hak_inline void free_known(void *p, size_t align, size_t n, const char *function)
+{
+    size_t slab = hak__slab_of(p);
+    if (hak_unlikely(!HAK_PROTECT || slab >= hak_read_mostly(&hak__window.sized_slabs))) {
+        free_known_slow(p, align, n, function);
+        return;
+    }
+    struct hak_heap *heap = hak__heap_current();
+    const struct hak_slab *entry = &hak__window.map[slab];
+    size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
+    const struct hak_class *class = hak__class_of_code(x);
+    if (hak_unlikely(x >= HAK_CODE_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
+                     || !hak__size_fits(class->size, n))) {
+        free_known_slow(p, align, n, function);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
+        hak__free_full(p, x, heap);
+}
+
+hak_export void hak_free_sized(void *p, size_t n) { free_known(p, HAK_ALIGN, n, "free_sized"); }
+
+hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "free_aligned_sized"); }
+
+void hak__delete_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "operator delete"); }

@@ -14,6 +14,7 @@
 #include "huge/huge.h"
 #include "os/loaded.h"
 #include "pointer.h"
+#include "pop.h"
 #include "upkeep/dump.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */
@@ -160,16 +161,22 @@ static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
     return p;
 }
 
+static hak_noinline void *new_missed(size_t align, size_t n, const void *caller)
+{
+    void *p = hak_memalign(align, n);
+    return hak_likely(p != NULL) ? p : new_slow(align, n, caller);
+}
+
 hak_inline void *new_block(size_t n)
 {
-    void *p = hak_malloc(n);
-    return hak_likely(p != NULL) ? p : new_slow(HAK_ALIGN, n, __builtin_return_address(0));
+    void *p = hak__pop(n);
+    return hak_likely(p != NULL) ? p : new_missed(HAK_ALIGN, n, __builtin_return_address(0));
 }
 
 hak_inline void *new_aligned(size_t n, size_t align)
 {
-    void *p = hak_memalign(align, n);
-    return hak_likely(p != NULL) ? p : new_slow(align, n, __builtin_return_address(0));
+    void *p = hak_likely(hak_is_power_of_two(align)) ? hak__aligned_pop(align, n) : NULL;
+    return hak_likely(p != NULL) ? p : new_missed(align, n, __builtin_return_address(0));
 }
 
 /* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,
@@ -197,17 +204,11 @@ DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 
-hak_inline void delete_sized(void *p, size_t align, size_t n)
-{
-    hak__check_size(p, align, n, "operator delete");
-    hak_free(p);
-}
-
 /* What the program has replaced is called with the pointer alone. */
 hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
 {
     if (hak_likely(plain == hak_free))
-        delete_sized(p, HAK_ALIGN, n);
+        hak__delete_sized(p, HAK_ALIGN, n);
     else
         plain(p);
 }
@@ -216,7 +217,7 @@ NAMED(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__
 NAMED(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete_array(p); }
 NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete, p, n); }
 NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete_array, p, n); }
-NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { delete_sized(p, align, n); }
+NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { hak__delete_sized(p, align, n); }
 HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
 #endif

@@ -25,8 +25,8 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     size_t distance = (uintptr_t)p - hak__window.base, slab = distance / HAK_SLAB_SIZE;
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
         return NULL;
-    uint32_t word = hak__owner_at(slab), first_heap = hak__owner_word(1, 0);
-    if (hak_unlikely(word - first_heap >= hak__owner_word(HAK_HEAPS_MAX, 0) || hak__owner_code(word) >= HAK_CODE_LIMIT))
+    uint32_t word = hak__owner_at(slab);
+    if (hak_unlikely(word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT))   /* only spans' words and 0 have a class's code */
         return NULL;
     const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
     if (HAK_PROTECT)
@@ -72,5 +72,8 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
     (void)p, (void)align, (void)n, (void)function;
 }
 #endif
+
+/* C++'s sized delete (free.c). */
+void hak__delete_sized(void *p, size_t align, size_t n);
 
 #endif

@@ -56,7 +56,7 @@ static void thread_ends(void *value);
 
 /* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
 
-enum { FREES_WITHOUT_HEAP = 16, LOOKS_PER_CALL = 4, HEAPS_SMALL = 16 };
+enum { FREES_WITHOUT_HEAP = 16, ASKED_PER_CALL = 4, STEPS_PER_CALL = 64, HEAPS_SMALL = 16 };
 
 static __thread uint32_t frees_without_heap __attribute__((tls_model("initial-exec")));
 
@@ -92,13 +92,14 @@ static void lay_aside(struct hak_heap *heap)
 }
 
 /* Nobody is inside of a heap whose thread has gone but sweepers; whoever finds it so under its lock does what the thread would
- * have done, as its owner. */
-static void take_back(struct hak_heap *heap)
+ * have done, as its owner. Gives whether the kernel has been asked. */
+static bool take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
-    if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE || !thread_is_gone(thread)
-        || !hak__heap_try_enter(heap, HAK_OWNER))
-        return;
+    if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE)
+        return false;
+    if (!thread_is_gone(thread) || !hak__heap_try_enter(heap, HAK_OWNER))
+        return true;
     bool still = hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_ACTIVE && hak_load(&heap->thread, HAK_RELAXED) == thread;
     if (still)
         lay_aside(heap);
@@ -107,17 +108,19 @@ static void take_back(struct hak_heap *heap)
         hak__heap_park(heap);
         hak__background_thread_ends();
     }
+    return true;
 }
 
 /* Parks a few of the heaps whose threads have ended without their destructors, or came by their heaps after those. In turn:
- * where each new thread leaves one, heaps come to be twice as many as threads at most. */
+ * where each new thread leaves one, heaps come to be twice as many as threads at most. Heaps that nothing is known of cost no
+ * question: a row of them would else make a new heap each time it is met. */
 static void take_some_back(void)
 {
     static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
     uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
-    for (uint32_t i = 0; i < LOOKS_PER_CALL; i++) {
+    for (uint32_t asked = 0, steps = 0; asked < ASKED_PER_CALL && steps < STEPS_PER_CALL; steps++) {
         id = id < last ? id + 1 : 1;
-        take_back(hak__heap_by_id(id));
+        asked += take_back(hak__heap_by_id(id));
     }
     hak_store(&hand, id, HAK_RELAXED);
 }

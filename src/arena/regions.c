@@ -147,7 +147,8 @@ static size_t next_own(size_t super)
     return hak__window_supers();
 }
 
-/* Where the foreign mapping that has been met at a SuperSlab ends: steps that double, then halves. */
+/* Where the foreign mapping that has been met at a SuperSlab ends: steps that double, then halves. A gap behind it that is shorter
+ * than the mapping may be taken for a part of it. */
 static size_t foreign_end(size_t super)
 {
     size_t low = super, limit = next_own(super), step = 1;

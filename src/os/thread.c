@@ -198,18 +198,17 @@ static bool thread_create(_Atomic uint32_t *alive)
 /* Elsewhere, and under sanitizers, which have to know of every thread: one of the C library's. That has signals of its own:
  * whoever calls setuid() in a process with threads waits until each of them has answered one. */
 static const uint64_t thread_library_signals = 7ull << 31;
-static _Atomic uint32_t *thread_alive;
 
 static size_t thread_distance(const void *word) { (void)word; return 0; }
 
 static void *thread_entry(void *argument)
 {
-    (void)argument;
+    _Atomic uint32_t *alive = argument;
     hak__os_restore_signals(~thread_library_signals);
     thread_body();
     /* release: pairs with the acquire of who waits for its end. */
-    hak_store(thread_alive, 0, HAK_RELEASE);
-    syscall(SYS_futex, thread_alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    hak_store(alive, 0, HAK_RELEASE);
+    syscall(SYS_futex, alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return NULL;
 }
 
@@ -219,10 +218,9 @@ static bool thread_create(_Atomic uint32_t *alive)
     pthread_t thread;
     if (pthread_attr_init(&attributes) != 0)
         return false;
-    thread_alive = alive;
     hak_store(alive, 1, HAK_RELAXED);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    bool made = pthread_create(&thread, &attributes, thread_entry, NULL) == 0;
+    bool made = pthread_create(&thread, &attributes, thread_entry, alive) == 0;
     pthread_attr_destroy(&attributes);
     return made;
 }

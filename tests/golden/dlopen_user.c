@@ -6,6 +6,7 @@
  *   dlopen_user others LIBRARY HOW  blocks of the C library's malloc by the allocator's functions, by dlopen with RTLD_LOCAL,
  *                                   RTLD_GLOBAL or RTLD_DEEPBIND (local, global, deepbind), from a thread that was there before
  *   dlopen_user bound PLUGIN        a library that needs the allocator, and has malloc from it, is given such blocks
+ *   dlopen_user keys LIBRARY        a program that has taken all keys of thread-specific values: nothing calls when a thread ends
  *   dlopen_user tls LIBRARY MODULE...  what becomes of the allocator when modules have used up the static thread-local memory */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { THREADS = 4, COUNT = 500 };
 
@@ -203,6 +205,52 @@ static void use_up_tls(const char *path, int count, char **modules)
         free(memset(malloc(n), 1, n));
 }
 
+/* --- no key is left ----------------------------------------------------------------------------------------------------- */
+
+static size_t resident_kib(void)
+{
+    size_t size = 0, resident = 0;
+    FILE *in = fopen("/proc/self/statm", "r");
+    if (in == NULL || fscanf(in, "%zu %zu", &size, &resident) != 2)
+        fail("/proc/self/statm");
+    fclose(in);
+    return resident * (size_t)sysconf(_SC_PAGESIZE) >> 10;
+}
+
+static void *uses_a_little(void *argument)
+{
+    for (size_t n = 16; n < 60000; n += n / 2) {
+        char *block = memset(own_malloc(n), 1, n);
+        own_free(block);
+    }
+    return argument;
+}
+
+static void run_threads(int count)
+{
+    for (int i = 0; i < count; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, uses_a_little, NULL) != 0)
+            fail("pthread_create");
+        pthread_join(thread, NULL);
+    }
+}
+
+/* Memory in the second half of many threads is what it was in the first. */
+static void use_without_keys(const char *path)
+{
+    pthread_key_t key;
+    while (pthread_key_create(&key, NULL) == 0)
+        continue;
+    void *library = load(path, RTLD_NOW | RTLD_LOCAL);
+    *(void **)&own_malloc = find(library, "hak_malloc");
+    *(void **)&own_free = find(library, "hak_free");
+    run_threads(5000);
+    size_t settled = resident_kib();
+    run_threads(5000);
+    printf("%zu KiB more\n", resident_kib() > settled ? resident_kib() - settled : 0);
+}
+
 int main(int count, char **arguments)
 {
     const char *what = count >= 3 ? arguments[1] : "";
@@ -214,6 +262,8 @@ int main(int count, char **arguments)
         use_others(arguments[2], arguments[3]);
     else if (strcmp(what, "bound") == 0)
         use_bound(arguments[2]);
+    else if (strcmp(what, "keys") == 0)
+        use_without_keys(arguments[2]);
     else if (strcmp(what, "tls") == 0)
         use_up_tls(arguments[2], count - 3, arguments + 3);
     else

@@ -60,6 +60,14 @@ class Dlopen(unittest.TestCase):
         done = self.run_to_end("bound", plugin)
         self.assertEqual((done.stdout, done.stderr), ("another malloc\n", ""))
 
+    def test_no_key_is_left(self):
+        """Nothing says that a thread ends: heaps of threads that are gone are found by looking."""
+        for mode in ("0", "1"):
+            with self.subTest(hardened=mode):
+                done = self.run_to_end("keys", LIBRARY, HAKMEM_HARDEN=mode)
+                self.assertEqual(done.stderr, "")
+                self.assertLess(int(done.stdout.removesuffix(" KiB more\n")), 4096)
+
     def test_static_thread_local_memory_used_up(self):
         """The allocator needs 8 bytes of it. Without them dlopen says so, and the process goes on."""
         source = pathlib.Path(self.folder.name) / "tls.c"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The instructions that a warm malloc and a warm free execute: how many, and none that is slow by nature.
+"""The instructions that warm calls of the malloc family execute: how many, and none that is slow by nature.
 
 No call (nothing is looked up, counted or checked elsewhere), no atomic read-modify-write. The program fast_path.c steps
-through the two functions and gives the bytes of each instruction that it met. The library is looked at as it is built
+through the functions and gives the bytes of each instruction that it met. The library is looked at as it is built
 by default and without the checks of every free (HAKMEM_PROTECT=OFF), whose budget is the smaller one.
 """
 import itertools
@@ -15,11 +15,19 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 SIZES = (16, 64, 1000, 1025, 30000)
-LIBRARIES = {  # {library: {function: its most instructions}}
-    "libhakmem.so": {"malloc": 19, "free": 33},
-    "libhakmem-unprotected.so": {"malloc": 18, "free": 21},
+LIBRARIES = {  # {library: {pair of fast_path.c: {function: its most instructions}}}
+    "libhakmem.so": {
+        "malloc": {"malloc": 19, "free": 33},
+        "memalign": {"memalign": 37},
+        "posix_memalign": {"posix_memalign": 41},
+        "new": {"new": 23, "delete": 50},
+        "new_aligned": {"new_aligned": 39, "delete_aligned": 45},
+        "sized": {"free_sized": 42},
+        "usable": {"usable": 29},
+    },
+    "libhakmem-unprotected.so": {"malloc": {"malloc": 18, "free": 21}},
 }
-ABOVE_TINY = 10  # more instructions that the class of a size above 1024 bytes may take
+ABOVE_TINY = 10  # more instructions that malloc and new may take for the class of a size above 1024 bytes
 
 PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3}
 LOCK = 0xf0
@@ -57,10 +65,10 @@ class FastPath(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def executed(self, library, size):
+    def executed(self, library, pair, size):
         """{function: [the bytes of each instruction]}"""
         env = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
-        done = subprocess.run([self.program[library], str(size)], check=False, stdout=subprocess.PIPE, text=True, env=env)
+        done = subprocess.run([self.program[library], pair, str(size)], check=False, stdout=subprocess.PIPE, text=True, env=env)
         if done.returncode == SKIPPED:
             self.skipTest("programs cannot be traced here")
         self.assertEqual(done.returncode, 0)
@@ -75,17 +83,20 @@ class FastPath(unittest.TestCase):
 
     def test_instructions(self):
         for library, size in itertools.product(LIBRARIES, SIZES):
-            executed = self.executed(library, size)
-            self.assertEqual(set(executed), set(LIBRARIES[library]))
-            for function, codes in executed.items():
-                with self.subTest(library=library, function=function, size=size):
-                    most = LIBRARIES[library][function]
-                    most += ABOVE_TINY if function == "malloc" and size > 1024 else 0
-                    print(f"{library}: {function}({size}): {len(codes)} instructions")
-                    self.assertGreater(len(codes), 5)
-                    self.assertLessEqual(len(codes), most)
-                    self.assertEqual(codes[-1][0], 0xc3)  # ret
-                    self.assertEqual([kind(code) for code in codes if kind(code)], [])
+            for pair, budget in LIBRARIES[library].items():
+                executed = self.executed(library, pair, size)
+                self.assertEqual(set(executed), set(budget))
+                for function, codes in executed.items():
+                    with self.subTest(library=library, pair=pair, function=function, size=size):
+                        self.hold(library, function, size, codes, budget[function])
+
+    def hold(self, library, function, size, codes, most):
+        most += ABOVE_TINY if function in ("malloc", "new") and size > 1024 else 0
+        print(f"{library}: {function}({size}): {len(codes)} instructions")
+        self.assertGreater(len(codes), 5)
+        self.assertLessEqual(len(codes), most)
+        self.assertEqual(codes[-1][0], 0xc3)  # ret
+        self.assertEqual([kind(code) for code in codes if kind(code)], [])
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ static void wait_for_all(void)
 }
 
 /* What memory grows by during the second half of the threads is no share of them: heaps are parked by those who need one, so the
- * number of heaps follows that of threads at once. */
+ * number of heaps follows that of threads at once, which on a busy machine may double. A KiB or two lost by each would show. */
 static void run_many(void *(*body)(void *), bool own_stack)
 {
     unsigned brief = 20000, count = in_long_form(brief, 1000000);
@@ -74,7 +74,7 @@ static void run_many(void *(*body)(void *), bool own_stack)
     }
     wait_for_all();
     size_t now = resident_bytes();
-    size_t most = settled + settled / 2 + 8 * MIB;
+    size_t most = 3 * settled + 8 * MIB;
     if (now > most)
         printf("%zu KiB resident, then %zu\n", settled >> 10, now >> 10), fflush(stdout);
     expect(now <= most);

@@ -31,6 +31,7 @@ static struct {
     size_t foreign_count;
     uint64_t randoms;                /* random numbers given out; number n is n * random_step */
     uint64_t random_step;
+    bool populate;                   /* what is mapped is there at once, as under mlockall(MCL_FUTURE) */
     bool fixed;                      /* addresses are not to be random */
     uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
     size_t mapped;                   /* bytes, by the fake's own account */
@@ -69,6 +70,8 @@ static int fake_map(uintptr_t address, size_t size)
         return ENOMEM;
     int code = hak__os_linux.map(address, size);
     fake.mapped += code == 0 ? size : 0;
+    for (size_t at = 0; code == 0 && fake.populate && at < size; at += hak__os_linux.page_size())
+        *(volatile char *)(address + at) = 0;
     return code;
 }
 
