@@ -3,8 +3,8 @@
 
   bench/hardened.py [--rounds N] [--parts] [--peer LIBRARY] [--build FOLDER] [--only REGEX]
 
-Columns are configurations of one library: `off` (HAKMEM_HARDEN=0, in ns per operation), `on`, and with --parts each harden_*
-option alone, the others off; with --peer another library, preloaded in HAKMEM's place. They run interleaved; each figure is
+Columns are configurations of one library: `off` (HAKMEM_HARDEN=0, in ns per operation), `on`, and with --parts each part of it
+alone (`quarantine`: beside zero_size, since it is no part that can be alone); with --peer another library, preloaded in HAKMEM's place. They run interleaved; each figure is
 the median of the rounds. All but `off` are in relation to it; the last line is the geometric mean. --peer adds a column `on/peer`.
 """
 
@@ -32,8 +32,9 @@ def configurations(library: Path, parts: bool, peer: Path | None) -> dict[str, E
     """Name and environment of each, in the order of the columns."""
     every = {"off": {"HAKMEM_HARDEN": "0"}, "on": {"HAKMEM_HARDEN": "1"}}
     for part in PARTS if parts else ():
-        others = {f"HAKMEM_HARDEN_{other.upper()}": "0" for other in PARTS if other != part}
-        every[part] = {"HAKMEM_HARDEN": "1", **others}
+        every[part] = {"HAKMEM_HARDEN": part, "HAKMEM_HARDEN_QUARANTINE": "0"}
+    if parts:
+        every["quarantine"] = {"HAKMEM_HARDEN": "zero_size"}
     for environment in every.values():
         environment["LD_PRELOAD"] = str(library)
     if peer is not None:

@@ -60,5 +60,5 @@ foreach(stem IN ITEMS test_random test_threads test_late test_fork_load)
 endforeach()
 # With regions each thread keeps its spans, so what producers need is not bounded by what is in flight.
 hakmem_also_hardened(stress test_producer_consumer
-  ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}" HAKMEM_HARDEN_REGIONS=0)
+  ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}" HAKMEM_HARDEN=canary+zero+random+guards+zero_size)
 hakmem_also_hardened(oom test_failures ENVIRONMENT HAK_OOM_STRIDE=150 HAKMEM_HARDEN_QUARANTINE=0)

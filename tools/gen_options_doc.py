@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of options into docs/options.md and README.md, from src/diag/options.def, and that of the presets
-into docs/options.md, from src/diag/presets.def.
+"""Writes the tables of options into docs/options.md, one for each group, and that of the users' options into README.md,
+from src/diag/options.def; and the table of the presets into docs/options.md, from src/diag/presets.def.
 
 The C preprocessor reads the lists, so that defaults given by a macro appear as the library has them. Each table
 stands between two marker comments; the text around them is written by hand.
@@ -18,12 +18,17 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BANDS = [f"tiny_unified_c{band}" for band in range(8)]
+BANDS = "tiny_unified_c0"   # the first of the family that presets set
+GROUPS = {"USERS": "users", "MEMORY": "memory", "EXPERIMENTS": "experiments"}   # and the names of their markers
 
-# One '@row' line per option. The help is last, because it may contain the separator.
+# One '@row' line per row of the list. The help is last, because it may contain the separator.
 PROGRAM = """\
 #include "diag/options.h"
-#define X(name, kind, value, least, most, when, help) @row #name ; #kind ; value ; least ; most ; #when ; help @end
+#undef HAK_FAMILY
+#define X(name, kind, value, least, most, when, group, help) \
+    @row #name ; #kind ; value ; least ; most ; #when ; #group ; help @end
+#define HAK_FAMILY(front, members, back, values, kind, least, most, when, group, help) \
+    @row #front " " #members " " #back ; #kind ; values ; least ; most ; #when ; #group ; help @end
 #include "diag/options.def"
 #undef X
 #define X(name, ...) @preset #name ; __VA_ARGS__ @end
@@ -32,25 +37,38 @@ PROGRAM = """\
 
 KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
          "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
-         "THP": "`auto`, `always` or `never`"}
+         "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts"}
 NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto"}   # the defaults of options whose values are names
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
 
 
 @dataclasses.dataclass
 class Option:
-    """One row of the list, as a reader wants it."""
+    """One row of the list, as a reader wants it: an option, or a family of several."""
 
-    name: str
+    names: list
     kind: str
-    default: str
+    defaults: list
     span: str
     when: str
+    group: str
     help: str
 
     @property
+    def name(self):
+        return self.shortened(self.names)
+
+    @property
     def variable(self):
-        return f"HAKMEM_{self.name.upper()}"
+        return self.shortened([f"HAKMEM_{name.upper()}" for name in self.names])
+
+    @property
+    def default(self):
+        return self.defaults[0] if len(set(self.defaults)) == 1 else " ".join(self.defaults)
+
+    @staticmethod
+    def shortened(names):
+        return f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` to `{names[-1]}`"
 
 
 def compiler():
@@ -97,19 +115,31 @@ def presets(text):
     return [(ast.literal_eval(name.strip()), [each.strip() for each in values.split(",")]) for name, values in rows]
 
 
+def members(name):
+    """The names of a row: a family's is 'front HAK_2_TO_6 back'."""
+    if " " not in name:
+        return [name]
+    front, between, back = name.split(" ")
+    first, last = map(int, re.findall(r"\d+", between))
+    return [f"{front}{digit}{back}" for digit in range(first, last + 1)]
+
+
 def options(text):
     """Every option of the list, in its order."""
     found = []
     for row in re.findall(r"@row(.*?)@end", text, re.S):
-        name, kind, value, least, most, when, help_text = (field.strip() for field in row.split(";", 6))
-        name, kind, when = (ast.literal_eval(word) for word in (name, kind, when))
+        name, kind, value, least, most, when, group, help_text = (field.strip() for field in row.split(";", 7))
+        name, kind, when, group = (ast.literal_eval(word) for word in (name, kind, when, group))
         if kind in NAMED:
-            default, span = f"`{NAMED[kind]}`", KINDS[kind]
+            defaults, span = [f"`{NAMED[kind]}`"], KINDS[kind]
         else:
-            default, low, high = (shown(kind, number(each)) for each in (value, least, most))
-            span = KINDS[kind] if kind in ("FLAG", "STATS") else f"{low} to {high}"
+            values = value.strip("()").split(",") if " " in name else [value]
+            defaults = [shown(kind, number(each)) for each in values]
+            low, high = (shown(kind, number(each)) for each in (least, most))
+            span = KINDS[kind] if kind in ("FLAG", "STATS", "HARDEN") else f"{low} to {high}"
         # Neighbouring string literals are one in Python as in C; the parentheses let them stand on several lines.
-        found.append(Option(name, kind, default, span, TAKES_EFFECT[when], ast.literal_eval(f"({help_text})")))
+        found.append(Option(members(name), kind, defaults, span, TAKES_EFFECT[when], GROUPS[group],
+                            ast.literal_eval(f"({help_text})")))
     if not found:
         sys.exit("no option was found in src/diag/options.def")
     return found
@@ -123,21 +153,21 @@ def table(header, rows):
 
 def full_table(found):
     header = ["Name", "Environment variable", "Kind", "Default", "Range", "Takes effect", "What it does"]
-    return table(header, [[f"`{o.name}`", f"`{o.variable}`", o.kind.lower(), o.default, o.span, o.when, o.help]
+    return table(header, [[o.name, o.variable, o.kind.lower(), o.default, o.span, o.when, o.help]
                           for o in found])
 
 
 def short_table(found):
     return table(["Environment variable", "Default", "What it does"],
-                 [[f"`{o.variable}`", o.default, o.help] for o in found])
+                 [[o.variable, o.default, o.help] for o in found])
 
 
 def preset_table(found, named):
     """The presets' capacities by band; the default one's are the options' defaults."""
-    defaults = {o.name: o.default for o in found}
-    rows = [[f"`{NAMED['PRESET']}` (the default)", *(defaults[band] for band in BANDS)]]
+    bands = next(o for o in found if o.names[0] == BANDS)
+    rows = [[f"`{NAMED['PRESET']}` (the default)", *bands.defaults]]
     rows += [[f"`{name}`", *values] for name, values in named]
-    return table(["Preset", *(band[-2:].upper() for band in BANDS)], rows)
+    return table(["Preset", *(band[-2:].upper() for band in bands.names)], rows)
 
 
 def replaced(path, content, marker, text):
@@ -153,9 +183,10 @@ def main():
     """Writes or checks the tables."""
     text = preprocessed()
     found = options(text)
-    targets = {ROOT / "docs" / "options.md": {"options": full_table(found),
+    of_group = {group: [o for o in found if o.group == group] for group in GROUPS.values()}
+    targets = {ROOT / "docs" / "options.md": {**{group: full_table(of_group[group]) for group in of_group},
                                               "presets": preset_table(found, presets(text))},
-               ROOT / "README.md": {"options": short_table(found)}}
+               ROOT / "README.md": {"options": short_table(of_group["users"])}}
     for path, tables in targets.items():
         content = path.read_text(encoding="utf-8")
         for marker, each in tables.items():

@@ -139,7 +139,7 @@ static void sampled(void)
     free(made("sampled_freed", 200));
 }
 
-/* With HAKMEM_IDLE_PURGE=1: the pages of free blocks between two live ones have gone back. */
+/* With HAKMEM_PURGE_DELAY=2: the pages of free blocks between two live ones have gone back. */
 static void purged(void)
 {
     enum { COUNT = 24, SIZE = 2048 };

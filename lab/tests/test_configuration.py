@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,13 @@ def test_mistakes(hakmem_library: Path, text: str, part: str) -> None:
 def test_every_option_of_the_tree_is_known(hakmem_library: Path) -> None:
     tree = libhakmem.source_tree()
     assert tree is not None
-    rows = (tree / "src" / "diag" / "options.def").read_text().splitlines()
-    names = [row[2:].split(",")[0] for row in rows if row.startswith("X(")]
+    names = []
+    for row in (tree / "src" / "diag" / "options.def").read_text().splitlines():
+        if family := re.match(r"HAK_FAMILY\((\w+), HAK_(\d)_TO_(\d), (\w*),", row):
+            front, first, last, back = family.groups()
+            names += [f"{front}{digit}{back}" for digit in range(int(first), int(last) + 1)]
+        elif row.startswith("X("):
+            names.append(row[2:].split(",")[0])
     assert list(libhakmem.default_options(hakmem_library)) == names
 
 

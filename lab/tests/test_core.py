@@ -32,7 +32,7 @@ from tests.known import (
 )
 
 MODES: dict[str, dict[str, str]] = {
-    "plain": {"HAKMEM_IDLE_PURGE": "0"},
+    "plain": {"HAKMEM_PURGE_DELAY": "3600s"},
     "hardened": {"HAKMEM_HARDEN": "1"},
     "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
 }
@@ -169,7 +169,7 @@ def test_every_state(remains: tuple[str, Remains], by: str) -> None:
 
 def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
     """What docs/lab.md promises where gcore stops at guard pages: without those of spans, small blocks are whole."""
-    more = {**MODES["hardened"], "HAKMEM_HARDEN_GUARDS": "0"}
+    more = {"HAKMEM_HARDEN": "canary,zero,random,regions,zero_size"}
     with waiting(known, "hardened", tmp_path, more=more) as subject:
         blocks = Blocks(Dead(subject.gcore()))
     for name, (_, size, notes) in EXPECTED["hardened"].items():
@@ -178,7 +178,7 @@ def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
 
 
 def test_purged_pages(known: Path, tmp_path: Path) -> None:
-    with waiting(known, "purged", tmp_path, more={"HAKMEM_IDLE_PURGE": "1"}) as subject:
+    with waiting(known, "purged", tmp_path, more={"HAKMEM_PURGE_DELAY": "2"}) as subject:
         blocks = Blocks(Live(subject.pid))
         purged, beside = (blocks.at(subject.places[name]) for name in ("purged", "beside"))
     assert (purged.state, beside.state, beside.notes) == ("in_span", "live", ())

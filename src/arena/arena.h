@@ -110,7 +110,7 @@ void hak__supers_give(size_t first, size_t count);
  * nothing has changed: the system refuses, as it does (EFAULT) where the block lies in several mappings. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Returns the SuperSlabs that have been empty for HAKMEM_LRU_AGE or longer at `now_ms`; all = every one, also
+/* Returns the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = every one, also
  * those that are newer. Gives the bytes returned. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 

@@ -1,5 +1,5 @@
 /* Emptied SuperSlabs: kept with their old pages, used again newest first, and returned to the system oldest first, when
- * they have been there for HAKMEM_LRU_AGE or are more than HAKMEM_LRU_BYTES. Called by arena.c under the arena's lock.
+ * they have been there for HAKMEM_PURGE_DELAY or are more than HAKMEM_DIRTY_LIMIT allows. Called by arena.c under the arena's lock.
  *
  * The list runs through the descriptors, so joining and leaving it takes a few stores. Which SuperSlabs are in it is
  * also a bitmap (`dirty`), where runs of adjacent ones are found, for huge blocks and for returning several by one call.
@@ -149,15 +149,16 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* How many bytes may be kept: a fixed amount and a share of what is in use. */
+/* How many bytes may be kept: 5/4 of the dirty limit, which is 20 MiB by default (record 0007), and a share of what is in use. */
 static size_t lru_limit(void)
 {
-    return hak__option(HAK_OPTION_lru_bytes) + (hak__books.mapped - hak__books.dirty) / 3;
+    size_t limit = hak__option(HAK_OPTION_dirty_limit);
+    return limit + limit / 4 + (hak__books.mapped - hak__books.dirty) / 3;
 }
 
 void hak__lru_due(uint64_t now_ms)
 {
-    uint64_t age = hak__option(HAK_OPTION_lru_age);
+    uint64_t age = hak__option(HAK_OPTION_purge_delay);
     size_t limit = lru_limit();
     if (hak__books.dirty > limit)
         hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
@@ -170,7 +171,7 @@ void hak__lru_due(uint64_t now_ms)
 
 size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
-    uint64_t age = all ? 0 : hak__option(HAK_OPTION_lru_age);
+    uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
     size_t freed = now_ms >= age ? hak__lru_purge(all ? UINT64_MAX : now_ms - age, 0) : 0;
     hak__books.returned_by_age += freed;

@@ -10,14 +10,14 @@
 #include "base/text.h"
 #include "diag/report.h"
 
-#define X(name, kind, value, least, most, when, help) #name, help,
+#define X(name, kind, value, least, most, when, group, help) #name, help,
 hak_rare_table const struct hak_option_text hak__option_text = {
 #include "diag/options.def"
 };
 #undef X
 
 #define PLACE(member) offsetof(struct hak_option_text, member)
-#define X(name, kind, value, least, most, when, help) \
+#define X(name, kind, value, least, most, when, group, help) \
     { value, least, most, PLACE(name##_name), PLACE(name##_help), HAK_##kind, HAK_##when },
 hak_rare_table const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 #include "diag/options.def"
@@ -25,7 +25,7 @@ hak_rare_table const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 #undef X
 
 /* On lines of its own, because misses read it: before it lie locks. */
-#define X(name, kind, value, least, most, when, help) value,
+#define X(name, kind, value, least, most, when, group, help) value,
 hak_line_aligned _Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
@@ -37,6 +37,10 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
 hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
+
+#define X(name) + sizeof #name
+static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)];   /* the option harden's value, if it has several parts */
+#undef X
 
 /* A piece of text that need not end with a 0. */
 struct text {
@@ -122,6 +126,12 @@ static const struct word backgrounds[] = {
     { "0", 0 }, { "1", 1 }, { "auto", HAK_OPTION_AUTO }, { "off", 0 }, { "no", 0 }, { "false", 0 }, { "on", 1 },
     { "yes", 1 }, { "true", 1 },
 };
+#define X(name) { #name, HAK_HARDEN_##name },
+static const struct word hardens[] = {
+    HAK_HARDEN_PARTS(X) { "0", 0 }, { "1", HAK_HARDEN_ALL }, { "off", 0 }, { "no", 0 }, { "false", 0 },
+    { "on", HAK_HARDEN_ALL }, { "yes", HAK_HARDEN_ALL }, { "true", HAK_HARDEN_ALL },
+};
+#undef X
 static const struct word thps[] = {
     { "auto", HAK_THP_AUTO }, { "always", HAK_THP_ALWAYS }, { "never", HAK_THP_NEVER },
 };
@@ -154,6 +164,7 @@ static const struct word *names_of(const struct hak_option_row *row, size_t *row
     switch (row->kind) {
     case HAK_PRESET: *rows = HAK_PRESETS; return presets;
     case HAK_BACKGROUND: *rows = sizeof backgrounds / sizeof *backgrounds; return backgrounds;
+    case HAK_HARDEN: *rows = sizeof hardens / sizeof *hardens; return hardens;
     case HAK_THP: *rows = sizeof thps / sizeof *thps; return thps;
     default: return NULL;
     }
@@ -165,6 +176,46 @@ static const char *nearest_name(const struct word *names, size_t rows, struct te
     for (size_t i = 0; i < rows; i++)
         offer(&guess, key, names[i].name);
     return guess.name;
+}
+
+/* The word that a list of words begins with; `rest` is what follows its comma or plus sign, or begins with NULL. */
+static struct text first_word(struct text text, struct text *rest)
+{
+    size_t length = 0;
+    while (length < text.length && text.start[length] != ',' && text.start[length] != '+')
+        length++;
+    *rest = length == text.length ? (struct text){ NULL, 0 }
+                                  : (struct text){ text.start + length + 1, text.length - length - 1 };
+    return (struct text){ text.start, length };
+}
+
+/* One word of the table, or several parts; `wrong` is the first word that is neither. */
+static hak_cold bool parse_harden(struct text text, uint64_t *value, struct text *wrong)
+{
+    struct text rest;
+    uint64_t parts = 0, part;
+    bool is_list = first_word(text, &rest).length != text.length;
+    do {
+        *wrong = first_word(text, &rest);
+        if (!look_up(hardens, is_list ? HAK_HARDEN_PLACES - 1 : sizeof hardens / sizeof *hardens, *wrong, &part))
+            return false;
+        parts |= part;
+        text = rest;
+    } while (rest.start != NULL);
+    *value = parts == HAK_HARDEN_EVERY_PART ? HAK_HARDEN_ALL : parts;
+    return true;
+}
+
+/* The first mistake in a value of the option harden; *rows is how many of the words could have been meant: beside others only
+ * names of parts. */
+static hak_cold struct text wrong_part(struct text text, size_t *rows)
+{
+    uint64_t value;
+    struct text wrong;
+    parse_harden(text, &value, &wrong);
+    if (wrong.length != text.length)
+        *rows = HAK_HARDEN_PLACES - 1;
+    return wrong;
 }
 
 /* "json:FILE" or "prom:FILE" with a name that has room; *file is the name. */
@@ -184,6 +235,8 @@ static hak_cold bool parse(const struct hak_option_row *row, struct text text, u
     struct text file;
     if (row->kind == HAK_STATS && parse_file(text, value, &file))
         return true;
+    if (row->kind == HAK_HARDEN)
+        return parse_harden(text, value, &file);
     uint64_t number = 0, unit = 1;
     size_t digits = 0;
     size_t rows;
@@ -257,9 +310,11 @@ static hak_cold void warn_value(int option, struct text text)
     const char *name = hak__option_name(option);
     uint64_t kept = hak__option((enum hak_option)option);
     char shown[64];
-    copy_text(shown, sizeof shown, text);
     size_t rows;
     const struct word *names = names_of(row, &rows);
+    if (row->kind == HAK_HARDEN)
+        text = wrong_part(text, &rows);
+    copy_text(shown, sizeof shown, text);
     if (names != NULL)
         warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown,
                   nearest_name(names, rows, text), hak__option_word((enum hak_option)option, kept));
@@ -305,30 +360,34 @@ static hak_cold void follow_preset(void)
     } while (hak__option(HAK_OPTION_preset) != preset);
 }
 
-/* The limits of emptied SuperSlabs are those of all freed memory until somebody sets them. */
-static hak_cold void lead(int option, uint64_t value, enum hak_option_origin origin)
-{
-    int follower = option == HAK_OPTION_purge_delay ? HAK_OPTION_lru_age : HAK_OPTION_lru_bytes;
-    if (option == HAK_OPTION_purge_delay || option == HAK_OPTION_dirty_limit)
-        put(follower, value, origin == HAK_FROM_SYSTEM ? origin : HAK_FROM_DEFAULT, HAK_FROM_SYSTEM);
-}
-
 static bool store(int option, uint64_t value, enum hak_option_origin origin)
 {
     bool stored = put(option, value, origin, origin);
     if (stored && option == HAK_OPTION_preset)
         follow_preset();
-    if (stored)
-        lead(option, value, origin);
     return stored;
 }
 
 void hak__option_suggest(enum hak_option option, uint64_t value)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
-    value = hak_min(hak_max(value, row->least), row->most);
-    if (put((int)option, value, HAK_FROM_SYSTEM, HAK_FROM_SYSTEM))
-        lead((int)option, value, HAK_FROM_SYSTEM);
+    put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
+}
+
+/* Keeps the names of the parts of hardened mode that are on, in the order of their list. */
+static hak_cold void remember_parts(uint64_t value)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < HAK_HARDEN_PLACES - 1; i++) {
+        size_t more = strlen(hardens[i].name);
+        if ((value & hardens[i].value) == 0)
+            continue;
+        if (length != 0)
+            harden_list[length++] = '+';
+        memcpy(harden_list + length, hardens[i].name, more);
+        length += more;
+    }
+    harden_list[length] = 0;
 }
 
 static hak_cold void remember_file(struct text text)
@@ -341,6 +400,15 @@ static hak_cold void remember_file(struct text text)
     hak__stats_file[file.length] = 0;
 }
 
+/* What a value's word does not hold: the name of a file, or of several parts. */
+static hak_cold void remember_text(int option, struct text text, uint64_t value)
+{
+    if (hak__option_rows[option].kind == HAK_STATS)
+        remember_file(text);
+    else if (hak__option_rows[option].kind == HAK_HARDEN)
+        remember_parts(value);
+}
+
 /* One assignment at start. Complains at most once and keeps the value in force otherwise. */
 static hak_cold void assign(struct text key, struct text text, enum hak_option_origin origin)
 {
@@ -350,8 +418,8 @@ static hak_cold void assign(struct text key, struct text text, enum hak_option_o
         warn_unknown(key);
     else if (!parse(&hak__option_rows[option], text, &value))
         warn_value(option, text);
-    else if (store(option, value, origin) && hak__option_rows[option].kind == HAK_STATS)
-        remember_file(text);
+    else if (store(option, value, origin))
+        remember_text(option, text, value);
 }
 
 /* --- sources --------------------------------------------------------------------------------------------------- */
@@ -453,6 +521,8 @@ const char *hak__option_word(enum hak_option option, uint64_t value)
     for (size_t i = 0; i < rows; i++)
         if (names[i].value == value)
             return names[i].name;
+    if (row->kind == HAK_HARDEN)
+        return harden_list;
     if (row->kind != HAK_STATS || value < HAK_STATS_EXACT)
         return NULL;
     return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : "prom";
@@ -485,6 +555,7 @@ const char *hak__option_kind_name(enum hak_option_kind kind)
     case HAK_PRESET: return "preset";
     case HAK_BACKGROUND: return "background";
     case HAK_THP: return "thp";
+    case HAK_HARDEN: return "harden";
     }
     return "";
 }

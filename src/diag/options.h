@@ -16,7 +16,9 @@
 #define HAK_L25_RING_CAP 16
 #endif
 
-enum hak_option_kind { HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP };
+enum hak_option_kind {
+    HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP, HAK_HARDEN
+};
 enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
 
 /* Later ones win. */
@@ -32,6 +34,22 @@ enum hak_option_origin {
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
 enum { HAK_STATS_FILE_SIZE = 256 };
 enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
+
+/* The parts of hardened mode. The option's value is 0, HAK_HARDEN_ALL, or the bits of some parts, but not of all. */
+#define HAK_HARDEN_PARTS(X) X(canary) X(zero) X(random) X(guards) X(regions) X(zero_size)
+enum {
+    HAK_HARDEN_PLACE_OF_ALL,
+#define X(name) HAK_HARDEN_PLACE_##name,
+    HAK_HARDEN_PARTS(X)
+#undef X
+    HAK_HARDEN_PLACES,
+#define X(name) HAK_HARDEN_##name = 1 << HAK_HARDEN_PLACE_##name,
+    HAK_HARDEN_PARTS(X)
+#undef X
+    HAK_HARDEN_ALL = 1 << HAK_HARDEN_PLACE_OF_ALL,
+    HAK_HARDEN_EVERY_PART = (1 << HAK_HARDEN_PLACES) - 1 - HAK_HARDEN_ALL
+};
+
 enum hak_thp { HAK_THP_AUTO, HAK_THP_ALWAYS, HAK_THP_NEVER };
 
 enum hak_preset {
@@ -42,8 +60,22 @@ enum hak_preset {
     HAK_PRESETS
 };
 
+/* The rows HAK_FAMILY of options.def become a row X for each member. */
+#define HAK_FAMILY(front, members, back, values, ...) HAK_FAMILY_OF(members, front, back, HAK_UNWRAP values, __VA_ARGS__)
+#define HAK_FAMILY_OF(members, ...) members(__VA_ARGS__)
+#define HAK_UNWRAP(...) __VA_ARGS__
+#define HAK_0_TO_7(front, back, v0, v1, v2, v3, v4, v5, v6, v7, kind, ...) \
+    X(front##0##back, kind, v0, __VA_ARGS__) X(front##1##back, kind, v1, __VA_ARGS__) \
+    X(front##2##back, kind, v2, __VA_ARGS__) X(front##3##back, kind, v3, __VA_ARGS__) \
+    X(front##4##back, kind, v4, __VA_ARGS__) X(front##5##back, kind, v5, __VA_ARGS__) \
+    X(front##6##back, kind, v6, __VA_ARGS__) X(front##7##back, kind, v7, __VA_ARGS__)
+#define HAK_2_TO_6(front, back, v2, v3, v4, v5, v6, kind, ...) \
+    X(front##2##back, kind, v2, __VA_ARGS__) X(front##3##back, kind, v3, __VA_ARGS__) \
+    X(front##4##back, kind, v4, __VA_ARGS__) X(front##5##back, kind, v5, __VA_ARGS__) \
+    X(front##6##back, kind, v6, __VA_ARGS__)
+
 enum hak_option {
-#define X(name, kind, value, least, most, when, help) HAK_OPTION_##name,
+#define X(name, kind, value, least, most, when, group, help) HAK_OPTION_##name,
 #include "diag/options.def"
 #undef X
     HAK_OPTIONS
@@ -58,7 +90,7 @@ struct hak_option_row {
 /* The names and helps one after another. Pointers to them would be written whenever the library is loaded, and so cost
  * every process memory. */
 struct hak_option_text {
-#define X(name, kind, value, least, most, when, help) char name##_name[sizeof #name], name##_help[sizeof(help)];
+#define X(name, kind, value, least, most, when, group, help) char name##_name[sizeof #name], name##_help[sizeof(help)];
 #include "diag/options.def"
 #undef X
 };
@@ -77,6 +109,12 @@ hak_inline const char *hak__option_name(int option)
 hak_inline const char *hak__option_help(int option)
 {
     return (const char *)&hak__option_text + hak__option_rows[option].help;
+}
+
+/* The bits of hardened mode's parts that are on. */
+hak_inline unsigned hak__option_harden_parts(uint64_t value)
+{
+    return value == HAK_HARDEN_ALL ? HAK_HARDEN_EVERY_PART : (unsigned)value;
 }
 
 /* The file of HAKMEM_STATS=json:FILE and prom:FILE. */
@@ -104,8 +142,8 @@ hak_cold int hak__option_get(const char *name, uint64_t *value);
 int hak__option_find(const char *name);   /* -1: unknown */
 enum hak_option_origin hak__option_origin(enum hak_option option);
 
-/* The words of a person: of a value that has one ("exact", "hot_512"; else NULL), of an origin, of a row's kind and of
- * when it takes effect. */
+/* The words of a person: of a value in force that has one ("exact", "hot_512", "canary+zero"; else NULL), of an origin, of a
+ * row's kind and of when it takes effect. */
 hak_cold const char *hak__option_word(enum hak_option option, uint64_t value);
 hak_cold const char *hak__option_origin_name(enum hak_option_origin origin);
 hak_cold const char *hak__option_kind_name(enum hak_option_kind kind);

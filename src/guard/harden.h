@@ -135,7 +135,7 @@ hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class
 /* The smallest class with room for n bytes whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
 hak_aside uint32_t hak__harden_class(size_t align, size_t n);
 
-/* A block of n bytes of that class; the heap is entered. Zeroed if harden_zero is on. NULL when the system refuses. */
+/* A block of n bytes of that class; the heap is entered. Zeroed if the part zero is on. NULL when the system refuses. */
 hak_aside void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
 
 /* The bytes asked for of the block in use that begins at p, an address in a hardened span; otherwise ends the program.

@@ -13,7 +13,7 @@ struct hak_nothing {
 };
 extern struct hak_nothing hak__nothing;
 
-/* Once, when harden_zero_size is on. */
+/* Once, when hardened mode has the part zero_size. */
 hak_cold void hak__nothing_begin(void);
 
 hak_inline bool hak__nothing_has(const void *p)

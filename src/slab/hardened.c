@@ -21,7 +21,7 @@ static _Atomic bool no_kernel_guards;
 
 /* --- settings ---------------------------------------------------------------------------------------------------------- */
 
-static bool flag(enum hak_option option) { return hak__option(option) != 0; }
+static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 0; }
 
 /* Where the guard page takes the only block's end, the block is shorter; else there may be one block less. */
 static void lay_out_class(struct hak_hardened *to, uint32_t index)
@@ -39,17 +39,18 @@ void hak__hardened_begin(void)
     struct hak_hardened *to = &hak__hardened;
     if (to->on)
         return;
-    if (!HAK_PROTECT && flag(HAK_OPTION_harden))
+    if (!HAK_PROTECT && hardened_is_wanted())
         hak__warn("this build has no checks of frees, and so no hardened mode: harden is ignored");
-    hak_store(&to->open, HAK_PROTECT && flag(HAK_OPTION_harden), HAK_RELAXED);
-    if (!HAK_PROTECT || !flag(HAK_OPTION_harden))
+    hak_store(&to->open, HAK_PROTECT && hardened_is_wanted(), HAK_RELAXED);
+    if (!HAK_PROTECT || !hardened_is_wanted())
         return;
-    to->canary = flag(HAK_OPTION_harden_canary);
-    to->zero = flag(HAK_OPTION_harden_zero);
-    to->random = flag(HAK_OPTION_harden_random);
-    to->regions = flag(HAK_OPTION_harden_regions);
-    to->zero_size = flag(HAK_OPTION_harden_zero_size);
-    to->guards = flag(HAK_OPTION_harden_guards) && hak__page_size() < HAK_SLAB_SIZE;
+    unsigned parts = hak__option_harden_parts(hak__option(HAK_OPTION_harden));
+    to->canary = (parts & HAK_HARDEN_canary) != 0;
+    to->zero = (parts & HAK_HARDEN_zero) != 0;
+    to->random = (parts & HAK_HARDEN_random) != 0;
+    to->regions = (parts & HAK_HARDEN_regions) != 0;
+    to->zero_size = (parts & HAK_HARDEN_zero_size) != 0;
+    to->guards = (parts & HAK_HARDEN_guards) != 0 && hak__page_size() < HAK_SLAB_SIZE;
     to->quarantine = hak__option(HAK_OPTION_harden_quarantine);
     for (unsigned i = 0; i < 3; i++)
         to->keys[i] = hak__os->random();

@@ -59,7 +59,7 @@ static bool only_frees(struct hak_heap *heap)
 }
 
 /* Whether what there was has gone back by now. A program may have been freeing all that time, and left emptied SuperSlabs that
- * are younger; they are waited for, but not as long as HAKMEM_LRU_AGE may be. */
+ * are younger; they are waited for, but not for ever. */
 static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
 {
     uint64_t since = now_ms - heap->much_ms;

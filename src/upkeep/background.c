@@ -173,18 +173,11 @@ void hak__background_fork_child(bool attached)
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t longest_delay(void)
-{
-    return hak_max(hak__option(HAK_OPTION_purge_delay), hak__option(HAK_OPTION_idle_purge));
-}
-
-/* Half of the time after which a span counts as idle, so that the second step after the one that has seen it first finds it
+/* Half of the time after which a span counts as idle, which is half of the delay, so that the second step after the one that has seen it first finds it
  * so, and not the third. */
 static uint64_t period(void)
 {
-    uint64_t idle = hak__option(HAK_OPTION_idle_purge), delay = hak__option(HAK_OPTION_purge_delay) / 4;
-    uint64_t wish = idle != 0 ? hak_min(idle / 2, delay) : delay;
-    return hak_min(hak_max(wish, PERIOD_LEAST_MS), PERIOD_MOST_MS);
+    return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
 /* Whether there is nothing left for it: everything that was freed has had its time to go back since the last slow path. One
@@ -192,7 +185,7 @@ static uint64_t period(void)
 static bool comes_to_rest(uint64_t calm_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
-    return calm_ms > 2 * longest_delay() + PERIOD_MOST_MS
+    return calm_ms > 2 * hak__option(HAK_OPTION_purge_delay) + PERIOD_MOST_MS
            && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 

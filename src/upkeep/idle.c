@@ -51,7 +51,7 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
         span->seen_ms = now;
         span->purged = false;
     }
-    return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_idle_purge);
+    return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_purge_delay) / 2;
 }
 
 /* Narrows a run of `count` pages down to what lies between its first and its last resident page. */

@@ -1,5 +1,5 @@
 /* What idle spans give back. A walk over all slabs in the order of their addresses, a part of it in each step: spans in
- * which nothing has moved for HAKMEM_IDLE_PURGE are ended when they are wholly free, else the pages that lie wholly in
+ * which nothing has moved for half of HAKMEM_PURGE_DELAY are ended when they are wholly free, else the pages that lie wholly in
  * their free blocks go back to the system. Free blocks hold nothing of ours, so their pages may vanish at any time.
  *
  * The free bits of a span change only under its heap's busy word, which the walk holds for a few calls of the system at

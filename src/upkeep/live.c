@@ -307,7 +307,7 @@ struct live_preset_names {
 
 /* In the order of the enums of options.h; the unit test compares them with the words of options.c. */
 #define LIVE_ORIGINS(X) X(default) X(system) X(preset) X(symbol) X(conf) X(variable) X(api)
-#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp)
+#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp) X(harden)
 struct live_origin_names { LIVE_ORIGINS(ROOM) };
 struct live_kind_names { LIVE_KINDS(ROOM) };
 struct live_when_names { char at_start[sizeof "at start"], new_threads[sizeof "new threads"], at_once[sizeof "at once"]; };
@@ -334,7 +334,7 @@ static const struct live_tables {
         [HAK_LIVE_LIST_COLUMNS] = { LIVE_COLUMN_COUNT, PLACE_OF(column_names), PLACE_OF(columns) },
         [HAK_LIVE_LIST_PRESETS] = { HAK_PRESETS, PLACE_OF(preset_names), 0 },
         [HAK_LIVE_LIST_ORIGINS] = { HAK_FROM_API + 1, PLACE_OF(origin_names), 0 },
-        [HAK_LIVE_LIST_KINDS] = { HAK_THP + 1, PLACE_OF(kind_names), 0 },
+        [HAK_LIVE_LIST_KINDS] = { HAK_HARDEN + 1, PLACE_OF(kind_names), 0 },
         [HAK_LIVE_LIST_WHEN] = { HAK_AT_ONCE + 1, PLACE_OF(when_names), 0 },
         [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
     } },

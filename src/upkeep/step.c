@@ -72,7 +72,7 @@ static size_t purge(uint64_t now_ms, enum hak_upkeep_effort effort)
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX,
                                   bounded ? BOUNDED_PURGES : UINT32_MAX };
-    size_t bytes = all || hak__option(HAK_OPTION_idle_purge) != 0 ? hak__idle_walk(&work) : 0;
+    size_t bytes = hak__idle_walk(&work);
     /* What the step itself has emptied is newer than the time at which it began. */
     bytes += now_ms >= delay ? hak__pool_purge(all ? UINT64_MAX : now_ms - delay) : 0;
     return bytes + hak__arena_purge(now_ms, all);

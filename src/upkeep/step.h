@@ -4,7 +4,7 @@
  *
  * A step
  *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
- *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for HAKMEM_IDLE_PURGE;
+ *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
  *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
  * Records are their owners' alone: a tick gives back half of what its own thread has not moved for a while. */
 #ifndef HAK_UPKEEP_STEP_H

@@ -196,7 +196,7 @@ static void option(struct fuzz_input *in)
     static const char *const rows[][2] = {
         { "refill_count", "1" },    { "refill_count", "256" }, { "thread_budget", "0" }, { "thread_budget", "64M" },
         { "process_budget", "1M" }, { "process_budget", "0" }, { "dirty_limit", "0" },   { "purge_delay", "0" },
-        { "purge_delay", "10s" },   { "idle_purge", "0" },     { "idle_purge", "1" },    { "tiers", "0" },
+        { "purge_delay", "10s" },   { "purge_delay", "2" },    { "purge_delay", "800" }, { "tiers", "0" },
         { "tiers", "1" },           { "reserve", "0" },        { "limit", "24M" },       { "limit", "0" },
         { "preset", "all_128" },    { "ring_adapt", "0" },     { "warm_pool_prefill", "0" },
     };

@@ -136,8 +136,8 @@ static void foreign(struct fuzz_input *in)
 static void option(struct fuzz_input *in)
 {
     static const char *const rows[][2] = {
-        { "dirty_limit", "0" }, { "dirty_limit", "4M" },  { "dirty_limit", "1G" }, { "lru_bytes", "0" },
-        { "lru_bytes", "8M" },  { "lru_bytes", "1G" },    { "lru_age", "0" },      { "lru_age", "1s" },
+        { "dirty_limit", "0" }, { "dirty_limit", "4M" },  { "dirty_limit", "1G" }, { "dirty_limit", "16M" },
+        { "unmap", "0" },       { "unmap", "1" },         { "purge_delay", "0" },  { "purge_delay", "1s" },
         { "reserve", "0" },     { "reserve", "8" },       { "limit", "0" },        { "limit", "32M" },
     };
     const char *const *row = rows[fuzz_byte(in) % (sizeof rows / sizeof *rows)];

@@ -20,8 +20,9 @@ static unsigned piece_count;
 static size_t expand(struct fuzz_input *in, uint8_t byte, char *to, size_t room)
 {
     static const char *const words[] = { "HAKMEM_CONF=", "HAKMEM_", "=", ":", ",", "exact", "adaptive", "json:",
-                                         "always", "999999999999999999999", "GiB", "18446744073709551615", "ms", "0" };
-    const char *text = words[byte % 14];
+                                         "always", "999999999999999999999", "GiB", "18446744073709551615", "ms", "0",
+                                         "zero_size", "+" };
+    const char *text = words[byte];
     if (byte == 1)
         text = hak__option_name(fuzz_byte(in) % HAK_OPTIONS);
     size_t length = hak_min(strlen(text), room);
@@ -92,6 +93,27 @@ static bool is_preset(const char *text, uint64_t *value)
     return false;
 }
 
+/* One word for all or nothing, or names of parts between commas and plus signs, of which none is empty. */
+static bool is_harden(const char *text, uint64_t *value)
+{
+    static const char *const names[] = { "canary", "zero", "random", "guards", "regions", "zero_size" };
+    char copy[PIECE_SIZE], *rest = copy;
+    uint64_t found = 0;
+    if (is_word(text, "true=1 on=1 yes=1 1=1 false=0 off=0 no=0 0=0", value))
+        return true;
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *word; (word = strsep(&rest, ",+")) != NULL;) {
+        unsigned i = 0;
+        while (i < 6 && strcasecmp(word, names[i]) != 0)
+            i++;
+        if (i == 6)
+            return false;
+        found |= 2ull << i;
+    }
+    *value = found == 126 ? 1 : found;
+    return true;
+}
+
 /* Whether the text is a value of the option, by docs/options.md. */
 static bool model_parse(const struct hak_option_row *row, const char *text, uint64_t *value)
 {
@@ -111,6 +133,7 @@ static bool model_parse(const struct hak_option_row *row, const char *text, uint
     case HAK_BACKGROUND: return is_word(text, on_off, value) || is_word(text, "0=0 1=1 auto=2", value);
     case HAK_THP: return is_word(text, "auto=0 always=1 never=2", value);
     case HAK_PRESET: return is_preset(text, value);
+    case HAK_HARDEN: return is_harden(text, value);
     }
     return false;
 }

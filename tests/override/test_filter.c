@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Idle memory is looked at every millisecond, by the calls of the program. */
-const char *hak_conf = "purge_delay:1,idle_purge:1,background:0";
+const char *hak_conf = "purge_delay:1,background:0";
 
 enum { BLOCKS = 3000, MILLISECONDS = 400, NO_FILTERS = 99 };
 

@@ -1,6 +1,6 @@
 /* Hardened mode, each of its parts by its effect: the program asks itself, run anew with the options in its environment, which
- * effects there are. With harden=0 there is none, with harden=1 all are there, and each harden_* option takes away its own and
- * no other. Then what must be right in spite of all: sizes, alignment, contents, threads, forks, the check of the heap. */
+ * effects there are. With harden=0 there is none, with harden=1 all are there, and each part that a list
+ * leaves out takes away its own and no other. Then what must be right in spite of all: sizes, alignment, contents, threads, forks, the check of the heap. */
 // test: ordinary timeout=240
 #include "expect.h"
 
@@ -207,21 +207,18 @@ enum { EFFECTS = sizeof effects / sizeof *effects, CLOSED = EFFECTS - 1 };
 
 static char self[4096];
 
-/* The effects there are, as bits, with this one option set besides harden. */
-static unsigned ask(const char *harden, const char *option, const char *value)
+/* The effects there are, as bits, with this value of HAKMEM_HARDEN and, unless it is NULL, of HAKMEM_HARDEN_QUARANTINE. */
+static unsigned ask(const char *harden, const char *quarantine)
 {
-    char name[64], text[16] = "";
+    char text[16] = "";
     int pipe_ends[2];
     expect(pipe(pipe_ends) == 0);
     pid_t child = fork();
     if (child == 0) {
         setenv("HAKMEM_HARDEN", harden, 1);
         setenv("HAKMEM_CHECK", "1", 1);
-        snprintf(name, sizeof name, "HAKMEM_HARDEN_%s", option == NULL ? "" : option);
-        for (char *at = name; *at != 0; at++)
-            *at = *at >= 'a' && *at <= 'z' ? (char)(*at - 32) : *at;
-        if (option != NULL)
-            setenv(name, value, 1);
+        if (quarantine != NULL)
+            setenv("HAKMEM_HARDEN_QUARANTINE", quarantine, 1);
         dup2(pipe_ends[1], 1);
         execl(self, self, "effects", (char *)NULL);
         _exit(3);
@@ -243,21 +240,39 @@ static int print_effects(void)
     return 0;
 }
 
+static bool is_part(unsigned effect) { return effect < CLOSED && strcmp(effects[effect].name, "quarantine") != 0; }
+
+/* The names of all parts but one, or, with `only`, of that one. */
+static const char *list(unsigned part, bool only, char separator)
+{
+    static char names[128];
+    size_t length = 0;
+    for (unsigned i = 0; i < EFFECTS; i++)
+        if (is_part(i) && (i == part) == only)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%c", effects[i].name, separator);
+    names[length - 1] = 0;
+    return names;
+}
+
 static void parts(void)
 {
     unsigned all = (1u << EFFECTS) - 1, none = 0;
-    expect(ask("1", NULL, NULL) == all);
-    unsigned plain = ask("0", NULL, NULL);
+    expect(ask("1", NULL) == all);
+    unsigned plain = ask("0", NULL);
     for (unsigned i = 0; i < EFFECTS; i++)   /* without hardened mode there may be room behind a block by chance, and so on */
         none |= strcmp(effects[i].name, "regions") == 0 || strcmp(effects[i].name, "guards") == 0 ? plain & 1u << i : 0;
     expect(plain == none);
     for (unsigned i = 0; i < CLOSED; i++) {
         bool opens = strcmp(effects[i].name, "zero") == 0 || strcmp(effects[i].name, "quarantine") == 0;
-        unsigned without = ask("1", effects[i].name, "0"), expected = all & ~(1u << i) & ~((unsigned)opens << CLOSED);
+        unsigned without = is_part(i) ? ask(list(i, false, i % 2 != 0 ? ',' : '+'), NULL) : ask("1", "0");
+        unsigned expected = all & ~(1u << i) & ~((unsigned)opens << CLOSED);
         if (without != expected)
             fprintf(stderr, "without %s: %#x\n", effects[i].name, without);
         expect(without == expected);
+        if (is_part(i))
+            expect((ask(list(i, true, ','), "0") & ~none) == (1u << i & ~none));
     }
+    expect(ask(list(EFFECTS, false, ','), NULL) == all);
 }
 
 /* --- what must be right all the same -------------------------------------------------------------------------------------- */

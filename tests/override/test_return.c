@@ -8,7 +8,7 @@
  *
  * Knobs (environment)     default    full
  *   HAK_RETURN_MIB        256        1024      size of the heap of 1
- *   HAK_RETURN_DELAY      200        800       purge_delay in ms; idle_purge is half of it, as by default */
+ *   HAK_RETURN_DELAY      200        800       purge_delay in ms */
 // test: serial ordinary timeout=300 flavours=shared
 #include "expect.h"
 
@@ -214,7 +214,6 @@ static void run(void (*program)(bool), bool thread)
 int main(void)
 {
     set("purge_delay", delay_ms());
-    set("idle_purge", delay_ms() / 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
     run(freed_then_asleep, true);
     run(freed_then_asleep, false);

@@ -19,7 +19,7 @@
 #include <time.h>
 
 extern const char *hak_conf;
-const char *hak_conf = "purge_delay:100,idle_purge:50";   /* what takes seconds takes a tenth of them */
+const char *hak_conf = "purge_delay:100";   /* what takes seconds takes a tenth of them */
 
 enum { PATIENCE_MS = 30000, STEP_MS = 2 };
 #define MIB ((size_t)1 << 20)

@@ -202,7 +202,6 @@ int main(void)
     rest(50);
     STRESS_EXPECT(!runs(), "auto: a thread in a process that has none of its own");
     set("purge_delay", "100");
-    set("idle_purge", "100");
     set("background", "1");
     take_slow_paths();
     STRESS_EXPECT(eventually(runs), "the thread does not start");

@@ -323,7 +323,7 @@ FRESH_TEST(dirty_limit_holds)
     expect_eq(take(64), 0);
     for (size_t i = 0; i < 64; i++) {
         give(i, 1);
-        expect_op(figure_dirty(), <=, 8 * MIB + (figure_mapped() - figure_dirty()) / 3);
+        expect_op(figure_dirty(), <=, 10 * MIB + (figure_mapped() - figure_dirty()) / 3);
     }
     expect_op(figure_dirty(), >, 0);
     expect_valid();
@@ -335,7 +335,6 @@ FRESH_TEST(room_for_unused_slabs)
 {
     (void)argument;
     start();
-    expect_eq(hak__option_set("lru_bytes", "1G"), 0);
     expect_eq(hak__option_set("dirty_limit", "8M"), 0);
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 6; i++, fake.now += 100)
@@ -357,13 +356,12 @@ FRESH_TEST(room_while_memory_grows)
 {
     (void)argument;
     start();
-    expect_eq(hak__option_set("lru_bytes", "1G"), 0);
-    expect_eq(hak__option_set("dirty_limit", "2M"), 0);
     expect_eq(hak__option_set("purge_delay", "800"), 0);
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 6; i++, fake.now += 100)
         give(i, 1);
     expect_eq(figure_dirty(), 12 * MIB);
+    expect_eq(hak__option_set("dirty_limit", "2M"), 0);
     expect_eq(hak__arena_growth_room(0, 14 * MIB, fake.now), 0);
     expect_eq(figure_dirty(), 2 * MIB);
     expect_eq(hak__arena_growth_room(MIB, 4 * MIB, fake.now), 10 * MIB);   /* 14 - 4 + 2 - 2 */
@@ -467,10 +465,10 @@ FRESH_TEST(newest_first_oldest_returned)
     expect_eq(take_aligned(1, 1, &fresh), 12);
     expect_eq(take_aligned(1, 1, &fresh), 28);
     give(28, 1);
-    expect_eq(hak__option_set("lru_bytes", "0"), 0);   /* and a quarter of what is in use: all stay that are there */
+    expect_eq(hak__option_set("dirty_limit", "0"), 0);   /* and a third of what is in use: all stay that are there */
     hak__arena_figures(&figures);
     expect_eq(figures.kept, 3);
-    expect_eq(hak__option_set("lru_age", "350"), 0);
+    expect_eq(hak__option_set("purge_delay", "350"), 0);
     expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);   /* only the first one is as old */
     expect_eq(hak__supers[20].dirty, 0);
     expect_eq(hak__supers[4].dirty, HAK_SUPER_SIZE);

@@ -233,6 +233,47 @@ FRESH_TEST(suggestions_yield)
     expect_eq(hak__option(HAK_OPTION_process_budget), hak__option_rows[HAK_OPTION_process_budget].most);
 }
 
+/* --- hardened mode's parts ---------------------------------------------------------------------------------------- */
+
+static void expect_parts(const char *text, unsigned parts, const char *word)
+{
+    char variable[160], *environment[] = { variable, NULL };
+    snprintf(variable, sizeof variable, "HAKMEM_HARDEN=%s", text);
+    hak__options_read_from(NULL, environment);
+    uint64_t value = hak__option(HAK_OPTION_harden);
+    expect_eq(hak__option_harden_parts(value), parts);
+    expect_eq(strcmp(hak__option_word(HAK_OPTION_harden, value), word), 0);
+}
+
+FRESH_TEST(lists_of_parts)
+{
+    (void)argument;
+    expect_eq(hak__option_rows[HAK_OPTION_harden].most, HAK_HARDEN_EVERY_PART);
+    expect_parts("1", HAK_HARDEN_EVERY_PART, "1");
+    expect_parts("canary", HAK_HARDEN_canary, "canary");
+    expect_parts("No", 0, "0");
+    expect_parts("zero_size,canary", HAK_HARDEN_zero_size | HAK_HARDEN_canary, "canary+zero_size");
+    expect_parts("zero+ZERO,zero", HAK_HARDEN_zero, "zero");
+    expect_parts("guards+random,regions", HAK_HARDEN_guards | HAK_HARDEN_random | HAK_HARDEN_regions, "random+guards+regions");
+    expect_parts("on", HAK_HARDEN_EVERY_PART, "1");
+    expect_parts("canary,zero,random,guards,regions", HAK_HARDEN_EVERY_PART - HAK_HARDEN_zero_size,
+                 "canary+zero+random+guards+regions");
+    expect_parts("canary+zero+random+guards+regions+zero_size", HAK_HARDEN_EVERY_PART, "1");
+    expect_eq(hak__option(HAK_OPTION_harden), HAK_HARDEN_ALL);
+    expect_eq(hak__option_set("harden", "canary"), EPERM);
+    expect_eq(hak__option_set("harden", "canary,"), EINVAL);
+    expect_eq(hak__option_set("harden", "2"), EINVAL);
+}
+
+/* In HAKMEM_CONF a comma ends the value, a plus sign does not. */
+FRESH_TEST(parts_in_conf)
+{
+    (void)argument;
+    hak__options_read_from("harden:canary+zero,refill_count:7", NULL);
+    expect_eq(hak__option(HAK_OPTION_harden), HAK_HARDEN_canary | HAK_HARDEN_zero);
+    expect_eq(hak__option(HAK_OPTION_refill_count), 7);
+}
+
 /* --- presets ------------------------------------------------------------------------------------------------------ */
 
 enum { BAND_COUNT = 8 };
@@ -394,6 +435,22 @@ static void warnings(void **state)
                    "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
 }
 
+static void warnings_about_parts(void **state)
+{
+    (void)state;
+    expect_warning("HAKMEM_HARDEN", "canry", "hakmem: option harden: 'canry' is not known; the nearest one is canary; 0 is kept\n");
+    expect_warning("HAKMEM_HARDEN", "canary,zero_sise,x",
+                   "hakmem: option harden: 'zero_sise' is not known; the nearest one is zero_size; 0 is kept\n");
+    expect_warning("HAKMEM_HARDEN", "tru", "hakmem: option harden: 'tru' is not known; the nearest one is true; 0 is kept\n");
+    /* Beside others only the name of a part would do. */
+    expect_warning("HAKMEM_HARDEN", "guards+1", "hakmem: option harden: '1' is not known; the nearest one is zero; 0 is kept\n");
+    expect_warning("HAKMEM_HARDEN", "canary,", "hakmem: option harden: '' is not known; the nearest one is zero; 0 is kept\n");
+    expect_warning("HAKMEM_CONF", "harden:guards+random,harden:region",
+                   "hakmem: option harden: 'region' is not known; the nearest one is regions; random+guards is kept\n");
+    expect_warning("HAKMEM_CONF", "harden:canary,zero",   /* the comma ends the value */
+                   "hakmem: option zero is not known; the nearest one is tiers\n");
+}
+
 static void conf_warnings(void **state)
 {
     (void)state;
@@ -458,6 +515,8 @@ int main(void)
         cmocka_unit_test(huge_and_binary),              cmocka_unit_test(many_threads),
         cmocka_unit_test(no_environment_yet),           cmocka_unit_test(warnings),
         cmocka_unit_test(conf_warnings),                cmocka_unit_test(nearest_name),
+        cmocka_unit_test(lists_of_parts),               cmocka_unit_test(parts_in_conf),
+        cmocka_unit_test(warnings_about_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

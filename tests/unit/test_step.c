@@ -142,7 +142,7 @@ FRESH_TEST(ticks)
 
 /* --- idle spans ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t idle_delay(void) { return hak__option(HAK_OPTION_idle_purge); }
+static uint64_t idle_delay(void) { return hak__option(HAK_OPTION_purge_delay) / 2; }
 
 struct idle_figures {
     uint64_t ended, purges, bytes;
@@ -234,17 +234,34 @@ FRESH_TEST_OF_SMALL_PAGES(runs_go_back_with_what_is_in_swap)
     expect_op(idle_figures().purges, >=, MANY / 64 - 16);
 }
 
-FRESH_TEST_OF_SMALL_PAGES(idle_purge_can_be_off)
+/* Half of the delay, however long that is; hak_collect() does not wait. */
+FRESH_TEST_OF_SMALL_PAGES(idle_time_follows_the_delay)
 {
     (void)argument;
     start();
     struct hak_heap *heap = filled_heap();
-    expect_eq(hak__option_set("idle_purge", "0"), 0);
+    expect_eq(hak__option_set("purge_delay", "3600s"), 0);
     free_most(heap, 64);
     hak__upkeep_step(fake.now, HAK_UPKEEP_DUE);
-    hak__upkeep_step(fake.now + 100 * DELAY, HAK_UPKEEP_DUE);
+    hak__upkeep_step(fake.now + 1799999, HAK_UPKEEP_DUE);
     expect_eq(idle_figures().purges, 0);
-    hak__upkeep_step(fake.now + 100 * DELAY, HAK_UPKEEP_ALL);   /* asked for in so many words */
+    expect_eq(hak__option_set("purge_delay", "200"), 0);
+    hak__upkeep_step(fake.now + 99, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, 0);
+    hak__upkeep_step(fake.now + 100, HAK_UPKEEP_DUE);
+    expect_op(idle_figures().purges, >, 0);
+}
+
+FRESH_TEST_OF_SMALL_PAGES(collecting_does_not_wait)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    expect_eq(hak__option_set("purge_delay", "3600s"), 0);
+    free_most(heap, 64);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_DUE);
+    expect_eq(idle_figures().purges, 0);
+    hak__upkeep_step(fake.now, HAK_UPKEEP_ALL);
     expect_op(idle_figures().purges, >, 0);
 }
 
@@ -572,7 +589,8 @@ int main(void)
         cmocka_unit_test(busy_superslabs_are_left_alone),
         cmocka_unit_test(idle_heaps_are_swept), cmocka_unit_test(ticks),
         cmocka_unit_test(idle_spans_give_pages), cmocka_unit_test(pages_in_swap_go_back),
-        cmocka_unit_test(runs_go_back_with_what_is_in_swap), cmocka_unit_test(idle_purge_can_be_off),
+        cmocka_unit_test(runs_go_back_with_what_is_in_swap), cmocka_unit_test(idle_time_follows_the_delay),
+        cmocka_unit_test(collecting_does_not_wait),
         cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on), cmocka_unit_test(due_slabs_are_not_left),
         cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(what_a_thread_left_goes_back),

@@ -48,7 +48,7 @@ FRESH_TEST(drains_and_is_returned)
     expect_eq(atomic_load(&hak__tier_counts.draining), 0);
     hak__arena_figures(&arena);
     expect_eq(arena.kept, 1);
-    fake.now += hak__option(HAK_OPTION_lru_age);
+    fake.now += hak__option(HAK_OPTION_purge_delay);
     expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);
 }
 

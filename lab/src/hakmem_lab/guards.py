@@ -103,7 +103,7 @@ class Hardened:
         return NOT_SEALED if page is not None and not any(page) else BROKEN
 
     def clear(self, piece: Piece, index: int) -> Piece:
-        """A free block, which is zeros behind its first word if free blocks are cleared (harden_zero)."""
+        """A free block, which is zeros behind its first word if free blocks are cleared (harden: zero)."""
         if not self.zero:
             return piece
         found = self.memory.read_if_there(piece.start, self.room[index])

@@ -25,11 +25,12 @@ MAGIC = 0x4C4B4148
 VERSION = 1
 ROOTS, NUMBERS, FIGURES, COLUMNS, PRESETS, ORIGINS, KINDS, WHEN, STATS = range(9)
 WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES = range(1, 8)
-STATS_EXACT = 2
+HARDEN_PARTS = ("canary", "zero", "random", "guards", "regions", "zero_size")  # from bit 1 on, as in diag/options.h
 MOST_TABLES = 1 << 20
 MIX = 0x9E3779B97F4A7C15
 CLASSES_FROM = 1 << 16
 WHOLE_WORD = (1 << 64) - 1
+STATS_EXACT = 2
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -189,11 +190,14 @@ class Allocator(ABC):
         return found
 
     def _word_of(self, kind: str, value: int) -> str | None:
+        if kind == "harden" and value > 1:
+            return "+".join(name for i, name in enumerate(HARDEN_PARTS) if value >> i + 1 & 1)
         words = {
             "preset": self.words[PRESETS],
             "stats": self.words[STATS],
             "background": ["0", "1", "auto"],
             "thp": ["auto", "always", "never"],
+            "harden": ["0", "1"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 

@@ -27,10 +27,7 @@ TUNED = (
     "thread_budget",
     "tiers",
     "reserve",
-    "lru_bytes",
-    "lru_age",
     "purge_delay",
-    "idle_purge",
     "dirty_limit",
 )
 BANDS = "tiny_unified_c"  # the preset sets these; they are searched where it is left as it is
