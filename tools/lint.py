@@ -9,6 +9,7 @@ and a list of findings. One that looked at nothing has failed: a check over an e
 import pathlib
 import sys
 
+import lint_circles
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -17,7 +18,7 @@ import lint_scripts
 import lint_shape
 import lint_text
 
-LINTS = (lint_layers, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
 
 
 def main(arguments):
