@@ -316,10 +316,10 @@ class Documented(LintTest):
 
 @mock.patch.object(lint_circles, "EXCEPTIONS", ())
 class Runner(LintTest):
-    def run_all(self):
+    def run_all(self, *options):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            status = lint.main([str(self.root)])
+            status = lint.main([*options, str(self.root)])
         return status, said.getvalue()
 
     def test_nothing_to_look_at(self):
@@ -327,6 +327,14 @@ class Runner(LintTest):
         self.assertEqual(status, 1)
         self.assertEqual(said.count("looked at no file"), len(lint.LINTS))
         self.assertIn("lint: FAIL", said.splitlines()[-1])
+
+    def test_sources_only(self):
+        self.plant("src/a.c", HEADER)
+        self.plant("tools/gen_a.py", "import os\n")
+        self.plant("b.md", "blanks \n")
+        self.assertEqual(self.run_all("--sources")[0], 0)
+        self.plant("src/base/a.c", HEADER + '#include "a.c"\n')
+        self.assertEqual(self.run_all("--sources")[0], 1)
 
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
