@@ -34,6 +34,10 @@ function(hakmem_add_checked_tests folder)
     if(ARG_PROCESSORS)
       set_property(TEST "${folder}.${stem}" PROPERTY PROCESSORS ${ARG_PROCESSORS})
     endif()
+    hakmem_read_traits("${source}")
+    if(TRAIT_CHECK OR folder MATCHES "^(unit|api)$")
+      hakmem_in_check("${folder}.${stem}" ${target})
+    endif()
   endforeach()
 endfunction()
 
@@ -54,6 +58,7 @@ hakmem_add_checked_tests(stress PROCESSORS 2 ENVIRONMENT "HAK_STRESS_SECONDS=${H
 
 foreach(stem IN ITEMS test_aligned test_calloc test_realloc test_rest test_sizes)
   hakmem_also_hardened(api ${stem})
+  hakmem_in_check(hardened.api.${stem} api_${stem})
 endforeach()
 foreach(stem IN ITEMS test_random test_threads test_late test_fork_load)
   hakmem_also_hardened(stress ${stem} ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")

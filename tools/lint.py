@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every lint over the tree and says OK or FAIL.
 
-    lint.py [ROOT]
+    lint.py [--sources] [ROOT]     --sources: only the lints that read C sources; they need no more than Python
 
 A lint is a module lint_*.py with a NAME and a function run(root), which gives how many files it looked at
 and a list of findings. One that looked at nothing has failed: a check over an empty list proves nothing.
@@ -9,6 +9,7 @@ and a list of findings. One that looked at nothing has failed: a check over an e
 import pathlib
 import sys
 
+import lint_circles
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -17,15 +18,20 @@ import lint_scripts
 import lint_shape
 import lint_text
 
-LINTS = (lint_layers, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+
+OF_SOURCES = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_generated)
 
 
 def main(arguments):
+    lints = LINTS
+    if arguments[:1] == ["--sources"]:
+        lints, arguments = OF_SOURCES, arguments[1:]
     root = pathlib.Path(arguments[0] if arguments else __file__).resolve()
     if not arguments:
         root = root.parent.parent
     bad = 0
-    for lint in LINTS:
+    for lint in lints:
         seen, findings = lint.run(root)
         if seen == 0:
             findings = [*findings, "looked at no file"]

@@ -6,8 +6,10 @@ import pathlib
 import shutil
 import tempfile
 import unittest
+from unittest import mock
 
 import lint
+import lint_circles
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -82,6 +84,91 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "src/unity.c: includes heap/heap.c 0 times")
         self.plant("src/unity.c", '#include "slab/span.c"\n#include "heap/heap.c"\n')
         self.assert_finds(lint_layers)
+
+
+class Circles(LintTest):
+    def setUp(self):
+        super().setUp()
+        self.except_for()
+
+    def except_for(self, *entries):
+        patch = mock.patch.object(lint_circles, "EXCEPTIONS", entries)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def plant_calls(self, **calls):
+        """slab_a="slab/b" plants src/slab/a.c, with a function that calls the one of src/slab/b.c."""
+        for caller, called in calls.items():
+            caller = caller.replace("_", "/")
+            body = "".join(f"    hak__{name.replace('/', '_')}();\n" for name in called.split())
+            self.plant(f"src/{caller}.c", f"void hak__{caller.replace('/', '_')}(void)\n{{\n{body}}}\n")
+
+    def test_two_of_one_folder(self):
+        self.plant_calls(slab_a="slab/b", slab_b="slab/a base/a", base_a="")
+        self.assert_finds(lint_circles)
+
+    def test_three_of_one_folder(self):
+        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a", slab_d="slab/a")
+        self.assert_finds(lint_circles, "a circle of calls: slab/a.c slab/b.c slab/c.c")
+
+    def test_two_folders(self):
+        self.plant_calls(slab_a="base/a", base_a="slab/a")
+        self.assert_finds(lint_circles, "a circle of calls: base/a.c slab/a.c")
+
+    def test_outside_the_folders(self):
+        self.plant_calls(a="b", b="a")
+        self.assert_finds(lint_circles, "a circle of calls: a.c b.c")
+
+    def test_all_circles_are_found(self):
+        self.plant_calls(a="b", b="a c", c="d", d="c")
+        self.assert_finds(lint_circles, "calls: a.c b.c", "calls: c.c d.c")
+
+    def plant_way_back(self, way, header=""):
+        """base/a.c calls slab/a.c by this way only, and that calls it plainly."""
+        self.plant_calls(slab_a="base/a")
+        self.plant("src/slab/a.h", header + "void hak__slab_a(void);\n")
+        self.plant("src/base/a.c", way)
+
+    def test_by_macro_and_inline_function(self):
+        self.plant_way_back("void hak__base_a(void)\n{\n    MACRO(1);\n}\n",
+                            "#define MACRO(x) \\\n    inlined(x)\n"
+                            "static inline void inlined(int x)\n{\n    hak__slab_a();\n}\n")
+        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+
+    def test_by_private_function(self):
+        self.plant_way_back("static void f(void)\n{\n    hak__slab_a();\n}\nvoid hak__base_a(void)\n{\n    f();\n}\n")
+        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+
+    def test_by_table(self):
+        self.plant_way_back("void hak__base_a(void)\n{\n}\nstatic void (*const table[])(void) = { hak__slab_a };\n")
+        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+
+    def test_what_is_no_call(self):
+        """A declaration, a comment, a string, a type, and an inline function that is not used."""
+        self.plant_way_back("/* hak__slab_a() */\nvoid hak__slab_a(void);\n"
+                            "void hak__base_a(void)\n{\n    enum hak__slab_a x; say(\"hak__slab_a()\");\n}\n",
+                            "static inline void unused(void)\n{\n    hak__slab_a();\n}\n")
+        self.assert_finds(lint_circles)
+
+    def test_private_functions_of_one_name(self):
+        self.plant_calls(slab_a="base/a", slab_b="")
+        self.plant("src/base/a.c", "void hak__base_a(void)\n{\n    hak__same();\n}\n")
+        self.plant("src/slab/a.c", "static void hak__same(void)\n{\n    hak__base_a();\n}\n")
+        self.assert_finds(lint_circles)
+
+    def test_exceptions(self):
+        self.except_for(("slab/a.c", "slab/b.c", "slab/c.c"))
+        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a")
+        self.assert_finds(lint_circles)
+        self.plant_calls(slab_c="slab/a slab/d", slab_d="slab/a")
+        self.assert_finds(lint_circles, "a circle of calls: slab/a.c slab/b.c slab/c.c slab/d.c", "no longer in a circle")
+
+    def test_exceptions_that_are_not_needed(self):
+        self.except_for(("slab/a.c", "slab/b.c", "slab/c.c", "slab/d.c"))
+        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a")
+        self.assert_finds(lint_circles, "no longer in a circle: slab/d.c")
+        self.plant_calls(slab_b="slab/a")
+        self.assert_finds(lint_circles, "no longer in a circle: slab/a.c slab/b.c slab/c.c slab/d.c")
 
 
 class Shape(LintTest):
@@ -227,11 +314,12 @@ class Documented(LintTest):
         self.assertIn("lists a case three that its source does not have", finding)
 
 
+@mock.patch.object(lint_circles, "EXCEPTIONS", ())
 class Runner(LintTest):
-    def run_all(self):
+    def run_all(self, *options):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            status = lint.main([str(self.root)])
+            status = lint.main([*options, str(self.root)])
         return status, said.getvalue()
 
     def test_nothing_to_look_at(self):
@@ -239,6 +327,14 @@ class Runner(LintTest):
         self.assertEqual(status, 1)
         self.assertEqual(said.count("looked at no file"), len(lint.LINTS))
         self.assertIn("lint: FAIL", said.splitlines()[-1])
+
+    def test_sources_only(self):
+        self.plant("src/a.c", HEADER)
+        self.plant("tools/gen_a.py", "import os\n")
+        self.plant("b.md", "blanks \n")
+        self.assertEqual(self.run_all("--sources")[0], 0)
+        self.plant("src/base/a.c", HEADER + '#include "a.c"\n')
+        self.assertEqual(self.run_all("--sources")[0], 1)
 
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,34 @@ def test_timeout_ends_the_program_and_its_children() -> None:
         shell("sleep 60 & sleep 60", timeout_s=0.3)
     assert time.monotonic() - began < 20
     assert not measure._children()
+
+
+def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "", after: str = "") -> None:
+    """Puts a setsid into PATH that does something before it makes the session, or after it has started the program."""
+    path = folder / "setsid"
+    path.write_text(f'#!/bin/sh\nshift\n({before} exec {shutil.which("setsid")} "$@") &\n{after}\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_timeout_ends_a_program_whose_session_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the time can be up before the launcher's child has made the session that is to be ended."""
+    launcher(tmp_path, monkeypatch, before="sleep 1;")
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="no end after"):
+        shell("sleep 60", timeout_s=0.3)
+    assert time.monotonic() - began < 20
+
+
+def test_a_program_that_ends_at_once_is_told_from_what_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the program can have ended, and its children be ours, before the launcher has."""
+    launcher(tmp_path, monkeypatch, after="exec sleep 1")
+    outcome = shell("sleep 60 & echo $!; exit 3")
+    assert outcome.status == 3
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(outcome.output), 0)
 
 
 def test_what_a_program_leaves_behind_is_ended() -> None:

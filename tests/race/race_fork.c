@@ -5,6 +5,7 @@
  *
  * In the child: no block is in two hands, whatever the program held can be freed, the parked heaps are a list without a
  * cycle, and every heap that is in use is valid. What the other thread was changing may be lost, nothing else. */
+// test: check
 #include "heaps_world.h"
 
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * takes its heap up and allocates and frees without entering anything, and a step of upkeep empties the records of a
  * heap in which something is left. Each block is in one place afterwards. The planted bugs: a new thread that does not enter the
  * heap once, and one that does not take the note back. */
+// test: check
 #include "world.h"
 
 #include "base/lock.h"

@@ -4,6 +4,7 @@
  *   2. the same with two rounds of sweeping;
  *   3. the owner flushes in its slow path, before or after the sweep;
  *   4. the slab's span ends after a sweep and serves another class: an append to the old bucket does not join it. */
+// test: check
 #include "world.h"
 
 #include <string.h>

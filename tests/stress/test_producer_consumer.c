@@ -13,7 +13,7 @@
  *   HAK_STRESS_SECONDS     2          60         shared by the cases
  *   HAK_STRESS_CASE        0          0          1, 2, ...: only this one, for as long as it would have among the others
  *   HAK_STRESS_LEDGER      0          0          1: says what memory was made of at its highest; costs some of it */
-// test: timeout=300
+// test: check timeout=300
 #include "support/stress.h"
 #include "upkeep/ledger.h"
 

@@ -8,7 +8,7 @@
  *   HAK_STRESS_SECONDS     2          60
  *   HAK_STRESS_THREADS     8          8
  *   HAK_STRESS_SEED        time       the seed that a failure printed */
-// test: timeout=300
+// test: check timeout=300
 #include "support/stress.h"
 
 enum { OWN = 256, SHARED = 512, THREADS_MAX = 256, STEPS = 256 };

@@ -10,7 +10,7 @@
  *   HAK_STRESS_SECONDS       2                      60
  *   HAK_STRESS_SHORT         1700 x seconds         100000      threads in all
  *   HAK_STRESS_WINDOW        8                      32          threads at once */
-// test: timeout=600
+// test: check timeout=600
 #include "os/os.h"
 #include "slab/hardened.h"
 #include "support/stress.h"

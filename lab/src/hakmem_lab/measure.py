@@ -152,6 +152,26 @@ def _become_reaper() -> None:
         raise LabError(f"cannot watch over programs: prctl: {os.strerror(ctypes.get_errno())}")
 
 
+def _started_at(pid: int) -> int:
+    """When the process began, in the kernel's ticks; its name, which may have blanks, ends with the last bracket."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _leader_among_new(before: set[int]) -> int:
+    """The process that leads a new session, once it does: the launcher's child makes it after the launcher has ended,
+    and until then there is no session that a time-out could end.
+
+    A program that has already ended may have left children here, which began later."""
+    while True:
+        sessions = {pid: os.getsid(pid) for pid in _children() - before}
+        leaders = [pid for pid, session in sessions.items() if session == pid]
+        if leaders:
+            return min(leaders, key=lambda pid: (_started_at(pid), pid))
+        if os.getsid(0) not in sessions.values():
+            raise RunFailed("the started program was not found")
+        time.sleep(0.001)
+
+
 def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes], complaints: IO[bytes]) -> int:
     """Starts the program in a session of its own and returns its process id.
 
@@ -170,10 +190,7 @@ def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes
     )
     if started.wait() != 0:
         raise RunFailed("the program could not be started: setsid failed")
-    fresh = _children() - before
-    if len(fresh) != 1:
-        raise RunFailed(f"the started program was not found among {len(fresh)} new processes")
-    return fresh.pop()
+    return _leader_among_new(before)
 
 
 def _end_session(leader: int, how: int = signal.SIGKILL) -> None:

@@ -1,0 +1,141 @@
+"""Source files that call one another in a circle: at most two files of one folder, and the exceptions listed here.
+
+A file calls another if one of its functions or tables names a function that the other defines, also by way of a macro or
+an inline function of a header, as far as the file uses it. That is what its compiled object would ask the linker for.
+"""
+import re
+
+from lint_common import function_name, read, source_files, strip_comments
+
+NAME = "circles"
+LONGEST = 2  # files in a circle that needs no exception; they lie in one folder
+
+# Today's other circles, each by its files. Take a file away as soon as it no longer belongs to its circle.
+EXCEPTIONS = (
+    ("aligned.c", "api.c", "fork.c", "free.c", "hardened.c", "init.c", "malloc.c", "others.c", "route.c", "thread.c"),
+    ("arena/arena.c", "arena/crowd.c", "arena/limit.c", "arena/lru.c", "arena/meta.c", "arena/pieces.c",
+     "arena/regions.c", "arena/reserve.c", "arena/thp.c", "arena/window.c"),
+    ("cache/drain.c", "cache/kept.c", "cache/quarantine.c", "cache/tune.c"),
+    ("heap/adopt.c", "heap/heap.c", "heap/park.c", "heap/sources.c"),
+    ("upkeep/armed.c", "upkeep/background.c", "upkeep/step.c"),
+)
+
+WORD = re.compile(r"(?<!\w)(?<!struct )(?<!union )(?<!enum )[A-Za-z_]\w*")
+SHARED = "hak_"  # how every name begins that one file of the library gives to others
+MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)")
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", re.M)
+OPEN_LINKAGE = re.compile(r'extern\s*"[^"]*"\s*\{')
+
+
+def items(code):
+    """The definitions and declarations at file level, each as (text before its first brace, text within)."""
+    depth, begin, brace = 0, 0, None
+    for at, char in enumerate(code):
+        if char == "{":
+            brace = at if depth == 0 and brace is None else brace
+            depth += 1
+        elif char == "}":
+            depth = max(0, depth - 1)
+        if depth == 0 and (char == ";" or (char == "}" and function_name(code[begin:brace]))):
+            yield code[begin:brace or at], code[brace or at:at]
+            begin, brace = at + 1, None
+
+
+class Source:
+    """One file: the functions that others can call, the private ones with what they name, and what it names itself."""
+
+    def __init__(self, text, is_header):
+        code = strip_comments(text)
+        self.defined, self.helpers, self.named = set(), {}, set()
+        for name, body in MACRO.findall(code):
+            self.helpers.setdefault(name, set()).update(WORD.findall(body))
+        for head, body in items(OPEN_LINKAGE.sub("", DIRECTIVE.sub("", code))):
+            name, words = function_name(head) if body else None, set(WORD.findall(body))
+            if name and is_header:
+                self.helpers.setdefault(name, set()).update(words)
+            elif name:
+                self.named |= words
+                if name.startswith(SHARED) and not re.search(r"\bstatic\b", head):
+                    self.defined.add(name)
+            elif "=" in head:
+                self.named |= words | set(WORD.findall(head.split("=", 1)[1]))
+
+
+def reached(words, helpers):
+    """All that these words name, with what the helpers among them name."""
+    found, waiting = set(), list(words)
+    while waiting:
+        word = waiting.pop()
+        if word not in found:
+            found.add(word)
+            waiting += helpers.get(word, ())
+    return found
+
+
+def calls(sources):
+    """For each .c file the other files of which it names a function."""
+    helpers, home = {}, {}
+    for path, source in sources.items():
+        if path.endswith(".c"):
+            home.update({name: path for name in source.defined})
+        else:
+            for name, words in source.helpers.items():
+                helpers.setdefault(name, set()).update(words)
+    result = {}
+    for path, source in sources.items():
+        if path.endswith(".c"):
+            names = reached(source.named, {**helpers, **source.helpers})
+            result[path] = {home[name] for name in names if name in home} - {path}
+    return result
+
+
+def circles(graph):
+    """The sets of files each of which reaches every other (Tarjan's strong components of two files or more)."""
+    number, low, stack, found = {}, {}, [], []
+
+    def visit(file):
+        number[file] = low[file] = len(number)
+        stack.append(file)
+        for other in sorted(graph[file]):
+            if other not in number:
+                visit(other)
+                low[file] = min(low[file], low[other])
+            elif other in stack:
+                low[file] = min(low[file], number[other])
+        if low[file] == number[file]:
+            at = stack.index(file)
+            if len(stack) - at > 1:
+                found.append(frozenset(stack[at:]))
+            del stack[at:]
+
+    for file in sorted(graph):
+        if file not in number:
+            visit(file)
+    return found
+
+
+def is_allowed(circle):
+    return len(circle) <= LONGEST and len({file.rpartition("/")[0] for file in circle}) == 1 \
+        and all("/" in file for file in circle)
+
+
+def judge(found, exceptions):
+    """The circles that are too wide, and the exceptions that are wider than needed."""
+    listed = [frozenset(entry) for entry in exceptions]
+    wide = [circle for circle in found if not is_allowed(circle)]
+    for circle in wide:
+        if not any(circle <= entry for entry in listed):
+            yield f"a circle of calls: {' '.join(sorted(circle))}"
+    for entry in listed:
+        rest = entry - frozenset().union(*(circle for circle in wide if circle <= entry))
+        if rest:
+            yield f"EXCEPTIONS: no longer in a circle: {' '.join(sorted(rest))}"
+
+
+def run(root):
+    sources = {}
+    for path in source_files(root):
+        where = path.relative_to(root).as_posix()
+        if where != "src/unity.c" and path.suffix in (".c", ".h"):
+            sources[where.removeprefix("src/")] = Source(read(path), path.suffix == ".h")
+    return len(sources), list(judge(circles(calls(sources)), EXCEPTIONS))

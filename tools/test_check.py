@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""./dev check fails when any part of it fails: the build, the tests, the lints. Its tools are stand-ins here."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Check(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+        for folder in ("bin", "tools", "out/debug"):
+            (self.root / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "dev", self.root / "dev")
+        (self.root / "CMakePresets.json").write_text("{}\n")
+        (self.root / "out/debug/build.ninja").write_text("")
+        self.set_lint(0)
+        self.set_tool("cmake", 0)
+        self.set_tool("ctest", 0)
+
+    def set_tool(self, name, status):
+        """A program that writes its arguments down and ends with this status."""
+        path = self.root / "bin" / name
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.root}/said"\nexit {status}\n')
+        path.chmod(0o755)
+
+    def set_lint(self, status):
+        (self.root / "tools/lint.py").write_text(f"import sys\nprint('the lint said', sys.argv[1:])\nsys.exit({status})\n")
+
+    def check(self, *options):
+        environment = dict(os.environ, PATH=f"{self.root / 'bin'}:{os.environ['PATH']}")
+        done = subprocess.run([self.root / "dev", "check", *options], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=100)
+        return done.returncode, done.stdout
+
+    def said(self):
+        path = self.root / "said"
+        return path.read_text() if path.exists() else ""
+
+    def test_all_is_well(self):
+        status, output = self.check("-R", "unit.bits")
+        self.assertEqual(status, 0, output)
+        self.assertIn("check passed", output)
+        self.assertIn("the lint said ['--sources']", output)
+        self.assertRegex(self.said(), r"cmake --build out/debug .*--target check_programs")
+        self.assertRegex(self.said(), r"ctest .*-L \^check\$ -R unit\.bits")
+
+    def test_each_part_counts(self):
+        for part in ("cmake", "ctest"):
+            self.set_tool(part, 1)
+            status, output = self.check()
+            self.assertEqual(status, 1, part)
+            self.assertNotIn("check passed", output)
+            self.set_tool(part, 0)
+        self.set_lint(1)
+        status, output = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("the lint said", output)
+
+    def test_help_builds_nothing(self):
+        status, output = self.check("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("check [OPT]", output)
+        self.assertEqual(self.said(), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
