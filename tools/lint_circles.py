@@ -12,7 +12,6 @@ LONGEST = 2  # files in a circle that needs no exception; they lie in one folder
 
 # Today's other circles, each by its files. Take a file away as soon as it no longer belongs to its circle.
 EXCEPTIONS = (
-    ("aligned.c", "api.c", "fork.c", "free.c", "hardened.c", "init.c", "malloc.c", "others.c", "route.c", "thread.c"),
     ("arena/arena.c", "arena/crowd.c", "arena/limit.c", "arena/lru.c", "arena/meta.c", "arena/pieces.c",
      "arena/regions.c", "arena/reserve.c", "arena/thp.c", "arena/window.c"),
     ("cache/drain.c", "cache/kept.c", "cache/quarantine.c", "cache/tune.c"),
