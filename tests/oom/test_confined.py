@@ -6,7 +6,7 @@ program that can ask the system nothing at all from its first instruction on sta
 
 usage: test_confined.py LIBRARY CONFINED CONFINED_STATIC
 """
-# test: timeout=300
+# test: timeout=300 cost=30
 
 import errno
 import subprocess

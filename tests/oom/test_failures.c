@@ -10,7 +10,7 @@
  *   HAK_OOM_STRIDE         23         try every so many-th N only (sanitizers: 101); the long run is 1
  *   HAK_OOM_FIRST          1          the first N
  *   HAK_OOM_VERBOSE        0          print each case before it runs */
-// test: timeout=300
+// test: timeout=300 cost=55
 #include <sys/mman.h>
 
 #include "support/fault_os.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test: timeout=300
+# test: timeout=300 cost=110
 """gcc and g++ on HAKMEM make the same object code from large files, byte for byte, and it runs.
 
 The files are made here: a C file of many functions, and a C++ file that instantiates many templates of

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test: serial timeout=600
+# test: timeout=600 cost=80
 """Python's own test modules give the same results on HAKMEM as on the system's malloc.
 
 PYTHONMALLOC=malloc takes Python's own allocator away, so that every object goes to malloc. Each

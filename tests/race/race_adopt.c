@@ -3,6 +3,7 @@
  *      and while two adopt at once; a span queued on the former owner's stack is sent on;
  *   2. an owner in its slow path and a sweeper take turns in a heap; one that parks, one that is parked and swept.
  * No block is in two hands or lost, every list and every count is right, and nobody waits for ever. */
+// test: cost=60
 #include "heaps_world.h"
 
 /* --- 1 ------------------------------------------------------------------------------------------------------------------ */

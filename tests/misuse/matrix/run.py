@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# test: cost=40
 """The misuse matrix: every mistake, by every call, in every size, must end the program at once with its exact message.
 
     run.py LIBRARY PROGRAM double|invalid|sized [hardened]
