@@ -174,9 +174,11 @@ static size_t lru_limit(uint64_t now_ms)
 void hak__lru_due(uint64_t now_ms)
 {
     uint64_t age = hak__option(HAK_OPTION_lru_age);
-    size_t limit = lru_limit(now_ms);
-    if (hak__books.dirty > limit)
-        hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    if (hak__books.dirty > hak__option(HAK_OPTION_lru_bytes)) {   /* so many may always stay */
+        size_t limit = lru_limit(now_ms);
+        if (hak__books.dirty > limit)
+            hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    }
     if (hak__books.dirty > 0 && now_ms - hak__books.looked_ms > age / LOOKS_PER_AGE) {
         hak__books.looked_ms = now_ms;
         if (now_ms >= age)
