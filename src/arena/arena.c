@@ -249,6 +249,9 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
 {
     size_t first;
     hak__arena_lock();
+    uint64_t now = hak__books.dirty > 0 ? hak__os->now_ms() : 0;
+    if (now != 0)
+        hak__lru_due(now);
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
     size_t mapped = hak__books.mapped, whole = hak__crowd_bytes(bytes);
@@ -259,7 +262,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     if (hak__books.dirty > 0)   /* what is in use has grown: less may stay besides */
-        hak__lru_due(hak__os->now_ms());
+        hak__lru_due(now);
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
 }

@@ -13,7 +13,6 @@ struct hak_books {
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
     size_t taken, holes;      /* SuperSlabs */
     size_t spare;             /* bytes mapped of those that are not taken */
-    struct hak_recent recent; /* the most mapped in taken ones, lately */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     size_t moved;             /* the sum of all SuperSlabs' */
     size_t pieces;            /* bytes mapped in bare SuperSlabs (pieces.c) */

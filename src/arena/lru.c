@@ -149,11 +149,14 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
+/* The most mapped in taken SuperSlabs, lately; under the lock. */
+static struct hak_recent lru_recent;
+
 static size_t lru_taken(void) { return hak__books.mapped - hak__books.spare; }
 
 static size_t lru_peak(uint64_t now_ms)
 {
-    return hak__recent_peak(&hak__books.recent, lru_taken(), now_ms, hak__option(HAK_OPTION_purge_delay));
+    return hak__recent_peak(&lru_recent, lru_taken(), now_ms, hak__option(HAK_OPTION_purge_delay));
 }
 
 void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
