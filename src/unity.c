@@ -9,6 +9,7 @@
 #include "base/assert.c"
 #include "base/forked.c"
 #include "base/lock.c"
+#include "base/retain.c"
 #include "os/linux.c"
 #include "os/loaded.c"
 #include "os/os.c"

@@ -81,7 +81,12 @@ static size_t next(enum which which, size_t from, bool value)
     return end;
 }
 
-static void mark_taken(size_t super, bool value) { hak__mark(&hak__super_words[super / 64].taken, super, value); }
+void hak__super_set_taken(size_t super, bool taken)
+{
+    if (taken != hak__super_is_taken(super))
+        hak__books.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
+    hak__mark(&hak__super_words[super / 64].taken, super, taken);
+}
 
 /* --- mapping --------------------------------------------------------------------------------------------------- */
 
@@ -234,7 +239,7 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
             hak_store(&super->collapsed, false, HAK_RELAXED);
         hak__lru_remove(i);
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
-        mark_taken(i, true);
+        hak__super_set_taken(i, true);
     }
     hak__books.taken += count;
     return fresh;
@@ -244,8 +249,9 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
 {
     size_t first;
     hak__arena_lock();
-    if (hak__books.dirty > 0)
-        hak__lru_due(hak__os->now_ms());
+    uint64_t now = hak__books.dirty > 0 ? hak__os->now_ms() : 0;
+    if (now != 0)
+        hak__lru_due(now);
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
     size_t mapped = hak__books.mapped, whole = hak__crowd_bytes(bytes);
@@ -255,6 +261,8 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     hak__books.waited += hak__books.mapped != mapped;
     if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
+    if (hak__books.dirty > 0)   /* what is in use has grown: less may stay besides */
+        hak__lru_due(now);
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
 }
@@ -283,11 +291,12 @@ void hak__supers_give(size_t first, size_t count)
 {
     hak__arena_lock();
     uint64_t now = hak__os->now_ms();
+    hak__lru_note(now);
     for (size_t i = first; i < first + count; i++) {
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now);
         set_hollow(i, 0);
-        mark_taken(i, false);
+        hak__super_set_taken(i, false);
     }
     hak__books.taken -= count;
     hak__lru_due(now);
@@ -375,9 +384,10 @@ static size_t room_within(size_t limit, size_t idle)
 size_t hak__arena_dirty_room(size_t idle)
 {
     size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
-    size_t limit = hak__option(HAK_OPTION_dirty_limit) + used / 8;
-    /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */
-    return room_within(limit + limit / 8, idle);
+    const struct hak_retention state = { .used = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
+    struct hak_retained may;
+    hak__retain(&state, &may);
+    return room_within(may.unused, idle);
 }
 
 /* The most bytes in use at the looks of this period and of the one before; a period is as long as unused memory stays. Threads
@@ -399,8 +409,11 @@ static size_t most_used(size_t used, uint64_t now_ms)
 
 size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
 {
-    size_t limit = most_used(used, now_ms) - used + hak__option(HAK_OPTION_dirty_limit);
-    return room_within(limit, idle);
+    const struct hak_retention state = { .taken = used, .recent_peak = most_used(used, now_ms),
+                                         .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
+    struct hak_retained may;
+    hak__retain(&state, &may);
+    return room_within(may.growth, idle);
 }
 
 /* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came
@@ -517,20 +530,21 @@ static void settle(size_t super)
     hak_store(&at->kind, hole ? HAK_SUPER_HOLE : HAK_SUPER_FREE, HAK_RELAXED);
     at->dirty = hole ? 0 : at->mapped;
     set_hollow(super, 0);
-    mark_taken(super, hole);
+    hak__super_set_taken(super, hole);
 }
 
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
     hak__books.ends = hak__crowd_count();
-    hak__books.taken = hak__books.moved = 0;
+    hak__books.taken = hak__books.moved = hak__books.spare = 0;
     hak__books.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
     hak__books.mapped = hak__books.pieces;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__books.mapped += hak__supers[i].mapped;
         hak__books.moved += hak__supers[i].moved;
+        hak__books.spare += hak__super_is_taken(i) ? 0 : hak__supers[i].mapped;
         hak__books.holes += hole;
         hak__books.taken += hak__super_is_taken(i) && !hole;
     }
@@ -554,7 +568,7 @@ void hak__arena_fork_child(void)
 
 bool hak__arena_is_valid(void)
 {
-    size_t mapped = 0, dirty = 0, moved = 0;
+    size_t mapped = 0, dirty = 0, moved = 0, spare = 0;
     hak__arena_lock();
     bool valid = true;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
@@ -563,13 +577,15 @@ bool hak__arena_is_valid(void)
         bool is_dirty = hak__super_is_dirty(i);
         mapped += super->mapped;
         moved += super->moved;
+        spare += taken ? 0 : super->mapped;
         valid &= hak__holds(super->mapped <= HAK_SUPER_SIZE && (!is_dirty || super->dirty <= super->mapped),
                             "what may hold old data is mapped", super);
         valid &= hak__holds(!(taken && is_dirty) && taken == (hak_load(&super->kind, HAK_RELAXED) != HAK_SUPER_FREE),
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped + hak__books.pieces == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved,
+    valid &= hak__holds(mapped + hak__books.pieces == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved
+                            && spare == hak__books.spare,
                         "the arena's sums are right", &hak__books);
     valid &= hak__holds(hak__books.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__books);
     valid &= hak__lru_is_valid();

@@ -5,12 +5,14 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "base/retain.h"
 
 struct hak_books {
     hak_line_aligned size_t mapped;   /* user bytes mapped, now; then at most */
     size_t peak;
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
     size_t taken, holes;      /* SuperSlabs */
+    size_t spare;             /* bytes mapped of those that are not taken */
     size_t kept;              /* SuperSlabs in the list of emptied ones */
     size_t moved;             /* the sum of all SuperSlabs' */
     size_t pieces;            /* bytes mapped in bare SuperSlabs (pieces.c) */
@@ -97,6 +99,12 @@ size_t hak__lru_shorten(size_t keep);
 
 /* What every give and take does: cheap unless the list is too long or its last look is long ago. */
 void hak__lru_due(uint64_t now_ms);
+
+/* Notes what is in use: before less is, since it may be a peak. */
+void hak__lru_note(uint64_t now_ms);
+
+/* Says that a SuperSlab is taken or is not. */
+void hak__super_set_taken(size_t super, bool taken);
 
 /* Unmaps a free SuperSlab; false when the system refuses, and the SuperSlab is kept then. */
 bool hak__super_unmap(size_t super);

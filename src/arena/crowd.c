@@ -34,6 +34,8 @@ static size_t crowd_ends_at(size_t super) { return crowd_is_end(super) + (super 
 void hak__super_set_mapped(size_t super, uint32_t bytes)
 {
     size_t before = crowd_ends_at(super);
+    if (!hak__super_is_taken(super))
+        hak__books.spare += (size_t)bytes - hak__supers[super].mapped;
     hak__supers[super].mapped = bytes;
     hak__books.ends += crowd_ends_at(super) - before;
 }

@@ -149,19 +149,46 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* How many bytes may be kept: 5/4 of the dirty limit, which is 20 MiB by default (record 0007), and a share of what is in use. */
-static size_t lru_limit(void)
+/* What may always stay: 5/4 of the dirty limit, which is 20 MiB by default (docs/decisions/0007). */
+static size_t lru_always(void)
 {
     size_t limit = hak__option(HAK_OPTION_dirty_limit);
-    return limit + limit / 4 + (hak__books.mapped - hak__books.dirty) / 3;
+    return limit + limit / 4;
+}
+
+/* The most mapped in taken SuperSlabs, lately; under the lock. */
+static struct hak_recent lru_recent;
+
+static size_t lru_taken(void) { return hak__books.mapped - hak__books.spare; }
+
+static size_t lru_peak(uint64_t now_ms)
+{
+    return hak__recent_peak(&lru_recent, lru_taken(), now_ms, hak__option(HAK_OPTION_purge_delay));
+}
+
+void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
+
+/* How many bytes may be kept. */
+static size_t lru_limit(uint64_t now_ms)
+{
+    const struct hak_retention state = {
+        .used = hak__books.mapped - hak__books.dirty, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
+        .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = lru_always(),
+        .pressure = hak__limit_exists() || hak__ahead_counts(),
+    };
+    struct hak_retained may;
+    hak__retain(&state, &may);
+    return may.emptied;
 }
 
 void hak__lru_due(uint64_t now_ms)
 {
     uint64_t age = hak__option(HAK_OPTION_purge_delay);
-    size_t limit = lru_limit();
-    if (hak__books.dirty > limit)
-        hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    if (hak__books.dirty > lru_always()) {
+        size_t limit = lru_limit(now_ms);
+        if (hak__books.dirty > limit)
+            hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    }
     if (hak__books.dirty > 0 && now_ms - hak__books.looked_ms > age / LOOKS_PER_AGE) {
         hak__books.looked_ms = now_ms;
         if (now_ms >= age)

@@ -173,7 +173,7 @@ static void make_hole(size_t super)
         hak__supers[super].dirty = 0;
     }
     hak_store(&hak__supers[super].kind, HAK_SUPER_HOLE, HAK_RELAXED);
-    hak__mark(&hak__super_words[super / 64].taken, super, true);
+    hak__super_set_taken(super, true);
 }
 
 /* The regions of its two ends are open afterwards, those between them need no entries. */

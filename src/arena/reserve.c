@@ -6,8 +6,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* A process uses this many SuperSlabs for one that it has in reserve: small ones have none. */
-enum { USED_PER_RESERVED = 4, READY_LOOKS = 256 };
+enum { READY_LOOKS = 256 };
 
 static _Atomic bool ahead_at_once;   /* what was mapped ahead had all its pages */
 static size_t refused_at;   /* bytes that were mapped when the system last refused; it is not asked again until that changes */
@@ -84,7 +83,10 @@ size_t hak__reserve_refill(void)
     if (want == 0 || hak__ahead_counts())
         return 0;
     hak__arena_lock();
-    want = hak_min(want, hak__books.taken / USED_PER_RESERVED);
+    const struct hak_retention state = { .taken = hak__books.taken << HAK_SUPER_SHIFT };
+    struct hak_retained may;
+    hak__retain(&state, &may);
+    want = hak_min(want, may.reserve >> HAK_SUPER_SHIFT);   /* small processes have none */
     while (count_ready(want, &gap) < want && map_one(gap))
         done++;
     hak__books.reserved += done;

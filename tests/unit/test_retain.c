@@ -1,0 +1,87 @@
+/* base/retain.h as a table: what may stay of each kind, for what is in use, its recent peak, the limits and pressure; and how long
+ * a peak counts. */
+#include "base/retain.h"
+
+#include "support/check.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* In MiB: used, taken, recent_peak, dirty_limit, emptied_limit; then what may stay. */
+static const struct {
+    const char *what;
+    size_t used, taken, peak, dirty_limit, emptied_limit;
+    bool pressure;
+    size_t emptied, unused, growth, reserve;
+} retain_table[] = {
+    { "nothing was ever used", 0, 0, 0, 16, 20, false, 20, 18, 16, 0 },
+    { "a buffer of 40 MiB was freed", 0, 0, 40, 16, 20, false, 40, 18, 56, 0 },
+    { "the same under pressure", 0, 0, 40, 16, 20, true, 20, 18, 56, 0 },
+    { "half of it is used again", 20, 20, 40, 16, 20, false, 26, 20, 36, 5 },
+    { "what is free and as new is no room", 48, 0, 40, 16, 20, false, 40, 24, 56, 0 },
+    { "a small peak adds nothing to the fixed amount", 0, 0, 8, 16, 20, false, 20, 18, 24, 0 },
+    { "no more than four times the dirty limit", 0, 0, 1000, 16, 20, false, 64, 18, 1016, 0 },
+    { "a small limit bounds the peak too", 0, 0, 1000, 4, 5, false, 16, 4, 1004, 0 },
+    { "nothing may stay", 0, 0, 1000, 0, 0, false, 0, 0, 1000, 0 },
+    { "in use is the peak: the share alone", 300, 300, 300, 16, 20, false, 120, 60, 16, 75 },
+    { "a peak below what is in use is none", 300, 300, 200, 16, 20, false, 120, 60, 16, 75 },
+};
+
+static void what_may_stay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof retain_table / sizeof *retain_table; i++) {
+        const struct hak_retention in = {
+            .used = retain_table[i].used * MIB, .taken = retain_table[i].taken * MIB,
+            .recent_peak = retain_table[i].peak * MIB, .dirty_limit = retain_table[i].dirty_limit * MIB,
+            .emptied_limit = retain_table[i].emptied_limit * MIB, .pressure = retain_table[i].pressure,
+        };
+        struct hak_retained out;
+        hak__retain(&in, &out);
+        print_message("%s\n", retain_table[i].what);
+        expect_eq(out.emptied / MIB, retain_table[i].emptied);
+        expect_eq(out.unused / MIB, retain_table[i].unused);
+        expect_eq(out.growth / MIB, retain_table[i].growth);
+        expect_eq(out.reserve / MIB, retain_table[i].reserve);
+    }
+}
+
+static void limit_of_any_size(void **state)
+{
+    (void)state;
+    const struct hak_retention in = { .recent_peak = SIZE_MAX / 2, .dirty_limit = SIZE_MAX / 3 };
+    struct hak_retained out;
+    hak__retain(&in, &out);
+    expect_eq(out.emptied, SIZE_MAX / 2);
+}
+
+static void peak_of_two_periods(void **state)
+{
+    (void)state;
+    struct hak_recent recent = { 0 };
+    expect_eq(hak__recent_peak(&recent, 5, 10000, 800), 5);
+    expect_eq(hak__recent_peak(&recent, 40, 10100, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 7, 10700, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 7, 10800, 800), 40);   /* the period before */
+    expect_eq(hak__recent_peak(&recent, 9, 11599, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 3, 11600, 800), 9);
+    expect_eq(hak__recent_peak(&recent, 2, 13200, 800), 2);    /* two periods without a look: all is forgotten */
+}
+
+static void no_delay_no_peak(void **state)
+{
+    (void)state;
+    struct hak_recent recent = { 0 };
+    expect_eq(hak__recent_peak(&recent, 40, 100, 0), 40);
+    expect_eq(hak__recent_peak(&recent, 1, 100, 0), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_may_stay),
+        cmocka_unit_test(limit_of_any_size),
+        cmocka_unit_test(peak_of_two_periods),
+        cmocka_unit_test(no_delay_no_peak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
