@@ -158,6 +158,8 @@ static size_t lru_limit(void)
 
 void hak__lru_due(uint64_t now_ms)
 {
+    if (hak__books.dirty == 0)
+        return;
     uint64_t age = hak__option(HAK_OPTION_purge_delay);
     size_t limit = lru_limit();
     if (hak__books.dirty > limit)
