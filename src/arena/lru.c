@@ -183,6 +183,8 @@ static size_t lru_limit(uint64_t now_ms)
 
 void hak__lru_due(uint64_t now_ms)
 {
+    if (hak__books.dirty == 0)
+        return;
     uint64_t age = hak__option(HAK_OPTION_purge_delay);
     if (hak__books.dirty > lru_always()) {
         size_t limit = lru_limit(now_ms);
