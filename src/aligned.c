@@ -29,7 +29,7 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
         return hak__memalign_hardened(align, n, &zero);
     uint32_t class = hak__aligned_class(align, n);
     if (class < HAK_CLASSES)
-        return hak__is_kept(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
+        return hak__is_large(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
     void *block = hak__alloc_huge(n, align, NULL);
     return block != NULL ? block : hak__no_memory();
 }

@@ -14,7 +14,7 @@ hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
 {
     if (heap->closed_reasons[class] != 0)
         return hak__closed_malloc(heap, class, n);
-    void *block = hak__cache_pop(&heap->records[class]);
+    void *block = hak__cache_pop(&heap->bins[class]);
     if (block == NULL)
         block = hak__cache_refill(heap, class);
     if (hak_likely(block != NULL))
@@ -38,9 +38,9 @@ void *hak__alloc_class(uint32_t class, size_t n)
     void *block = NULL;
     if (hak_likely(heap != NULL)) {
         block = alloc_from(heap, class, n);
-        hak__leave(heap);
-        hak__upkeep_tick(heap);
-    } else if (hak__thread_is_late()) {
+        hak__heap_unlock(heap);
+        hak__upkeep_poll(heap);
+    } else if (hak__thread_has_exited()) {
         block = alloc_late(class, n);
     }
     hak__limit_deliver();
@@ -54,14 +54,14 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
     *zero = false;
     if (heap->closed_reasons[class] != 0)
         return hak__alloc_class(class, hak__classes[class].size);
-    void *block = hak__cache_pop(&heap->records[class]);
+    void *block = hak__cache_pop(&heap->bins[class]);
     if (block != NULL) {
         hak__mark_live(block);
         return block;
     }
     if (hak__enter_own(heap)) {
         block = hak__heap_take_zeroed(heap, class);
-        hak__leave(heap);
+        hak__heap_unlock(heap);
         hak__limit_deliver();
     }
     *zero = block != NULL;

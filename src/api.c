@@ -40,7 +40,7 @@ hak_export size_t hak_collect(void)
     if (heap != NULL) {
         hak__heap_collect(heap);
         hak__cache_flush(heap);
-        hak__leave(heap);
+        hak__heap_unlock(heap);
     }
     return hak__start() ? hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL) : 0;
 }

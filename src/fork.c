@@ -16,7 +16,7 @@
 static struct hak_lock *held_while_starting;
 
 /* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. Who has a heap
- * here is the thread that has forked; who has none may be a further one, made before that thread has come to a slow path.
+ * here is the thread that has forked; who has none may be a new one, made before that thread has come to a slow path.
  * It cannot tell whose heaps are left: they stay as they are, and what is free in those of threads that do not exist is
  * not used again. That thread is in no slow path meanwhile, where it would wait for this to end: the locks are nobody's. */
 static bool repair(void)

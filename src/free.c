@@ -1,8 +1,8 @@
 /* free's fast path, as a decision table on one XOR of the slab's owner word with the heap's tag:
  *
- *   x <  HAK_CODE_LIMIT   mine, and x is the offset of the class's record      push, or free_full when there is no room
- *   ... but no block begins at the address, or it looks freed                  free_doubtful
- *   x >= HAK_CODE_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
+ *   x <  HAK_CLASS_OFFSET_LIMIT   mine, and x is the offset of the class's bin      push, or free_full when there is no room
+ *   ... but no block begins at the address, or it looks freed                  free_verify
+ *   x >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
  *   no word               NULL, or an address outside of the window            free_outside
  *
  * A free that names the block's size asks one question more: whether the class can have been that of n bytes. Whatever is not
@@ -21,17 +21,17 @@ hak_export hak_fast_path void hak_free(void *p)
     struct hak_heap *heap = hak__heap_current();
     const struct hak_slab *entry = &hak__window.map[slab];
     size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
-    if (hak_unlikely(x >= HAK_CODE_LIMIT)) {
+    if (hak_unlikely(x >= HAK_CLASS_OFFSET_LIMIT)) {
         hak__free_foreign(p, x, heap, HAK_PROTECT ? entry : NULL);
         return;
     }
-    bool block = hak__begins_block(entry, hak__class_of_code(x), p);
+    bool block = hak__begins_block(entry, hak__class_at_offset(x), p);
     if (hak_unlikely(!block || hak__looks_freed(p))) {
-        hak__free_doubtful(p, x, heap);
+        hak__free_verify(p, x, heap);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, (uint32_t)x), p)))
         hak__free_full(p, x, heap);
 }
 
@@ -51,14 +51,14 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
     struct hak_heap *heap = hak__heap_current();
     const struct hak_slab *entry = &hak__window.map[slab];
     size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
-    const struct hak_class *class = hak__class_of_code(x);
-    if (hak_unlikely(x >= HAK_CODE_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
+    const struct hak_class *class = hak__class_at_offset(x);
+    if (hak_unlikely(x >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
                      || !hak__size_fits(class->size, n))) {
         free_known_slow(p, align, n, function);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__record_at(heap, (uint32_t)x), p)))
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, (uint32_t)x), p)))
         hak__free_full(p, x, heap);
 }
 

@@ -1,4 +1,4 @@
-/* The slow half of free: a full record, another heap, a huge block, a report. Called by free.c. */
+/* The slow half of free: a full bin, another heap, a huge block, a report. Called by free.c. */
 #include "free_slow.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "guard/harden.h"
-#include "guard/nothing.h"
+#include "guard/zero_size.h"
 #include "guard/sample.h"
 #include "hardened.h"
 #include "huge/huge.h"
@@ -18,7 +18,7 @@
 #include "pointer.h"
 #include "request.h"
 #include "slab/shield.h"
-#include "upkeep/armed.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
@@ -29,12 +29,12 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
         hak__closed_free(heap, class, p, function);
     else
         hak__cache_overflow(heap, class, p, function);
-    hak__leave(heap);
-    hak__upkeep_tick(heap);
+    hak__heap_unlock(heap);
+    hak__upkeep_poll(heap);
     return true;
 }
 
-void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
+void hak__free_verify(void *p, size_t code, struct hak_heap *heap)
 {
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
@@ -45,7 +45,7 @@ void hak__free_doubtful(void *p, size_t code, struct hak_heap *heap)
     if (!hak__shield_lift(p))
         return;   /* lost: nobody can use it */
     hak__mark_freed(p);
-    if (!hak__cache_push(hak__record_at(heap, (uint32_t)code), p))
+    if (!hak__cache_push(hak__bin_at(heap, (uint32_t)code), p))
         hak__free_full(p, code, heap);
 }
 
@@ -54,25 +54,25 @@ hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
     if (!hak__enter_own(heap))
         return false;
-    bool kept = hak__kept_push_quickly(heap, class, p);
-    hak__leave(heap);
+    bool kept = hak__large_cache_push_quickly(heap, class, p);
+    hak__heap_unlock(heap);
     return kept;
 }
 
-/* By why the record of the class is closed; false: there is more to do. */
+/* By why the bin of the class is closed; false: there is more to do. */
 hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
     if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
         return free_kept(heap, class, p);
-    return reasons == HAK_CLOSED_POLLING && hak__armed_push(heap, class, p);
+    return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
 }
 
 static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    if (hak_unlikely(!free_own(heap, (uint32_t)code / HAK_RECORD_SIZE, p, "free")))
+    if (hak_unlikely(!free_own(heap, (uint32_t)code / HAK_BIN_SIZE, p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
     hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);
@@ -81,7 +81,7 @@ static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *h
 
 void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 {
-    if (!closed_free(heap, (uint32_t)code / HAK_RECORD_SIZE, p))
+    if (!closed_free(heap, (uint32_t)code / HAK_BIN_SIZE, p))
         free_full_slow(p, code, heap);
 }
 
@@ -89,8 +89,8 @@ void hak__free_full(void *p, size_t code, struct hak_heap *heap)
 static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
 {
     hak__outbox_add_slow(heap, p, word, "free");
-    hak__leave(heap);
-    hak__upkeep_tick(heap);
+    hak__heap_unlock(heap);
+    hak__upkeep_poll(heap);
 }
 
 static hak_noinline void free_huge(void *p)
@@ -105,7 +105,7 @@ static hak_noinline void free_huge(void *p)
     hak__tick_huge(bytes, 0);
 }
 
-/* What neither this thread's record nor its outbox took. */
+/* What neither this thread's bin nor its outbox took. */
 static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
@@ -117,7 +117,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         free_huge(p);
     else if (word == 0 && hak__is_others(p))
         hak__others_free(p);
-    else if (word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT)
+    else if (word == 0 || hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT)
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
         hak__free_unattached(p, word, "free");
@@ -137,7 +137,7 @@ hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, 
 
 /* A block of another heap that looks freed, or lies where no block began when the limit was read; or any of a hardened span.
  * This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
-static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_heap *heap)
+static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)x ^ heap->tag;
     if (hak__hardened_at(hak__slab_of(p))) {
@@ -149,7 +149,7 @@ static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_hea
     if (!hak__shield_lift(p))
         return;
     hak__mark_freed(p);
-    if (!take_foreign(heap, hak__slab_of(p), hak__owner_code(word), p))
+    if (!take_foreign(heap, hak__slab_of(p), hak__owner_class_offset(word), p))
         free_rest(p, word, heap);
 }
 
@@ -157,7 +157,7 @@ static hak_noinline void free_foreign_doubtful(void *p, size_t x, struct hak_hea
 static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
 {
     if (hak__names_span((uint32_t)x ^ heap->tag))
-        free_foreign_doubtful(p, x, heap);
+        free_foreign_verify(p, x, heap);
     else
         free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
@@ -166,7 +166,7 @@ static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *h
  * of spans have a class's code. A tag has none, so x has the word's. */
 hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
 {
-    return x != heap->tag && hak__owner_code((uint32_t)x) < HAK_CODE_LIMIT;
+    return x != heap->tag && hak__owner_class_offset((uint32_t)x) < HAK_CLASS_OFFSET_LIMIT;
 }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
@@ -174,9 +174,9 @@ hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
  * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    uint32_t code = hak__owner_code((uint32_t)x);
+    uint32_t code = hak__owner_class_offset((uint32_t)x);
     hak__prefetch_mark(p);
-    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_of_code(code), p)
+    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_at_offset(code), p)
                      || hak__looks_freed(p))) {
         free_foreign_slow(p, x, heap);
         return;
@@ -189,7 +189,7 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
 
 static hak_cold void free_nothing(void *p)
 {
-    hak__nothing_free(p, "free");
+    hak__zero_size_free(p, "free");
     hak__freed_hardened(p);
 }
 
@@ -197,7 +197,7 @@ void hak__free_outside(void *p)
 {
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
-    else if (hak__nothing_has(p))
+    else if (hak__zero_size_has(p))
         free_nothing(p);
     else if (hak__is_others(p))
         hak__others_free(p);

@@ -1,5 +1,5 @@
 /* malloc and free of a hardened process (guard/harden.h). As in any other, nearly all calls are a pop from a stack of the
- * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed record, and what is
+ * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed bin, and what is
  * pushed has waited in quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
 #include "hardened.h"
 
@@ -12,7 +12,7 @@
 #include "diag/latency.h"
 #include "guard/check.h"
 #include "guard/harden.h"
-#include "guard/nothing.h"
+#include "guard/zero_size.h"
 #include "guard/sample.h"
 #include "guard/trace.h"
 #include "late.h"
@@ -24,7 +24,7 @@ enum { CALLS_PER_UPKEEP = 256 };
 /* What makes a heap one that is worked without being entered. */
 hak_inline bool is_quick(const struct hak_heap *heap)
 {
-    return hak_likely((heap->mode & ~(uint32_t)HAK_MODE_ARMED) == HAK_MODE_HARDENED && hak__hardened.quick
+    return hak_likely((heap->mode & ~(uint32_t)HAK_MODE_POLLING) == HAK_MODE_HARDENED && hak__hardened.quick
                       && heap->quarantine != NULL);
 }
 
@@ -33,7 +33,7 @@ hak_inline void count_call(struct hak_heap *heap)
 {
     if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0)) {
         heap->quarantine->unwinds_left = (uint32_t)hak_min(heap->quarantine->unwinds_left + HAK_UNWINDS_MORE, HAK_UNWINDS_MOST);
-        hak__upkeep_look(heap);
+        hak__upkeep_poll_now(heap);
     }
 }
 
@@ -53,7 +53,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
 {
     void *block;
     *zero = hak__hardened.zero;
-    if (n == 0 && align <= HAK_ALIGN && (block = hak__nothing_malloc()) != NULL) {
+    if (n == 0 && align <= HAK_ALIGN && (block = hak__zero_size_malloc()) != NULL) {
         hak__trace_allocated(block, id, n);
         return block;
     }
@@ -108,8 +108,8 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     struct hak_heap *heap = hak__request_enter();   /* for its quarantine, however few blocks the thread will free */
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");
-        hak__leave(heap);
-        hak__upkeep_tick(heap);
+        hak__heap_unlock(heap);
+        hak__upkeep_poll(heap);
     } else {
         hak__free_late(p, word, "free");
     }
@@ -125,7 +125,7 @@ hak_noinline void hak__free_hardened(void *p, uint32_t word)
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE, id = hak__trace_take(heap, &here);
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE, id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
         free_hardened_slow(p, word, id);
         return;

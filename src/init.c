@@ -18,7 +18,7 @@
 
 static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
 
-__attribute__((constructor(101))) static void library_loaded(void)
+__attribute__((constructor(101))) void hak__library_loaded(void)
 {
     if (!hak__start())
         return;

@@ -6,14 +6,14 @@
 /* The heap is entered. */
 static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if (hak__hardened_at(hak__slab_of(p)))
         hak__harden_free(heap, p, word, function);
     else if (hak__owner_id(word) != heap->id)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_kept(class))
-        hak__kept_push(heap, class, p, function);
-    else if (!hak__cache_push(hak__heap_record(heap, class), p))   /* the very heap that the block came from */
+    else if (hak__is_large(class))
+        hak__large_cache_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__heap_bin(heap, class), p))   /* the very heap that the block came from */
         hak__cache_overflow(heap, class, p, function);
 }
 
@@ -23,7 +23,7 @@ void hak__free_late(void *p, uint32_t word, const char *function)
     struct hak_heap *heap = hak__late_heap_enter();
     if (heap == NULL) {
         if (hak__hardened_at(hak__slab_of(p)))
-            hak__harden_clear(NULL, p, hak__owner_code(word) / HAK_RECORD_SIZE);
+            hak__harden_clear(NULL, p, hak__owner_class_offset(word) / HAK_BIN_SIZE);
         hak__outbox_bypass(p, word, function);
         return;
     }
@@ -40,7 +40,7 @@ void hak__free_unattached(void *p, uint32_t word, const char *function)
         hak__free_late(p, word, function);
         return;
     }
-    hak__enter(heap);
+    hak__heap_lock(heap);
     free_by(heap, p, word, function);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }

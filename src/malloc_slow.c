@@ -1,4 +1,4 @@
-/* The slow half of malloc: the record is empty, or closed for a reason that decides where the block comes from. Called by
+/* The slow half of malloc: the bin is empty, or closed for a reason that decides where the block comes from. Called by
  * malloc.c. */
 #include "malloc_slow.h"
 
@@ -7,15 +7,15 @@
 #include "guard/sample.h"
 #include "hardened.h"
 #include "request.h"
-#include "upkeep/armed.h"
+#include "upkeep/polling.h"
 
 /* A large block that the thread keeps. */
 hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
 {
     if (!hak__enter_own(heap))
         return NULL;
-    void *block = hak__kept_pop_near(heap, class);
-    hak__leave(heap);
+    void *block = hak__large_cache_pop_near(heap, class);
+    hak__heap_unlock(heap);
     return block;
 }
 
@@ -40,13 +40,13 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
     return alloc_timed(class, n);
 }
 
-/* By why the record of the class is closed; NULL: there is more to do. */
+/* By why the bin of the class is closed; NULL: there is more to do. */
 hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 {
     uint32_t reasons = heap->closed_reasons[class];
     if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
         return alloc_kept(heap, class);
-    return reasons == HAK_CLOSED_POLLING ? hak__armed_pop(heap, class) : NULL;
+    return reasons == HAK_CLOSED_POLLING ? hak__polling_pop(heap, class) : NULL;
 }
 
 void *hak__malloc_slow(size_t n)

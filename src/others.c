@@ -4,7 +4,7 @@
 
 #include "arena/arena.h"
 #include "arena/owner.h"
-#include "guard/nothing.h"
+#include "guard/zero_size.h"
 #include "guard/sample.h"
 #include "hakmem.h"
 #include "os/loaded.h"
@@ -22,7 +22,7 @@ static bool others_may_have(const void *p)
 {
     size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
     bool outside = super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
-    return outside && !hak__sample_has(p) && !hak__nothing_has(p);
+    return outside && !hak__sample_has(p) && !hak__zero_size_has(p);
 }
 
 bool hak__is_others(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }

@@ -191,7 +191,7 @@ NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_align
 NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
 
 #if HAK_UNITY
-/* An alias has its target's parameters; the further ones (alignment, tag) are in registers nobody reads. */
+/* An alias has its target's parameters; the new ones (alignment, tag) are in registers nobody reads. */
 #define DELETE_MORE(name, more) hak_export void name(void *p) HAK_ALIAS(hak_free);
 #else
 #define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }

@@ -8,14 +8,14 @@
 /* Whether the owner map's word names a span. */
 hak_inline bool hak__names_span(uint32_t word)
 {
-    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_code(word) < HAK_CODE_LIMIT;
+    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_class_offset(word) < HAK_CLASS_OFFSET_LIMIT;
 }
 
 /* What to say of an address that is not the start of a block, by what the owner map has there. */
 const char *hak__why_invalid(const void *p, uint32_t word);
 
 /* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
- * by the program's own doing; so the books decide. `why_freed` is what to say of a free one; NULL: that this is its
+ * by the program's own doing; so the state decide. `why_freed` is what to say of a free one; NULL: that this is its
  * second free. */
 hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
@@ -26,9 +26,9 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
         return NULL;
     uint32_t word = hak__owner_at(slab);
-    if (hak_unlikely(word == 0 || hak__owner_code(word) >= HAK_CODE_LIMIT))   /* only spans' words and 0 have a class's code */
+    if (hak_unlikely(word == 0 || hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT))   /* only spans' words and 0 have a class's code */
         return NULL;
-    const struct hak_class *class = hak__class_of_code(hak__owner_code(word));
+    const struct hak_class *class = hak__class_at_offset(hak__owner_class_offset(word));
     if (HAK_PROTECT)
         return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
     size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
@@ -60,10 +60,10 @@ hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const 
  * smallest; huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
-    size_t slab = hak__slab_of(p), code = HAK_CODE_LIMIT;
+    size_t slab = hak__slab_of(p), code = HAK_CLASS_OFFSET_LIMIT;
     if (hak_likely(slab < hak_read_mostly(&hak__window.sized_slabs)))
-        code = hak__owner_code(hak__owner_at(slab));
-    if (hak_unlikely(code >= HAK_CLASSES * HAK_RECORD_SIZE || !hak__size_fits(hak__class_of_code(code)->size, n)))
+        code = hak__owner_class_offset(hak__owner_at(slab));
+    if (hak_unlikely(code >= HAK_CLASSES * HAK_BIN_SIZE || !hak__size_fits(hak__class_at_offset(code)->size, n)))
         hak__check_size_slow(p, align, n, function);
 }
 #else

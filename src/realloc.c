@@ -24,13 +24,13 @@ static void *resize_in_place(void *p, size_t have, size_t n)
     if (have > HAK_LARGE_MAX)
         return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? hak__huge_resize(p, n) : NULL;
     struct hak_heap *heap = hak__heap_current();
-    bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CODE_LIMIT;
+    bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
     if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
         return NULL;
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
-    while (!done && hak__kept_clear_behind(heap, p))   /* what is behind was only kept */
+    while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only kept */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     return done ? p : NULL;
 }
 
@@ -103,7 +103,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
         bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
-        return inside && resize_span_block(p, hak__owner_code(word) / HAK_RECORD_SIZE, have, n, wasteful) ? p : NULL;
+        return inside && resize_span_block(p, hak__owner_class_offset(word) / HAK_BIN_SIZE, have, n, wasteful) ? p : NULL;
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;

@@ -9,7 +9,7 @@
 
 struct hak_heap *hak__request_heap_slow(void)
 {
-    return !hak__thread_is_late() && hak__start() ? hak__thread_attach() : NULL;
+    return !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
 }
 
 void *hak__no_memory(void)
@@ -22,10 +22,10 @@ void *hak__no_memory(void)
 void hak__tick_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();
-    hak__background_stir();
+    hak__background_poll();
     if ((heap->mode & HAK_MODE_SENTINEL) != 0)
         return;
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
 }

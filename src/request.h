@@ -6,7 +6,7 @@
 #include "thread.h"
 
 /* The calling thread's heap, for what may be the first request of the thread or of the process. NULL when the thread has ended
- * its heap already (hak__thread_is_late) or the system refuses memory. */
+ * its heap already (hak__thread_has_exited) or the system refuses memory. */
 hak_cold struct hak_heap *hak__request_heap_slow(void);
 hak_inline struct hak_heap *hak__request_heap(void)
 {
@@ -20,7 +20,7 @@ hak_inline struct hak_heap *hak__request_enter(void)
 {
     struct hak_heap *heap = hak__request_heap();
     if (hak_likely(heap != NULL))
-        hak__enter(heap);
+        hak__heap_lock(heap);
     return heap;
 }
 

@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "diag/options.h"
 #include "fork.h"
-#include "guard/nothing.h"
+#include "guard/zero_size.h"
 #include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"
@@ -22,7 +22,7 @@ static void begin_hardened(void)
 {
     hak__hardened_begin();
     if (hak__hardened.on && hak__hardened.zero_size)
-        hak__nothing_begin();
+        hak__zero_size_begin();
 }
 
 static bool start_slow(void)
@@ -67,3 +67,8 @@ bool hak__start_options(void)
     begin_hardened();
     return true;
 }
+
+#if !defined(HAK_UNITY)
+/* Whoever starts the library has its constructor and destructor too, though an archive is linked file by file. */
+__attribute__((used)) static void (*const start_draws_init)(void) = hak__library_loaded;
+#endif

@@ -12,4 +12,7 @@ bool hak__has_started(void);
 /* Reads the options if they could not be read at the start; false: they were. */
 bool hak__start_options(void);
 
+/* The constructor (init.c). */
+void hak__library_loaded(void);
+
 #endif

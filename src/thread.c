@@ -20,15 +20,15 @@
 /* Never written, and nothing of it but its front exists: every path that would go further looks at the mode first. */
 extern struct hak_heap_front hak__sentinel_front;
 __attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_front = {
-    .tag = HAK_HEAP_ID_NONE << HAK_CODE_BITS,
+    .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
-    .records = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
+    .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
     .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
 };
 
 /* What a thread has after its heap was parked: a copy of the other, made by the first thread that ends, so that
  * processes in which none does pay nothing for it. */
-static hak_rare_data struct hak_heap_front late_sentinel;
+static hak_rare_data struct hak_heap_front exited_sentinel;
 
 __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
@@ -39,12 +39,12 @@ static _Atomic bool key_made;
  * after the first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
 static struct hak_heap *early_heap;
 
-static struct hak_lock late_lock = HAK_LOCK_INIT(HAK_RANK_LATE);
-static struct hak_heap *late_heap;
+static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
+static struct hak_heap *exit_heap;
 
 static void set_current(const void *heap) { hak__thread_word = (const char *)heap - (const char *)&hak__sentinel; }
 
-bool hak__thread_is_late(void) { return (hak__heap_current()->mode & HAK_MODE_LATE) != 0; }
+bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
 
 void hak__thread_watch_forks(void)
 {
@@ -86,7 +86,7 @@ static void lay_aside(struct hak_heap *heap)
     hak__heap_collect(heap);
     hak__cache_leave(heap);
     hak__cache_park(heap);
-    hak__held_let_go(heap);
+    hak__assigned_let_go(heap);
     hak_store(&heap->thread, 0, HAK_RELAXED);
     heap->ending = false;
 }
@@ -98,12 +98,12 @@ static bool take_back(struct hak_heap *heap)
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
     if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE)
         return false;
-    if (!thread_is_gone(thread) || !hak__heap_try_enter(heap, HAK_OWNER))
+    if (!thread_is_gone(thread) || !hak__heap_try_lock(heap, HAK_OWNER))
         return true;
     bool still = hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_ACTIVE && hak_load(&heap->thread, HAK_RELAXED) == thread;
     if (still)
         lay_aside(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     if (still) {
         hak__heap_park(heap);
         hak__background_thread_ends();
@@ -172,10 +172,10 @@ static bool is_first_thread(void) { return syscall(SYS_gettid) == syscall(SYS_ge
 /* By the library's constructor; by a thread that is there before it, and shows that the C library is ready. */
 static bool make_key(void)
 {
-    hak__lock_acquire(&late_lock);
+    hak__lock_acquire(&exit_heap_mutex);
     if (!key_exists() && pthread_key_create(&key, thread_ends) == 0)
         hak_store(&key_made, true, HAK_RELEASE);
-    hak__lock_release(&late_lock);
+    hak__lock_release(&exit_heap_mutex);
     return key_exists();
 }
 
@@ -185,7 +185,7 @@ struct hak_heap *hak__thread_attach(void)
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
-    if ((heap->mode & HAK_MODE_LATE) != 0)
+    if ((heap->mode & HAK_MODE_EXITED) != 0)
         return NULL;
     hak__thread_watch_forks();
     bool early = !key_exists(), first = early && is_first_thread();
@@ -215,15 +215,15 @@ struct hak_heap *hak__thread_attach_to_free(void)
     return without ? NULL : hak__thread_attach();
 }
 
-static void use_late_sentinel(void)
+static void use_exited_sentinel(void)
 {
-    hak__lock_acquire(&late_lock);
-    if ((late_sentinel.mode & HAK_MODE_LATE) == 0) {
-        late_sentinel = hak__sentinel_front;
-        late_sentinel.mode |= HAK_MODE_LATE;
+    hak__lock_acquire(&exit_heap_mutex);
+    if ((exited_sentinel.mode & HAK_MODE_EXITED) == 0) {
+        exited_sentinel = hak__sentinel_front;
+        exited_sentinel.mode |= HAK_MODE_EXITED;
     }
-    hak__lock_release(&late_lock);
-    set_current(&late_sentinel);
+    hak__lock_release(&exit_heap_mutex);
+    set_current(&exited_sentinel);
 }
 
 /* The key's destructor. The value may be that of a former thread with the same stack, which got its heap when no destructor
@@ -239,12 +239,12 @@ static void thread_ends(void *value)
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
     if (!hak__enter_own(heap)) {   /* the child that this is has had to leave it */
-        use_late_sentinel();
+        use_exited_sentinel();
         return;
     }
     lay_aside(heap);
-    hak__leave(heap);
-    use_late_sentinel();
+    hak__heap_unlock(heap);
+    use_exited_sentinel();
     hak__heap_park(heap);
     hak__check_end("HAKMEM_CHECK, at a thread's end");
     hak__background_thread_ends();
@@ -263,7 +263,7 @@ void hak__thread_init(void)
 /* The blocks of the first heap are not hardened ones: they can be freed, and it serves no more. */
 static hak_cold void leave_early(void)
 {
-    hak_store(&early_heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+    hak_store(&early_heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
     early_heap = obtain();
     if (early_heap != NULL)
         set_thread(early_heap), set_current(early_heap);
@@ -281,7 +281,7 @@ void hak__thread_reopen_early(void)
     bool hardened = (start_mode() & HAK_MODE_HARDENED) != 0;
     if (!hardened)
         hak__cache_open(early_heap, start_mode());
-    hak__leave(early_heap);
+    hak__heap_unlock(early_heap);
     if (hardened)
         leave_early();
 }
@@ -290,27 +290,27 @@ struct hak_heap *hak__late_heap_enter(void)
 {
     hak__fork_check();
     hak__fork_watch();
-    hak__lock_acquire(&late_lock);
-    if (late_heap == NULL)
-        late_heap = obtain();
-    if (late_heap == NULL)
-        hak__lock_release(&late_lock);
+    hak__lock_acquire(&exit_heap_mutex);
+    if (exit_heap == NULL)
+        exit_heap = obtain();
+    if (exit_heap == NULL)
+        hak__lock_release(&exit_heap_mutex);
     else
-        hak__enter(late_heap);
-    return late_heap;
+        hak__heap_lock(exit_heap);
+    return exit_heap;
 }
 
 void hak__late_heap_leave(void)
 {
-    hak__leave(late_heap);
-    hak__upkeep_tick(late_heap);
-    hak__lock_release(&late_lock);
+    hak__heap_unlock(exit_heap);
+    hak__upkeep_poll(exit_heap);
+    hak__lock_release(&exit_heap_mutex);
 }
 
 bool hak__thread_fork_arrive(void)
 {
     struct hak_heap *mine = hak__heap_current();
-    bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_LOST;
+    bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE;
     if (left)
         set_current(&hak__sentinel);
     return left;
@@ -319,24 +319,24 @@ bool hak__thread_fork_arrive(void)
 bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
-    hak__lock_reset(&late_lock);
-    if (late_heap != NULL && hak_load(&late_heap->busy, HAK_RELAXED) != 0)
-        late_heap = NULL;   /* a thread that does not exist here was inside it */
+    hak__lock_reset(&exit_heap_mutex);
+    if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
+        exit_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {
         hak__background_fork_child(true);
         return hak__heaps_fork_further();
     }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
-    if (hak_load(&mine->busy, HAK_RELAXED) == HAK_SWEEPER) {
+    if (hak_load(&mine->lock, HAK_RELAXED) == HAK_SWEEPER) {
         /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
-        hak_store(&mine->state, HAK_HEAP_LOST, HAK_RELAXED);
+        hak_store(&mine->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         set_current(&hak__sentinel);
     }
     if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
         set_thread(hak__heap_current());
     hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
     hak__common_fork_child();
-    hak__heaps_fork_child(mine, late_heap);
+    hak__heaps_fork_child(mine, exit_heap);
     return true;
 }

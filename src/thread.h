@@ -1,4 +1,4 @@
-/* The calling thread's heap. A thread starts with the sentinel, whose records are empty to a pop and full to a push and
+/* The calling thread's heap. A thread starts with the sentinel, whose bins are empty to a pop and full to a push and
  * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
  * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
 #ifndef HAK_THREAD_H
@@ -19,7 +19,7 @@ hak_inline struct hak_heap *hak__heap_current(void)
 void hak__thread_watch_forks(void);
 
 /* The calling thread's own heap, attaching one if it has none: a parked one or a new one. The library has started. NULL when the thread has
- * ended its heap already (see hak__thread_is_late) or the system refuses memory. */
+ * ended its heap already (see hak__thread_has_exited) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);
 
 /* The same for a thread that frees another's block. One that has only done so a few times gets no heap: what the C library frees
@@ -27,7 +27,7 @@ struct hak_heap *hak__thread_attach(void);
 struct hak_heap *hak__thread_attach_to_free(void);
 
 /* The thread has given its heap back and only runs its last destructors. */
-bool hak__thread_is_late(void);
+bool hak__thread_has_exited(void);
 
 /* Allocation for such threads: one heap behind a lock. */
 struct hak_heap *hak__late_heap_enter(void);   /* NULL: the system refuses */

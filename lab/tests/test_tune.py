@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -143,6 +144,22 @@ def test_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], pa
 def test_a_file_of_somebody_else_is_not_overwritten(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     (tmp_path / "hakmem.env").write_text("PRECIOUS=1\n")
     assert "was not written by hakmem tune" in " ".join(hakmem("tune", "--", "true", status=1).stderr.split())
+
+
+@pytest.mark.parametrize("value", ["$(touch executed)", "`touch executed`", "a; touch executed", 'it\'s "$HOME"'])
+def test_the_file_is_read_by_a_shell_and_nothing_in_it_is_executed(
+    hakmem_library: Path, hakmem: Hakmem, tmp_path: Path, value: str
+) -> None:
+    program = 'echo "ops=$(( ${HAKMEM_REFILL_COUNT:-32} * 10 ))"'
+    arguments = ["--metric", "ops=([0-9]+)", *FAST, "--options", "refill_count", "--env", "a $(touch executed).env"]
+    arguments += ["--with", f"NOTE={shlex.quote(value)}", "--json"]
+    document = json.loads(hakmem("tune", *arguments, "--", "sh", "-c", program).stdout)
+    assert document["verdict"] == "GO"
+    read = 'set -a; . "./$1"; set +a; printf %s "$NOTE"; test "$HAKMEM_REFILL_COUNT" = 256'
+    file = document["files"]["settings"]
+    done = subprocess.run(["sh", "-c", read, "sh", file], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == (value, "", 0)
+    assert not (tmp_path / "executed").exists()
 
 
 def option(kind: str, value: int, least: int, most: int, word: str | None = None) -> Option:

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "arena/meta.h"
 #include "arena/thp.h"
@@ -20,37 +20,37 @@ struct hak_super *hak__supers;
 struct hak_super_word *hak__super_words;
 
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
-struct hak_books hak__books;
+struct hak_arena_state hak__arena_state;
 static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
 static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
 
 enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
 
-struct hak_arena_books hak__arena_books;
+struct hak_arena_published hak__arena_published;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
 bool hak__arena_is_locked(void) { return hak_load(&lock.held, HAK_RELAXED) != 0; }
 
 static void publish_books(void)
 {
-    hak_store(&hak__arena_books.mapped, hak__books.mapped, HAK_RELAXED);
-    hak_store(&hak__arena_books.taken, hak__books.taken, HAK_RELAXED);
-    hak_store(&hak__arena_books.dirty, hak__books.dirty, HAK_RELAXED);
-    hak_store(&hak__arena_books.holes, hak__books.holes, HAK_RELAXED);
-    hak_store(&hak__arena_books.peak, hak__books.peak, HAK_RELAXED);
-    hak_store(&hak__arena_books.kept, hak__books.kept, HAK_RELAXED);
-    hak_store(&hak__arena_books.waited, hak__books.waited, HAK_RELAXED);
-    hak_store(&hak__arena_books.reserved, hak__books.reserved, HAK_RELAXED);
-    hak_store(&hak__arena_books.returned_by_age, hak__books.returned_by_age, HAK_RELAXED);
-    hak_store(&hak__arena_books.lock_takes, hak__books.lock_takes, HAK_RELAXED);
-    hak_store(&hak__arena_books.returned_by_bytes, hak__books.returned_by_bytes, HAK_RELAXED);
+    hak_store(&hak__arena_published.mapped, hak__arena_state.mapped, HAK_RELAXED);
+    hak_store(&hak__arena_published.taken, hak__arena_state.taken, HAK_RELAXED);
+    hak_store(&hak__arena_published.dirty, hak__arena_state.dirty, HAK_RELAXED);
+    hak_store(&hak__arena_published.holes, hak__arena_state.holes, HAK_RELAXED);
+    hak_store(&hak__arena_published.peak, hak__arena_state.peak, HAK_RELAXED);
+    hak_store(&hak__arena_published.kept, hak__arena_state.kept, HAK_RELAXED);
+    hak_store(&hak__arena_published.waited, hak__arena_state.waited, HAK_RELAXED);
+    hak_store(&hak__arena_published.reserved, hak__arena_state.reserved, HAK_RELAXED);
+    hak_store(&hak__arena_published.returned_by_age, hak__arena_state.returned_by_age, HAK_RELAXED);
+    hak_store(&hak__arena_published.lock_takes, hak__arena_state.lock_takes, HAK_RELAXED);
+    hak_store(&hak__arena_published.returned_by_bytes, hak__arena_state.returned_by_bytes, HAK_RELAXED);
 }
 
 void hak__arena_unlock(void)
 {
-    hak__limit_note(hak__books.mapped);
-    hak__books.lock_takes++;
+    hak__limit_note(hak__arena_state.mapped);
+    hak__arena_state.lock_takes++;
     hak__crowd_publish();
     publish_books();
     hak__lock_release(&lock);
@@ -84,7 +84,7 @@ static size_t next(enum which which, size_t from, bool value)
 void hak__super_set_taken(size_t super, bool taken)
 {
     if (taken != hak__super_is_taken(super))
-        hak__books.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
+        hak__arena_state.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
     hak__mark(&hak__super_words[super / 64].taken, super, taken);
 }
 
@@ -110,7 +110,7 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
             continue;
         }
         size_t length = map_length(first, i, count, bytes, most, &j);
-        if (!hak__limit_allows(hak__books.mapped, length))
+        if (!hak__limit_allows(hak__arena_state.mapped, length))
             return ENOMEM;
         int code = hak__crowd_map(first + i, length);
         if (code == EEXIST && j - i > 1) {
@@ -119,8 +119,8 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
         }
         if (code != 0)
             return code;
-        hak__books.mapped += length;
-        hak__books.peak = hak_max(hak__books.peak, hak__books.mapped);
+        hak__arena_state.mapped += length;
+        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
         for (; i < j; i++)
             hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
     }
@@ -140,7 +140,7 @@ bool hak__place_stays(uintptr_t place, size_t bytes)
 static void map_ahead(void)
 {
     size_t from = hak__arena_top(), at;
-    size_t count = hak_min(hak__books.mapped / 8, HAK_GROW_MAX) >> HAK_SUPER_SHIFT;
+    size_t count = hak_min(hak__arena_state.mapped / 8, HAK_GROW_MAX) >> HAK_SUPER_SHIFT;
     if (count == 0 || hak__ahead_counts() || hak__run_open(from, count) != 0)
         return;
     if (hak__run_map(from, count, count << HAK_SUPER_SHIFT, &at) == 0)
@@ -149,7 +149,7 @@ static void map_ahead(void)
 
 static void set_hollow(size_t super, uint32_t bytes)
 {
-    uint32_t before = hak_exchange(&hak__supers[super].hollow, bytes, HAK_RELAXED);
+    uint32_t before = hak_exchange(&hak__supers[super].purged_mapped, bytes, HAK_RELAXED);
     hak_fetch_add(&hollow_bytes, (size_t)bytes - before, HAK_RELAXED);
 }
 
@@ -241,7 +241,7 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         hak__super_set_taken(i, true);
     }
-    hak__books.taken += count;
+    hak__arena_state.taken += count;
     return fresh;
 }
 
@@ -249,19 +249,19 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
 {
     size_t first;
     hak__arena_lock();
-    uint64_t now = hak__books.dirty > 0 ? hak__os->now_ms() : 0;
+    uint64_t now = hak__arena_state.dirty > 0 ? hak__os->now_ms() : 0;
     if (now != 0)
         hak__lru_due(now);
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
     bool ahead = kind == HAK_SUPER_IN_SLABS;
-    size_t mapped = hak__books.mapped, whole = hak__crowd_bytes(bytes);
+    size_t mapped = hak__arena_state.mapped, whole = hak__crowd_bytes(bytes);
     int code = find_and_map(count, align, whole, ahead, &first);
     if (code != 0 && (hak__lru_unmap_all() || whole != bytes))
         code = find_and_map(count, align, bytes, ahead, &first);
-    hak__books.waited += hak__books.mapped != mapped;
+    hak__arena_state.waited += hak__arena_state.mapped != mapped;
     if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
-    if (hak__books.dirty > 0)   /* what is in use has grown: less may stay besides */
+    if (hak__arena_state.dirty > 0)   /* what is in use has grown: less may stay besides */
         hak__lru_due(now);
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
@@ -298,7 +298,7 @@ void hak__supers_give(size_t first, size_t count)
         set_hollow(i, 0);
         hak__super_set_taken(i, false);
     }
-    hak__books.taken -= count;
+    hak__arena_state.taken -= count;
     hak__lru_due(now);
     hak__arena_unlock();
 }
@@ -315,7 +315,7 @@ bool hak__run_trim(size_t first, size_t count, size_t bytes)
             hak__super_set_mapped(first + i, have);
             return false;
         }
-        hak__books.mapped -= have - need;
+        hak__arena_state.mapped -= have - need;
     }
     return true;
 }
@@ -335,12 +335,12 @@ static void move_away(size_t super, size_t moved)
     uintptr_t start = (uintptr_t)hak__super_start(super);
     uint32_t had = hak__supers[super].mapped;
     hak__super_set_mapped(super, 0);
-    hak__books.mapped -= had;
+    hak__arena_state.mapped -= had;
     hak__super_set_moved(super, 0);
     if (had == moved || hak__os_unmap(start + moved, had - moved) == 0 || hak__os_map(start, moved) != 0)
         return;
     hak__super_set_mapped(super, had);
-    hak__books.mapped += had;
+    hak__arena_state.mapped += had;
 }
 
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
@@ -375,7 +375,7 @@ int hak__arena_init(void)
 /* Of a limit for `idle` bytes and emptied SuperSlabs together, the part that the latter leave. */
 static size_t room_within(size_t limit, size_t idle)
 {
-    size_t kept = hak_counted(&hak__arena_books.dirty);
+    size_t kept = hak_counted(&hak__arena_published.dirty);
     if (kept != 0 && idle + kept > limit)
         kept = hak__lru_shorten(limit > idle ? limit - idle : 0);
     return limit > kept ? limit - kept : 0;
@@ -383,7 +383,7 @@ static size_t room_within(size_t limit, size_t idle)
 
 size_t hak__arena_dirty_room(size_t idle)
 {
-    size_t taken = hak_counted(&hak__arena_books.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
+    size_t taken = hak_counted(&hak__arena_published.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
     const struct hak_retention state = { .used = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
     struct hak_retained may;
     hak__retain(&state, &may);
@@ -421,7 +421,7 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
 bool hak__arena_purge_range(void *start, size_t bytes)
 {
     size_t super = ((uintptr_t)start - hak__window.base) >> HAK_SUPER_SHIFT;
-    size_t before = hak_load(&hak__supers[super].hollow, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
+    size_t before = hak_load(&hak__supers[super].purged_mapped, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
     bool counts = hak__option(HAK_OPTION_unmap) != 0;
     if (counts && hak_load(&hollow_bytes, HAK_RELAXED) + (after - before) > HOLLOW_MOST)
         return false;
@@ -509,13 +509,13 @@ size_t hak__page_size(void)
 void hak__arena_figures(struct hak_arena_figures *out)
 {
     *out = (struct hak_arena_figures){
-        .mapped = hak_counted(&hak__arena_books.mapped), .taken = hak_counted(&hak__arena_books.taken),
-        .dirty = hak_counted(&hak__arena_books.dirty), .holes = hak_counted(&hak__arena_books.holes),
-        .peak = hak_counted(&hak__arena_books.peak), .kept = hak_counted(&hak__arena_books.kept),
-        .waited = hak_counted(&hak__arena_books.waited), .reserved = hak_counted(&hak__arena_books.reserved),
-        .returned_by_age = hak_counted(&hak__arena_books.returned_by_age),
-        .returned_by_bytes = hak_counted(&hak__arena_books.returned_by_bytes),
-        .lock_takes = hak_counted(&hak__arena_books.lock_takes), .top = hak__arena_top(),
+        .mapped = hak_counted(&hak__arena_published.mapped), .taken = hak_counted(&hak__arena_published.taken),
+        .dirty = hak_counted(&hak__arena_published.dirty), .holes = hak_counted(&hak__arena_published.holes),
+        .peak = hak_counted(&hak__arena_published.peak), .kept = hak_counted(&hak__arena_published.kept),
+        .waited = hak_counted(&hak__arena_published.waited), .reserved = hak_counted(&hak__arena_published.reserved),
+        .returned_by_age = hak_counted(&hak__arena_published.returned_by_age),
+        .returned_by_bytes = hak_counted(&hak__arena_published.returned_by_bytes),
+        .lock_takes = hak_counted(&hak__arena_published.lock_takes), .top = hak__arena_top(),
     };
     out->meta = hak__meta_bytes();
 }
@@ -536,17 +536,17 @@ static void settle(size_t super)
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__books.ends = hak__crowd_count();
-    hak__books.taken = hak__books.moved = hak__books.spare = 0;
-    hak__books.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
-    hak__books.mapped = hak__books.pieces;
+    hak__arena_state.ends = hak__crowd_count();
+    hak__arena_state.taken = hak__arena_state.moved = hak__arena_state.spare = 0;
+    hak__arena_state.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
+    hak__arena_state.mapped = hak__arena_state.pieces;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
-        hak__books.mapped += hak__supers[i].mapped;
-        hak__books.moved += hak__supers[i].moved;
-        hak__books.spare += hak__super_is_taken(i) ? 0 : hak__supers[i].mapped;
-        hak__books.holes += hole;
-        hak__books.taken += hak__super_is_taken(i) && !hole;
+        hak__arena_state.mapped += hak__supers[i].mapped;
+        hak__arena_state.moved += hak__supers[i].moved;
+        hak__arena_state.spare += hak__super_is_taken(i) ? 0 : hak__supers[i].mapped;
+        hak__arena_state.holes += hole;
+        hak__arena_state.taken += hak__super_is_taken(i) && !hole;
     }
 }
 
@@ -584,10 +584,10 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped + hak__books.pieces == hak__books.mapped && dirty == hak__books.dirty && moved == hak__books.moved
-                            && spare == hak__books.spare,
-                        "the arena's sums are right", &hak__books);
-    valid &= hak__holds(hak__books.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__books);
+    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty && moved == hak__arena_state.moved
+                            && spare == hak__arena_state.spare,
+                        "the arena's sums are right", &hak__arena_state);
+    valid &= hak__holds(hak__arena_state.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

@@ -35,8 +35,8 @@ struct hak_super {
         uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
         uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
     };
-    _Atomic uint32_t holder;     /* the heap that holds it for its large blocks (heap/held.c); 0: none */
-    _Atomic uint32_t hollow;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
+    _Atomic uint32_t assigned_to;/* the heap that holds it for its large blocks (heap/assigned.c); 0: none */
+    _Atomic uint32_t purged_mapped;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
@@ -66,12 +66,12 @@ struct hak_arena_figures {
 
 /* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
  * upkeep/live.c says where they lie. */
-struct hak_arena_books {
+struct hak_arena_published {
     hak_line_aligned hak_counter mapped;   /* each release writes here; the fast path reads words that are global too */
     hak_counter taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,
         lock_takes;
 };
-extern struct hak_arena_books hak__arena_books;
+extern struct hak_arena_published hak__arena_published;
 extern _Atomic size_t hak__arena_frontier;
 
 #define HAK_NO_SUPER ((size_t)-1)

@@ -6,11 +6,11 @@
  * Called by arena.c, lru.c, lend.c and meta.c under the arena's lock. Bare SuperSlabs (pieces.c) do not count: what is mapped
  * in them is mapped to be used.
  *
- * Invariant: books.ends is the number of SuperSlabs with an end of what is mapped: mapped in part, or wholly and the next one
+ * Invariant: state.ends is the number of SuperSlabs with an end of what is mapped: mapped in part, or wholly and the next one
  * not at all. */
 #include <errno.h>
 
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "arena/thp.h"
 #include "os/os.h"
@@ -35,9 +35,9 @@ void hak__super_set_mapped(size_t super, uint32_t bytes)
 {
     size_t before = crowd_ends_at(super);
     if (!hak__super_is_taken(super))
-        hak__books.spare += (size_t)bytes - hak__supers[super].mapped;
+        hak__arena_state.spare += (size_t)bytes - hak__supers[super].mapped;
     hak__supers[super].mapped = bytes;
-    hak__books.ends += crowd_ends_at(super) - before;
+    hak__arena_state.ends += crowd_ends_at(super) - before;
 }
 
 size_t hak__crowd_count(void)
@@ -50,7 +50,7 @@ size_t hak__crowd_count(void)
 
 bool hak__is_crowded(void)
 {
-    size_t most = hak__limit_mappings(), many = hak__books.ends + hak__books.moved;
+    size_t most = hak__limit_mappings(), many = hak__arena_state.ends + hak__arena_state.moved;
     if (many <= most / 4)
         return false;
     bool addresses_count = hak__ahead_counts() || hak__limit_exists() || hak__limit_addresses();
@@ -102,7 +102,7 @@ static int crowd_map_new(uintptr_t address, size_t size)
 /* What was a gap is mapped now; the SuperSlab at the bottom may be in use, and has its tail. */
 static void crowd_fill_gap(size_t super, size_t gap)
 {
-    hak__books.mapped += gap;
+    hak__arena_state.mapped += gap;
     for (; gap != 0; gap -= hak_min(gap, HAK_SUPER_SIZE))
         hak__super_set_mapped(--super, HAK_SUPER_SIZE);
 }
@@ -110,7 +110,7 @@ static void crowd_fill_gap(size_t super, size_t gap)
 /* Maps the gap below and `length` bytes behind what is mapped of the SuperSlab by one call. 0 or an errno code. */
 static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintptr_t, size_t))
 {
-    if (!hak__limit_allows(hak__books.mapped, gap + length))
+    if (!hak__limit_allows(hak__arena_state.mapped, gap + length))
         return ENOMEM;
     int code = call((uintptr_t)hak__super_start(super) + hak__supers[super].mapped - gap, gap + length);
     if (code == 0)

@@ -11,7 +11,7 @@
 uintptr_t hak__guarded_start(void);
 
 /* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
-uintptr_t hak__nothing_start(void);
+uintptr_t hak__zero_size_start(void);
 
 /* Fresh zeroed pages exactly there, or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
  * HAKMEM_LIMIT counts. */

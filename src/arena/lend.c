@@ -5,7 +5,7 @@
  *
  * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
  * before its pages go, so the child may at worst believe that mapped memory is not. */
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "os/os.h"
 
@@ -18,7 +18,7 @@ static size_t find_lender(size_t bytes)
 {
     size_t best = HAK_NO_SUPER, least = 0;
     unsigned looks = LOOKS_PER_GAP;
-    for (uint32_t at = hak__books.newest; at != 0 && looks > 0 && least != bytes; at = hak__supers[at - 1].older, looks--) {
+    for (uint32_t at = hak__arena_state.newest; at != 0 && looks > 0 && least != bytes; at = hak__supers[at - 1].older, looks--) {
         size_t has = hak__supers[at - 1].dirty;
         bool better = has < bytes ? has > least : least < bytes || has < least;
         if (better && has >= PIECE_LEAST && has == hak__supers[at - 1].mapped) {
@@ -31,7 +31,7 @@ static size_t find_lender(size_t bytes)
 
 static void shorten(size_t lender, size_t bytes)
 {
-    hak__books.mapped -= hak__supers[lender].mapped - bytes;
+    hak__arena_state.mapped -= hak__supers[lender].mapped - bytes;
     hak__super_set_mapped(lender, (uint32_t)bytes);
     hak__lru_cut(lender, (uint32_t)bytes);   /* later: what is mapped and not dirty is zero */
     if (bytes == 0)
@@ -43,7 +43,7 @@ static void lengthen(size_t lender, size_t bytes)
 {
     hak__lru_remove(lender);
     hak__lru_add(lender, (uint32_t)bytes, hak__os->now_ms());
-    hak__books.mapped += bytes - hak__supers[lender].mapped;
+    hak__arena_state.mapped += bytes - hak__supers[lender].mapped;
     hak__super_set_mapped(lender, (uint32_t)bytes);   /* not before: what is mapped and not dirty is zero */
 }
 
@@ -69,7 +69,7 @@ static enum lent fill(size_t super, size_t need)
 {
     enum lent done = LENT;
     for (size_t has = hak__supers[super].dirty; done == LENT && has + PIECE_LEAST <= need;) {
-        bool may = hak__books.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
+        bool may = hak__arena_state.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
         size_t lender = may ? find_lender(need - has) : HAK_NO_SUPER;
         if (lender == HAK_NO_SUPER)
             return NOT_LENT;

@@ -5,8 +5,8 @@
  * also a bitmap (`dirty`), where runs of adjacent ones are found, for huge blocks and for returning several by one call.
  *
  * Invariants: in the list <=> the bit in `dirty` is set;  freed_ms does not grow from the newest to the oldest;
- * books.dirty is the sum of their dirty bytes. */
-#include "arena/books.h"
+ * state.dirty is the sum of their dirty bytes. */
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "base/assert.h"
 #include "diag/broken.h"
@@ -22,13 +22,13 @@ static void lru_link(size_t super)
 {
     uint32_t me = (uint32_t)super + 1;
     hak__supers[super].newer = 0;
-    hak__supers[super].older = hak__books.newest;
-    if (hak__books.newest != 0)
-        hak__supers[hak__books.newest - 1].newer = me;
+    hak__supers[super].older = hak__arena_state.newest;
+    if (hak__arena_state.newest != 0)
+        hak__supers[hak__arena_state.newest - 1].newer = me;
     else
-        hak__books.oldest = me;
-    hak__books.newest = me;
-    hak__books.kept++;
+        hak__arena_state.oldest = me;
+    hak__arena_state.newest = me;
+    hak__arena_state.kept++;
 }
 
 void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
@@ -37,7 +37,7 @@ void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
     hak_store(&hak__supers[super].freed_ms, now_ms, HAK_RELAXED);
     if (dirty == 0)
         return;
-    hak__books.dirty += dirty;
+    hak__arena_state.dirty += dirty;
     lru_link(super);
     hak__mark(&hak__super_words[super / 64].dirty, super, true);
 }
@@ -48,16 +48,16 @@ void hak__lru_remove(size_t super)
     if (!hak__super_is_dirty(super))
         return;
     hak__mark(&hak__super_words[super / 64].dirty, super, false);
-    hak__books.dirty -= me->dirty;
-    hak__books.kept--;
+    hak__arena_state.dirty -= me->dirty;
+    hak__arena_state.kept--;
     if (me->newer != 0)
         hak__supers[me->newer - 1].older = me->older;
     else
-        hak__books.newest = me->older;
+        hak__arena_state.newest = me->older;
     if (me->older != 0)
         hak__supers[me->older - 1].newer = me->newer;
     else
-        hak__books.oldest = me->newer;
+        hak__arena_state.oldest = me->newer;
     me->newer = me->older = 0;
 }
 
@@ -66,11 +66,11 @@ void hak__lru_cut(size_t super, uint32_t dirty)
     if (dirty == 0)
         hak__lru_remove(super);
     else
-        hak__books.dirty -= hak__supers[super].dirty - dirty;
+        hak__arena_state.dirty -= hak__supers[super].dirty - dirty;
     hak_owner_store(&hak__supers[super].dirty, dirty);
 }
 
-size_t hak__lru_newest(void) { return hak__books.newest != 0 ? hak__books.newest - 1 : HAK_NO_SUPER; }
+size_t hak__lru_newest(void) { return hak__arena_state.newest != 0 ? hak__arena_state.newest - 1 : HAK_NO_SUPER; }
 
 /* --- return ---------------------------------------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ bool hak__super_unmap(size_t super)
     struct hak_super *me = &hak__supers[super];
     uint32_t mapped = me->mapped;
     hak__lru_remove(super);
-    hak__books.mapped -= mapped;
+    hak__arena_state.mapped -= mapped;
     hak__super_set_mapped(super, 0);
     hak_owner_store(&me->dirty, 0);   /* later: what is mapped and not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
@@ -89,7 +89,7 @@ bool hak__super_unmap(size_t super)
         return true;
     }
     hak__super_set_mapped(super, mapped);
-    hak__books.mapped += mapped;
+    hak__arena_state.mapped += mapped;
     hak__lru_add(super, mapped, hak__os->now_ms());
     return false;
 }
@@ -98,7 +98,7 @@ bool hak__super_unmap(size_t super)
  * pages), pages came by mremap and keep mappings apart, or what is mapped counts, they are unmapped one by one. */
 static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
-    size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__books.dirty;
+    size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
     bool stay = !moved && !hak__limit_exists();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
@@ -109,7 +109,7 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
         hak__lru_remove(i);
         hak__supers[i].dirty = 0;
     }
-    return before - hak__books.dirty;
+    return before - hak__arena_state.dirty;
 }
 
 /* Whether a SuperSlab may go back together with its neighbour. */
@@ -123,7 +123,7 @@ static bool goes_along(size_t super, uint64_t before_ms)
 static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
 {
     struct hak_super *me = &hak__supers[super];
-    size_t first = super, last = super, bytes = me->dirty, room = hak__books.dirty;
+    size_t first = super, last = super, bytes = me->dirty, room = hak__arena_state.dirty;
     if (me->moved)
         return purge_adjacent(super, 1, true);
     while (first > 0 && hak__supers[first - 1].mapped == HAK_SUPER_SIZE && goes_along(first - 1, before_ms)
@@ -139,8 +139,8 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
 {
     size_t freed = 0;
     /* What the system refuses to take comes back as the newest; each is tried once. */
-    for (size_t tries = hak__books.kept; tries > 0 && hak__books.dirty > keep && hak__books.oldest != 0; tries--) {
-        size_t oldest = hak__books.oldest - 1;
+    for (size_t tries = hak__arena_state.kept; tries > 0 && hak__arena_state.dirty > keep && hak__arena_state.oldest != 0; tries--) {
+        size_t oldest = hak__arena_state.oldest - 1;
         uint64_t age = hak_load(&hak__supers[oldest].freed_ms, HAK_RELAXED);
         if (age > before_ms)
             break;
@@ -159,7 +159,7 @@ static size_t lru_always(void)
 /* The most mapped in taken SuperSlabs, lately; under the lock. */
 static struct hak_recent lru_recent;
 
-static size_t lru_taken(void) { return hak__books.mapped - hak__books.spare; }
+static size_t lru_taken(void) { return hak__arena_state.mapped - hak__arena_state.spare; }
 
 static size_t lru_peak(uint64_t now_ms)
 {
@@ -172,7 +172,7 @@ void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
 static size_t lru_limit(uint64_t now_ms)
 {
     const struct hak_retention state = {
-        .used = hak__books.mapped - hak__books.dirty, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
+        .used = hak__arena_state.mapped - hak__arena_state.dirty, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
         .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = lru_always(),
         .pressure = hak__limit_exists() || hak__ahead_counts(),
     };
@@ -183,18 +183,18 @@ static size_t lru_limit(uint64_t now_ms)
 
 void hak__lru_due(uint64_t now_ms)
 {
-    if (hak__books.dirty == 0)
+    if (hak__arena_state.dirty == 0)
         return;
     uint64_t age = hak__option(HAK_OPTION_purge_delay);
-    if (hak__books.dirty > lru_always()) {
+    if (hak__arena_state.dirty > lru_always()) {
         size_t limit = lru_limit(now_ms);
-        if (hak__books.dirty > limit)
-            hak__books.returned_by_bytes += hak__lru_purge(now_ms, limit);
+        if (hak__arena_state.dirty > limit)
+            hak__arena_state.returned_by_bytes += hak__lru_purge(now_ms, limit);
     }
-    if (hak__books.dirty > 0 && now_ms - hak__books.looked_ms > age / LOOKS_PER_AGE) {
-        hak__books.looked_ms = now_ms;
+    if (hak__arena_state.dirty > 0 && now_ms - hak__arena_state.looked_ms > age / LOOKS_PER_AGE) {
+        hak__arena_state.looked_ms = now_ms;
         if (now_ms >= age)
-            hak__books.returned_by_age += hak__lru_purge(now_ms - age, 0);
+            hak__arena_state.returned_by_age += hak__lru_purge(now_ms - age, 0);
     }
 }
 
@@ -203,7 +203,7 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
     size_t freed = now_ms >= age ? hak__lru_purge(all ? UINT64_MAX : now_ms - age, 0) : 0;
-    hak__books.returned_by_age += freed;
+    hak__arena_state.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
 }
@@ -211,19 +211,19 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
 size_t hak__lru_shorten(size_t keep)
 {
     hak__arena_lock();
-    hak__books.returned_by_bytes += hak__lru_purge(UINT64_MAX, keep);
-    size_t left = hak__books.dirty;
+    hak__arena_state.returned_by_bytes += hak__lru_purge(UINT64_MAX, keep);
+    size_t left = hak__arena_state.dirty;
     hak__arena_unlock();
     return left;
 }
 
 bool hak__lru_unmap_all(void)
 {
-    size_t before = hak__books.mapped;
+    size_t before = hak__arena_state.mapped;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
         if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
             hak__super_unmap(i);
-    return hak__books.mapped < before;
+    return hak__arena_state.mapped < before;
 }
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
@@ -233,8 +233,8 @@ bool hak__lru_unmap_all(void)
 void hak__lru_rebuild(void)
 {
     uint64_t now = hak__os->now_ms();
-    hak__books.newest = hak__books.oldest = 0;
-    hak__books.kept = hak__books.dirty = 0;
+    hak__arena_state.newest = hak__arena_state.oldest = 0;
+    hak__arena_state.kept = hak__arena_state.dirty = 0;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         hak__mark(&hak__super_words[i / 64].dirty, i, false);
         if (!hak__super_is_taken(i))
@@ -250,13 +250,13 @@ bool hak__lru_is_valid(void)
     bool valid = true;
     for (size_t word = hak__region_next(0); word * 64 < hak__arena_top(); word = hak__region_next(word + 1))
         bits += hak_popcount64(hak__super_words[word].dirty);
-    for (uint32_t at = hak__books.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
+    for (uint32_t at = hak__arena_state.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
         const struct hak_super *me = &hak__supers[at - 1];
         uint64_t freed = hak_load(&me->freed_ms, HAK_RELAXED);
         valid &= me->newer == newer && hak__super_is_dirty(at - 1) && me->dirty != 0 && freed <= age;
         newer = at;
         age = freed;
     }
-    valid &= count == bits && count == hak__books.kept && newer == hak__books.oldest;
-    return hak__holds(valid, "the list of emptied SuperSlabs is whole and in order", &hak__books);
+    valid &= count == bits && count == hak__arena_state.kept && newer == hak__arena_state.oldest;
+    return hak__holds(valid, "the list of emptied SuperSlabs is whole and in order", &hak__arena_state);
 }

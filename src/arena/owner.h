@@ -2,9 +2,9 @@
  * at which addresses blocks begin that have been handed out (slab/freed.h).
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
- *   word = heap id << HAK_CODE_BITS | code      code = class * HAK_RECORD_SIZE, HAK_CODE_INNER or HAK_CODE_HUGE
+ *   word = heap id << HAK_CLASS_OFFSET_BITS | code      code = class * HAK_BIN_SIZE, HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
  *   word == 0                                   nothing of ours begins in this slab
- *   word ^ heap.tag < HAK_CODE_LIMIT            the slab is this heap's and the result is the record's offset
+ *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *
  * All accesses are relaxed: a thread frees a block that it was handed, and that hand-over (the program's own
  * synchronisation) orders the map's word before the free. */
@@ -17,7 +17,7 @@
 struct hak_slab {
     _Atomic uint32_t owner;
 #if HAK_PROTECT
-    uint32_t limit;
+    uint32_t start_bound;
     uint64_t phase;
 #endif
 };
@@ -32,9 +32,9 @@ struct hak_window {
 };
 extern struct hak_window hak__window;
 
-hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t code) { return heap_id << HAK_CODE_BITS | code; }
-hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CODE_BITS; }
-hak_inline uint32_t hak__owner_code(uint32_t word) { return word & ((1u << HAK_CODE_BITS) - 1); }
+hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t code) { return heap_id << HAK_CLASS_OFFSET_BITS | code; }
+hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
+hak_inline uint32_t hak__owner_class_offset(uint32_t word) { return word & ((1u << HAK_CLASS_OFFSET_BITS) - 1); }
 
 /* The slab of an address; meaningless (but harmless to compare) for addresses outside the window. */
 hak_inline size_t hak__slab_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SLAB_SHIFT; }

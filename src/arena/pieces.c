@@ -6,7 +6,7 @@
  * Of a bare SuperSlab hak_super.mapped is 0, and an unused slab has nothing mapped: it is free, wholly unmapped and as new when
  * all its slabs are unused. The pieces are summed up in books.pieces, which is a part of books.mapped.
  * Called by shared/pool.c and slab/span.c, with no lock held. */
-#include "arena/books.h"
+#include "arena/state.h"
 
 #include <errno.h>
 
@@ -63,7 +63,7 @@ size_t hak__supers_open(bool whole, bool *fresh)
 
 static int map_piece(uintptr_t start, size_t bytes)
 {
-    return hak__limit_allows(hak__books.mapped, bytes) ? hak__os_map(start, bytes) : ENOMEM;
+    return hak__limit_allows(hak__arena_state.mapped, bytes) ? hak__os_map(start, bytes) : ENOMEM;
 }
 
 int hak__piece_map(void *start, size_t bytes)
@@ -74,9 +74,9 @@ int hak__piece_map(void *start, size_t bytes)
         code = map_piece((uintptr_t)start, bytes);
     if (code == 0) {
         hak__thp_mapped((uintptr_t)start, bytes);
-        hak__books.pieces += bytes;
-        hak__books.mapped += bytes;
-        hak__books.peak = hak_max(hak__books.peak, hak__books.mapped);
+        hak__arena_state.pieces += bytes;
+        hak__arena_state.mapped += bytes;
+        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
     }
     hak__arena_unlock();
     return code;
@@ -87,8 +87,8 @@ bool hak__piece_unmap(void *start, size_t bytes)
     hak__arena_lock();
     bool done = hak__os_unmap((uintptr_t)start, bytes) == 0;
     if (done) {
-        hak__books.pieces -= bytes;
-        hak__books.mapped -= bytes;
+        hak__arena_state.pieces -= bytes;
+        hak__arena_state.mapped -= bytes;
     }
     hak__arena_unlock();
     return done;

@@ -8,7 +8,7 @@
  *   open                 its SuperSlabs' state is valid, as far as they lie below the frontier
  *   closed               free, and as new; the tables that a free reads are there all the same
  *   closed and foreign   somebody else's mapping */
-#include "arena/books.h"
+#include "arena/state.h"
 
 #include <errno.h>
 
@@ -182,7 +182,7 @@ void hak__hole_make(size_t super)
     size_t end = foreign_end(super);
     if (end > super + 1 && hak__run_open(end - 1, 1) != 0)
         end = super + 1;
-    hak__books.holes += end - super;
+    hak__arena_state.holes += end - super;
     for (size_t i = super; i < end; i++) {
         size_t region = i / HAK_REGION_SUPERS;
         if (hak__region_is_open(region)) {

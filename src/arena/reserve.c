@@ -1,7 +1,7 @@
 /* SuperSlabs mapped ahead of need, so that a heap that grows does not wait for the system. Upkeep calls the refill;
  * what is reserved is free like any other SuperSlab, goes first when a request needs one, and is unmapped with the rest
  * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "diag/options.h"
 #include "os/os.h"
@@ -63,17 +63,17 @@ static size_t count_ready(size_t enough, size_t *gap)
 static bool may_map(size_t more)
 {
     size_t soft = hak__option(HAK_OPTION_soft_limit);
-    return hak__limit_allows(hak__books.mapped, more) && (soft == 0 || hak__books.mapped + more <= soft);
+    return hak__limit_allows(hak__arena_state.mapped, more) && (soft == 0 || hak__arena_state.mapped + more <= soft);
 }
 
 static bool map_one(size_t super)
 {
     size_t at;
-    if (!may_map(HAK_SUPER_SIZE) || hak__books.mapped == refused_at)
+    if (!may_map(HAK_SUPER_SIZE) || hak__arena_state.mapped == refused_at)
         return false;
     if (hak__run_open(super, 1) == 0 && hak__run_map(super, 1, HAK_SUPER_SIZE, &at) == 0)
         return true;
-    refused_at = hak__books.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
+    refused_at = hak__arena_state.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
     return false;
 }
 
@@ -83,13 +83,13 @@ size_t hak__reserve_refill(void)
     if (want == 0 || hak__ahead_counts())
         return 0;
     hak__arena_lock();
-    const struct hak_retention state = { .taken = hak__books.taken << HAK_SUPER_SHIFT };
+    const struct hak_retention state = { .taken = hak__arena_state.taken << HAK_SUPER_SHIFT };
     struct hak_retained may;
     hak__retain(&state, &may);
     want = hak_min(want, may.reserve >> HAK_SUPER_SHIFT);   /* small processes have none */
     while (count_ready(want, &gap) < want && map_one(gap))
         done++;
-    hak__books.reserved += done;
+    hak__arena_state.reserved += done;
     hak__arena_unlock();
     return done;
 }

@@ -25,10 +25,10 @@ static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
 uintptr_t hak__guarded_start(void) { return guarded_start; }
-uintptr_t hak__nothing_start(void) { return guarded_start + HAK_GUARDED_SIZE; }
+uintptr_t hak__zero_size_start(void) { return guarded_start + HAK_GUARDED_SIZE; }
 
 /* The addresses in front of the window. */
-static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE; }
+static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE; }
 
 /* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the
  * pieces mapped so far are given back. */
@@ -48,7 +48,7 @@ static int map_first(void)
 
 static int try_base(uintptr_t base, size_t supers)
 {
-    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE;
+    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE;
     int code = map_first();
     if (code != 0)
         return code;

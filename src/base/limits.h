@@ -13,7 +13,7 @@
 #define HAK_TINY_MAX 1024u                 /* tiny pool: bands C0..C7 */
 #define HAK_MID_MAX (56u << 10)            /* L2 */
 #define HAK_LARGE_MAX (1u << 20)           /* L2.5; above it: huge */
-#define HAK_CLASS_LIMIT 64u                /* records per thread; size/classes.def defines how many are used */
+#define HAK_CLASS_LIMIT 64u                /* bins per thread; size/classes.def defines how many are used */
 
 /* --- slabs and SuperSlabs -------------------------------------------------------------------------------- */
 #define HAK_SLAB_SHIFT 16
@@ -44,17 +44,17 @@
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
-#define HAK_NOTHING_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (guard/nothing.h) */
-#define HAK_NOTHING_SIZE ((size_t)HAK_NOTHING_MOST * HAK_ALIGN)
+#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (guard/zero_size.h) */
+#define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */
-/* A word is heap id << HAK_CODE_BITS | class * 16. The class is stored as the byte offset of its record, so that a
- * free needs no shift; codes from HAK_CODE_LIMIT up never name a record. */
-#define HAK_CODE_BITS 12
-#define HAK_RECORD_SIZE 16u
-#define HAK_CODE_LIMIT (HAK_CLASS_LIMIT * HAK_RECORD_SIZE)
-#define HAK_CODE_INNER HAK_CODE_LIMIT      /* an inner slab of a one-block span */
-#define HAK_CODE_HUGE (HAK_CODE_LIMIT + HAK_RECORD_SIZE) /* the first slab of a huge block */
+/* A word is heap id << HAK_CLASS_OFFSET_BITS | class * 16. The class is stored as the byte offset of its bin, so that a
+ * free needs no shift; codes from HAK_CLASS_OFFSET_LIMIT up never name a bin. */
+#define HAK_CLASS_OFFSET_BITS 12
+#define HAK_BIN_SIZE 16u
+#define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
+#define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a one-block span */
+#define HAK_CLASS_OFFSET_HUGE (HAK_CLASS_OFFSET_LIMIT + HAK_BIN_SIZE) /* the first slab of a huge block */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
@@ -63,7 +63,7 @@
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
-#define HAK_ABSORB_SMALL 256u              /* of blocks up to this size no other heap's are taken in while a record ... */
+#define HAK_ABSORB_SMALL 256u              /* of blocks up to this size no other heap's are taken in while a bin ... */
 #define HAK_ABSORB_MOST 32u                /* ... holds so many */
 #define HAK_OUTBOX_BUCKETS 32u
 #define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
@@ -72,7 +72,7 @@
 _Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab is 32 slabs");
 _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");
 _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
-_Static_assert(HAK_CODE_HUGE < (1u << HAK_CODE_BITS), "codes fit their bits");
+_Static_assert(HAK_CLASS_OFFSET_HUGE < (1u << HAK_CLASS_OFFSET_BITS), "codes fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");
 
 #endif

@@ -5,93 +5,93 @@
  *      bottom[-1]   bottom                 top            end = bottom + capacity
  *        NULL      | oldest ... newest    | (free slots) |
  *
- * A slot is stored before `top` moves over it, so a record is valid at every instruction: a signal handler or a forked
+ * A slot is stored before `top` moves over it, so a bin is valid at every instruction: a signal handler or a forked
  * child never sees a stack that contains a slot not yet written. */
 #ifndef HAK_CACHE_CACHE_H
 #define HAK_CACHE_CACHE_H
 
 #include "heap/heap.h"
 
-hak_inline struct hak_record *hak__record_at(struct hak_heap *heap, uint32_t code)
+hak_inline struct hak_bin *hak__bin_at(struct hak_heap *heap, uint32_t code)
 {
-    return (struct hak_record *)((char *)heap->records + code);
+    return (struct hak_bin *)((char *)heap->bins + code);
 }
 
-/* The newest block, or NULL when the record is empty or closed. */
-hak_inline void *hak__cache_pop(struct hak_record *record)
+/* The newest block, or NULL when the bin is empty or closed. */
+hak_inline void *hak__cache_pop(struct hak_bin *bin)
 {
-    void **top = record->top;
+    void **top = bin->top;
     void *block = top[-1];
     if (hak_likely(block != NULL))
-        hak_owner_store(&record->top, top - 1);
+        hak_owner_store(&bin->top, top - 1);
     return block;
 }
 
-/* False when the record is full or closed. */
-hak_inline bool hak__cache_push(struct hak_record *record, void *block)
+/* False when the bin is full or closed. */
+hak_inline bool hak__cache_push(struct hak_bin *bin, void *block)
 {
-    void **top = record->top;
-    if (hak_unlikely(top == record->end))
+    void **top = bin->top;
+    if (hak_unlikely(top == bin->end))
         return false;
     hak_slot_store(top, block);
-    hak_owner_store(&record->top, top + 1);
+    hak_owner_store(&bin->top, top + 1);
     return true;
 }
 
-/* --- large blocks (kept.c): closed records, of which the stacks are worked with the heap entered ---------------------- */
+/* --- large blocks (large_cache.c): closed bins, of which the stacks are worked with the heap entered ---------------------- */
 
 /* A block of the class that is kept, or NULL; or one of the next classes, for a request that has no alignment. */
-void *hak__kept_pop(struct hak_heap *heap, uint32_t class);
-void *hak__kept_pop_near(struct hak_heap *heap, uint32_t class);
+void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class);
+void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class);
 
 /* A block of the class, kept or not; NULL when the system refuses. */
-void *hak__kept_refill(struct hak_heap *heap, uint32_t class);
+void *hak__large_cache_refill(struct hak_heap *heap, uint32_t class);
 
 /* Keeps the block, unless it is worth more than may be kept; quickly: false where there is more to do than that. */
-bool hak__kept_push_quickly(struct hak_heap *heap, uint32_t class, void *block);
-void hak__kept_push(struct hak_heap *heap, uint32_t class, void *block, const char *function);
+bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t class, void *block);
+void hak__large_cache_push(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
 /* Gives back the oldest `count` blocks of the class; all that were there at the last such call; all. */
-void hak__kept_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
-hak_cold void hak__kept_age(struct hak_heap *heap);
-hak_cold void hak__kept_flush(struct hak_heap *heap);
+void hak__large_cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
+hak_cold void hak__large_cache_age(struct hak_heap *heap);
+hak_cold void hak__large_cache_flush(struct hak_heap *heap);
 
 /* Gives up the block that lies right behind a large one, which is in use; false: that is none that is kept. */
-bool hak__kept_clear_behind(struct hak_heap *heap, const void *block);
+bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block);
 
-hak_inline bool hak__is_kept(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
+hak_inline bool hak__is_large(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
 
 /* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */
 bool hak__cache_charge_kept(struct hak_heap *heap);
 hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);
 
-hak_cold bool hak__kept_is_valid(const struct hak_heap *heap);
+hak_cold bool hak__large_cache_is_valid(const struct hak_heap *heap);
 
 /* Gives the blocks of a stack back, among which those of other heaps may be (drain.c). */
 void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
 
-/* What a closed record points to: empty to a pop, full to a push. */
+/* What a closed bin points to: empty to a pop, full to a push. */
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])
 
-/* Gives a new heap its records, with first capacities from the options and its mode. */
+/* Gives a new heap its bins, with first capacities from the options and its mode. */
 void hak__cache_open(struct hak_heap *heap, uint32_t mode);
 
-/* A block of a class whose record is empty: refills the record. NULL when the system refuses. */
+/* A block of a class whose bin is empty: refills the bin. NULL when the system refuses. */
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class);
 
-/* Takes in a block whose record is full: makes room by growth or by draining the oldest half. */
+/* Takes in a block whose bin is full: makes room by growth or by draining the oldest half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
 /* Gives the oldest `count` blocks of a class back to the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Empties all records and the outbox; at a thread's end all but a few small blocks, which the next thread finds. */
+/* Empties all bins and the outbox; at a thread's end all but a few small blocks, which the next thread finds. */
 void hak__cache_flush(struct hak_heap *heap);
 void hak__cache_leave(struct hak_heap *heap);
 
 /* Of a heap that a step of upkeep has entered: what was left there before the last step goes back, or all. And the new thread's
- * side, to come before it touches a record: it enters the heap. */
+ * side, to come before it touches a bin: it enters the heap. */
 void hak__cache_age_left(struct hak_heap *heap, bool all);
 void hak__cache_take_up(struct hak_heap *heap);
 
@@ -103,12 +103,12 @@ hak_cold void hak__cache_mark(struct hak_heap *heap, uint32_t class);
 /* The next request of the class is to meet a mark. */
 hak_cold void hak__cache_mark_next(struct hak_heap *heap, uint32_t class);
 
-/* Whether a request of the class, for which the record has no block, has met a mark, or would as the first one of the next
+/* Whether a request of the class, for which the bin has no block, has met a mark, or would as the first one of the next
  * batch. The mark is gone then. */
 hak_cold bool hak__cache_unmark(struct hak_heap *heap, uint32_t class);
 hak_cold void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class);
 
-/* Blocks in the record, as far as another thread can tell; marks are taken for some. */
+/* Blocks in the bin, as far as another thread can tell; marks are taken for some. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
@@ -118,20 +118,20 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
  * sizes of a cache line or more (docs/decisions/0003, 0053). */
 hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
 {
-    struct hak_record *record = hak__record_at(heap, code);
-    void **top = record->top;
-    uint32_t class = code / HAK_RECORD_SIZE;
+    struct hak_bin *bin = hak__bin_at(heap, code);
+    void **top = bin->top;
+    uint32_t class = code / HAK_BIN_SIZE;
     if (top >= heap->absorb[class])
         return false;
     heap->foreign[class] = true;   /* before the block can be seen: a child forked in between has to know */
     hak_slot_store(top, p);
-    hak_owner_store(&record->top, top + 1);
+    hak_owner_store(&bin->top, top + 1);
     return true;
 }
 
 /* --- the outbox (outbox.c): frees of other heaps' blocks, gathered by slab until a bucket is full -----------------
  *
- * The owner appends to a bucket on its fast path, without `busy`. A sweeper, which holds `busy`, may publish what waits
+ * The owner appends to a bucket on its fast path, without `lock`. A sweeper, which holds `lock`, may publish what waits
  * there all the same:
  *
  *   owner, appending                              sweeper
@@ -140,7 +140,7 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
  *   3. count := count + 1 (release)               c. publish blocks[taken .. n), then taken := n
  *
  * `count` has one writer, the owner; below it nothing changes while the owner is outside of its slow path; `taken` has
- * none but the holder of `busy`. So a block that is appended at the same time is published now or stays for the next
+ * none but the holder of `lock`. So a block that is appended at the same time is published now or stays for the next
  * round, and none is published twice. From a. on the owner's next append takes the slow path, which begins the bucket
  * anew: a slab that has ended and serves another class by then is not met with the old class's limit. An append that
  * was past 1. already holds a block of the slab, which keeps it from ending. */
@@ -177,7 +177,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
  * thread's budget; false when it did not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
-/* Closes all records, so that every call takes the slow path, and opens them again (upkeep/armed.h). */
+/* Closes all bins, so that every call takes the slow path, and opens them again (upkeep/polling.h). */
 hak_cold void hak__cache_arm(struct hak_heap *heap);
 hak_cold void hak__cache_disarm(struct hak_heap *heap);
 
@@ -190,7 +190,7 @@ hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
-/* Whether the books say that the block of the class at p, which looks freed, is: it is in a stack, in an outbox, or free
+/* Whether the state say that the block of the class at p, which looks freed, is: it is in a stack, in an outbox, or free
  * in its span. `mine` is the calling thread's heap, not entered, or NULL; what that heap has had in hand is always found.
  * A block that another thread is moving just now may be missed: its double free is found when it is collected. */
 bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);

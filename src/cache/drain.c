@@ -1,4 +1,4 @@
-/* The way back: full records, flushing, and the numbers that others may read. Called by free_slow.c, guard/, thread.c. */
+/* The way back: full bins, flushing, and the numbers that others may read. Called by free_slow.c, guard/, thread.c. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -14,7 +14,7 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
 {
     for (uint32_t n = 0; n < count;) {
         uint32_t own = 0, word = 0;
-        while (n + own < count && (hak__owner_of(blocks[n + own]) ^ heap->tag) < HAK_CODE_LIMIT)
+        while (n + own < count && (hak__owner_of(blocks[n + own]) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT)
             own++;
         if (own != 0) {
             hak__heap_give(heap, blocks + n, own, function);
@@ -44,18 +44,18 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    struct hak_record *record = hak__heap_record(heap, class_index);
-    hak_assert(!hak__is_kept(class_index), "large blocks are drained by kept.c");
+    struct hak_bin *bin = hak__heap_bin(heap, class_index);
+    hak_assert(!hak__is_large(class_index), "large blocks are drained by large_cache.c");
     if (hak_unlikely(class->marks != 0))
         hak__cache_drop_marks(heap, class_index);
-    uint32_t held = (uint32_t)(record->top - class->bottom);
+    uint32_t held = (uint32_t)(bin->top - class->bottom);
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
     give_stack(heap, class_index, class->bottom, count, function);
     heap->foreign[class_index] &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
-    hak_owner_store(&record->top, class->bottom + (held - count));
+    hak_owner_store(&bin->top, class->bottom + (held - count));
 }
 
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
@@ -72,7 +72,7 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     }
     if (!grown)
         hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
-    bool pushed = hak__cache_push(hak__heap_record(heap, class_index), block);
+    bool pushed = hak__cache_push(hak__heap_bin(heap, class_index), block);
     hak_assert(pushed, "a drained record has room");
     (void)pushed;
 }
@@ -91,23 +91,23 @@ static void empty(struct hak_heap *heap, bool leave)
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
-        const struct hak_record *record = hak__heap_record(heap, class);
-        uint32_t held = (uint32_t)(record->top - heap->classes[class].bottom);
+        const struct hak_bin *bin = hak__heap_bin(heap, class);
+        uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
         uint32_t keep = leave ? may_be_left(heap, class) : 0;
         if (held > keep)
             hak__cache_drain(heap, class, held - keep, "free");
-        left |= record->top != heap->classes[class].bottom;
+        left |= bin->top != heap->classes[class].bottom;
         heap->classes[class].ramp = 0;
     }
     hak_owner_store(&heap->left, left ? HAK_LEFT_NOW : HAK_LEFT_NOTHING);
-    hak__kept_flush(heap);
+    hak__large_cache_flush(heap);
     hak__outbox_flush(heap, "free");
 }
 
 void hak__cache_flush(struct hak_heap *heap) { empty(heap, false); }
 void hak__cache_leave(struct hak_heap *heap) { empty(heap, true); }
 
-/* The thread that left it has not touched a record since, and the next one takes back the word before it does; all three
+/* The thread that left it has not touched a bin since, and the next one takes back the word before it does; all three
  * have entered the heap. */
 void hak__cache_age_left(struct hak_heap *heap, bool all)
 {
@@ -119,17 +119,17 @@ void hak__cache_age_left(struct hak_heap *heap, bool all)
         hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
 }
 
-/* Comes after a step that is emptying the records; a later one finds nothing left. */
+/* Comes after a step that is emptying the bins; a later one finds nothing left. */
 void hak__cache_take_up(struct hak_heap *heap)
 {
-    hak__enter(heap);
+    hak__heap_lock(heap);
     hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
 }
 
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    void **top = hak_peek(&hak__heap_record(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
+    void **top = hak_peek(&hak__heap_bin(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
     /* Seen from another thread the two words may be of different moments. */
     return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
 }

@@ -17,30 +17,30 @@ static uint64_t draw(void)
     return n == 0 ? 0 : 1 + hak__os->random() % (2 * n - 1);
 }
 
-static void put_mark(struct hak_heap *heap, struct hak_record *record, uint32_t index, void **at)
+static void put_mark(struct hak_heap *heap, struct hak_bin *bin, uint32_t index, void **at)
 {
-    memmove(at + 1, at, (size_t)(record->top - at) * sizeof *at);
+    memmove(at + 1, at, (size_t)(bin->top - at) * sizeof *at);
     *at = NULL;
-    hak_owner_store(&record->top, record->top + 1);
+    hak_owner_store(&bin->top, bin->top + 1);
     heap->classes[index].marks++;
 }
 
-static bool has_room(struct hak_heap *heap, const struct hak_record *record, uint32_t index)
+static bool has_room(struct hak_heap *heap, const struct hak_bin *bin, uint32_t index)
 {
-    return record->top < record->end && heap->classes[index].marks < MARKS_MOST;
+    return bin->top < bin->end && heap->classes[index].marks < MARKS_MOST;
 }
 
 void hak__cache_mark(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__heap_record(heap, index);
-    uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(record->top - class->bottom);
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
     uint64_t left = heap->sample_left == 0 ? draw() : heap->sample_left;
     left -= left > 1;   /* the block that goes out now */
     hak_count(&heap->sample_seen, below + 1);
-    while (left <= below && left != 0 && has_room(heap, record, index)) {
+    while (left <= below && left != 0 && has_room(heap, bin, index)) {
         below -= left - 1;
-        put_mark(heap, record, index, class->bottom + below);
+        put_mark(heap, bin, index, class->bottom + below);
         left = draw();
     }
     heap->sample_left = left > below ? left - below : left != 0;
@@ -48,19 +48,19 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_record *record = hak__heap_record(heap, index);
-    if (heap->classes[index].capacity != 0 && has_room(heap, record, index))
-        put_mark(heap, record, index, record->top);
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    if (heap->classes[index].capacity != 0 && has_room(heap, bin, index))
+        put_mark(heap, bin, index, bin->top);
 }
 
 bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__heap_record(heap, index);
-    if (class->capacity != 0 && record->top != class->bottom) {
-        bool mark = record->top[-1] == NULL;
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    if (class->capacity != 0 && bin->top != class->bottom) {
+        bool mark = bin->top[-1] == NULL;
         if (mark) {
-            hak_owner_store(&record->top, record->top - 1);
+            hak_owner_store(&bin->top, bin->top - 1);
             class->marks--;
         }
         return mark;
@@ -78,11 +78,11 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__heap_record(heap, index);
+    struct hak_bin *bin = hak__heap_bin(heap, index);
     void **to = class->bottom;
-    for (void **from = class->bottom; from < record->top; from++)
+    for (void **from = class->bottom; from < bin->top; from++)
         if (*from != NULL)
             *to++ = *from;
-    hak_owner_store(&record->top, to);
+    hak_owner_store(&bin->top, to);
     class->marks = 0;
 }

@@ -17,22 +17,22 @@ void hak__quarantine_open(struct hak_heap *heap)
 /* The caller may have entered the heap. */
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if (hak__hardened_closes(class) && !hak__hardened_reopen(p, class))
         return;
-    bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->busy, HAK_RELAXED) == HAK_OWNER;
+    bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER;
     if (!mine && hak__outbox_add(heap, p))
         return;
     if (!inside)
-        hak__enter(heap);
+        hak__heap_lock(heap);
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_kept(class))
+    else if (hak__is_large(class))
         hak__heap_give(heap, &p, 1, function);
-    else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_record(heap, class), p))
+    else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_bin(heap, class), p))
         hak__cache_overflow(heap, class, p, function);
     if (!inside)
-        hak__leave(heap);
+        hak__heap_unlock(heap);
 }
 
 bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
@@ -72,9 +72,9 @@ bool hak__quarantine_has(const struct hak_heap *heap, const void *p)
 
 static bool count_one(void *argument, const void *p)
 {
-    uint32_t *sums = argument, code = p == NULL ? HAK_CODE_LIMIT : hak__owner_code(hak__owner_of(p));
-    if (code < HAK_CLASSES * HAK_RECORD_SIZE && p != NULL)
-        sums[code / HAK_RECORD_SIZE]++;
+    uint32_t *sums = argument, code = p == NULL ? HAK_CLASS_OFFSET_LIMIT : hak__owner_class_offset(hak__owner_of(p));
+    if (code < HAK_CLASSES * HAK_BIN_SIZE && p != NULL)
+        sums[code / HAK_BIN_SIZE]++;
     return false;
 }
 

@@ -2,8 +2,8 @@
  * or not the heap is entered. A child that another thread forks just then may lose a block, and never has one twice.
  * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
  * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
- * whatever their size. What leaves goes where a free would have taken it: into the record behind the closed one, or to the
- * heap whose it is. Called by guard/, drain.c, doubt.c. */
+ * whatever their size. What leaves goes where a free would have taken it: into the bin behind the closed one, or to the
+ * heap whose it is. Called by guard/, drain.c, verify.c. */
 #ifndef HAK_CACHE_QUARANTINE_H
 #define HAK_CACHE_QUARANTINE_H
 
@@ -64,7 +64,7 @@ hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
     return p;
 }
 
-hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__class_of_code(hak__owner_code(word))->size; }
+hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__class_at_offset(hak__owner_class_offset(word))->size; }
 
 /* Takes a block in; gives one that has to leave, or NULL. */
 hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p, uint32_t bytes)
@@ -91,9 +91,9 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
 /* Where a free takes what leaves. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
-    uint32_t word = hak__owner_of(p), class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t word = hak__owner_of(p), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     heap->quarantine->bytes -= hak__quarantine_bytes(word);
-    bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_kept(class);
+    bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_large(class);
     if (hak_unlikely(!own || !hak__cache_push(&heap->classes[class].hidden, p)))
         hak__quarantine_let_out(heap, p, word, function);
 }

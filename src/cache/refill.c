@@ -1,4 +1,4 @@
-/* A miss: the record of a class is empty and gets a batch from the heap. Called by malloc_slow.c and guard/. */
+/* A miss: the bin of a class is empty and gets a batch from the heap. Called by malloc_slow.c and guard/. */
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/options.h"
@@ -42,7 +42,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     struct hak_heap_class *class = &heap->classes[class_index];
     if (hak_unlikely(class->marks != 0)) {
         hak__cache_drop_marks(heap, class_index);
-        void *block = hak__cache_pop(hak__heap_record(heap, class_index));
+        void *block = hak__cache_pop(hak__heap_bin(heap, class_index));
         if (block != NULL)
             return block;
     }
@@ -72,7 +72,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     if (heap->absorb[class_index] == NULL)
         hak__cache_absorb_begin(heap, class_index);
     void *block = class->bottom[count - 1];
-    hak_owner_store(&hak__heap_record(heap, class_index)->top, class->bottom + (count - 1));
+    hak_owner_store(&hak__heap_bin(heap, class_index)->top, class->bottom + (count - 1));
     if (hak_unlikely(sampled))
         hak__cache_mark(heap, class_index);
     return block;

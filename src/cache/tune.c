@@ -1,11 +1,11 @@
-/* Capacities of the records: first sizes, growth by use, the byte budgets of the thread and of the process. Slot areas
- * are carved from the memory behind the heap's struct only as records grow, so a thread touches no more of it than it
+/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process. Slot areas
+ * are carved from the memory behind the heap's struct only as bins grow, so a thread touches no more of it than it
  * uses. Called when a heap is opened, parked and unparked, and by refill and drain.
  *
- * The large classes have all their slots from the start; their blocks are counted by kept.c.
+ * The large classes have all their slots from the start; their blocks are counted by large_cache.c.
  *
  * Invariants, of the other classes: cache_bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
- * that was lowered; process_bytes = sum of capacity * size, and kept_charged; the process's sum is that of the heaps with
+ * that was lowered; process_bytes = sum of capacity * size, and large_cache_charged; the process's sum is that of the heaps with
  * in_process_bytes. */
 #include <string.h>
 
@@ -43,7 +43,7 @@ static bool wants_local(uint32_t class)
 /* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 {
-    if (hak__is_kept(class))
+    if (hak__is_large(class))
         return ceiling;
     size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
     return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
@@ -52,11 +52,11 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
 {
     uint32_t reasons = heap->mode & HAK_CLOSED_BY_MODE;
-    reasons |= hak__is_kept(index) ? HAK_CLOSED_LARGE : 0;
+    reasons |= hak__is_large(index) ? HAK_CLOSED_LARGE : 0;
     return reasons | (heap->classes[index].capacity == 0 ? HAK_CLOSED_UNCACHED : 0);
 }
 
-/* A closed record: the visible one looks empty to a pop and full to a push, the real one is hidden. */
+/* A closed bin: the visible one looks empty to a pop and full to a push, the real one is hidden. */
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -65,11 +65,11 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
     if ((reasons != 0) == (before != 0))
         return;
     if (reasons != 0) {
-        class->hidden = heap->records[index];
+        class->hidden = heap->bins[index];
         class->absorbs = heap->absorb[index] != NULL;
-        heap->absorb[index] = NULL;   /* a limit says nothing about where the closed record's top lies */
+        heap->absorb[index] = NULL;   /* a limit says nothing about where the closed bin's top lies */
     }
-    heap->records[index] = reasons != 0 ? (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
+    heap->bins[index] = reasons != 0 ? (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
 }
 
 /* The slot area is what no class has as its local slots of those in the struct, which is all or nothing, then what lies
@@ -139,7 +139,7 @@ static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
 
 /* --- the process's sum -------------------------------------------------------------------------------------------- */
 
-/* Touched when a record grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
+/* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
  * guards no other memory, so its operations are relaxed. */
 static _Atomic size_t all_bytes;
 
@@ -168,18 +168,18 @@ bool hak__cache_charge_kept(struct hak_heap *heap)
 {
     if (!charge(heap, KEPT_STEP))
         return false;
-    heap->kept_charged += KEPT_STEP;
+    heap->large_cache_charged += KEPT_STEP;
     return true;
 }
 
 void hak__cache_discharge_kept(struct hak_heap *heap)
 {
-    size_t need = hak_align_up(heap->kept_bytes, KEPT_STEP);
-    if (heap->kept_charged == need)
+    size_t need = hak_align_up(heap->large_cache_bytes, KEPT_STEP);
+    if (heap->large_cache_charged == need)
         return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
-    discharge(heap, heap->kept_charged - need);
-    heap->kept_charged = need;
-    heap->kept_sure = 0;
+    discharge(heap, heap->large_cache_charged - need);
+    heap->large_cache_charged = need;
+    heap->large_cache_sure = 0;
 }
 
 /* --- first capacities ----------------------------------------------------------------------------------------------------- */
@@ -215,10 +215,10 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     if (class->local)
         place_locally(heap, index);
     else
-        class->bottom = slots_take(heap, class->capacity << hak__is_kept(index));   /* times behind the slots (kept.c) */
+        class->bottom = slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     heap->closed_reasons[index] = 0;
-    heap->records[index] = (struct hak_record){ class->bottom, class->bottom + class->capacity };
+    heap->bins[index] = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
     open_or_close(heap, index);
 }
 
@@ -260,20 +260,20 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    struct hak_record *record = hak__heap_record(heap, index);
-    uint32_t held = (uint32_t)(record->top - class->bottom), old = class->capacity;
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a stack fits its new area");
     if (capacity > FIRST_SLOTS || old > FIRST_SLOTS) {
         void **bottom = slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)
             return false;
         memcpy(bottom, former, held * sizeof *bottom);
-        record->end = bottom;   /* full until all three words agree */
-        hak_owner_store(&record->top, bottom + held);
+        bin->end = bottom;   /* full until all three words agree */
+        hak_owner_store(&bin->top, bottom + held);
         hak_owner_store(&class->bottom, bottom);
         slots_give(heap, former, old);
     }
-    record->end = class->bottom + capacity;
+    bin->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
     open_or_close(heap, index);
     if (heap->absorb[index] != NULL)
@@ -383,7 +383,7 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     if (!hak__option(HAK_OPTION_ring_adapt))
         return;
-    hak__kept_age(heap);
+    hak__large_cache_age(heap);
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
@@ -395,9 +395,9 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 
 /* --- arming ------------------------------------------------------------------------------------------------------------ */
 
-static void set_armed(struct hak_heap *heap, bool armed)
+static void set_polling(struct hak_heap *heap, bool armed)
 {
-    heap->mode = armed ? heap->mode | HAK_MODE_ARMED : heap->mode & ~(uint32_t)HAK_MODE_ARMED;
+    heap->mode = armed ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);
         if (!armed && heap->classes[index].absorbs)
@@ -405,8 +405,8 @@ static void set_armed(struct hak_heap *heap, bool armed)
     }
 }
 
-void hak__cache_arm(struct hak_heap *heap) { set_armed(heap, true); }
-void hak__cache_disarm(struct hak_heap *heap) { set_armed(heap, false); }
+void hak__cache_arm(struct hak_heap *heap) { set_polling(heap, true); }
+void hak__cache_disarm(struct hak_heap *heap) { set_polling(heap, false); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 
@@ -443,7 +443,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         open_class(heap, class);
     for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
-        heap->records[code] = (struct hak_record){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+        heap->bins[code] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     count_first_capacities(heap);
     if (!hak__option(HAK_OPTION_ring_adapt))
         fix_capacities(heap);
@@ -457,7 +457,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 
 void hak__cache_park(struct hak_heap *heap)
 {
-    if ((heap->mode & HAK_MODE_ARMED) != 0)
+    if ((heap->mode & HAK_MODE_POLLING) != 0)
         hak__cache_disarm(heap);
     hak_store(&heap->idle_bytes, 0, HAK_RELAXED);
     hak_fetch_sub(&all_bytes, heap->process_bytes, HAK_RELAXED);
@@ -484,7 +484,7 @@ void hak__cache_unpark(struct hak_heap *heap)
     hak__cache_take_up(heap);
     if (!heap->in_process_bytes)
         join_process(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }
 
 /* Of a heap that is entered: its owner may pop and push meanwhile. */
@@ -494,7 +494,7 @@ static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *con
     uint32_t word = hak__owner_of(block);
     if (block == NULL)
         return heap->classes[index].marks != 0;
-    return hak__owner_code(word) == index * HAK_RECORD_SIZE && (heap->foreign[index] || hak__owner_id(word) == heap->id);
+    return hak__owner_class_offset(word) == index * HAK_BIN_SIZE && (heap->foreign[index] || hak__owner_id(word) == heap->id);
 }
 
 bool hak__cache_is_valid(struct hak_heap *heap)
@@ -502,15 +502,15 @@ bool hak__cache_is_valid(struct hak_heap *heap)
     bool valid = true;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         const struct hak_heap_class *class = &heap->classes[index];
-        const struct hak_record *record = hak__heap_record(heap, index);
-        void **top = hak_peek(&record->top);
-        if (!hak__holds(class->bottom[-1] == NULL && record->end == class->bottom + class->capacity,
-                        "a stack has its bottom and its capacity", record)
-            || !hak__holds(top >= class->bottom && top <= record->end && class->capacity <= class->ceiling,
-                           "a stack's top is within it", record))
+        const struct hak_bin *bin = hak__heap_bin(heap, index);
+        void **top = hak_peek(&bin->top);
+        if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
+                        "a stack has its bottom and its capacity", bin)
+            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
+                           "a stack's top is within it", bin))
             return false;
         for (void **slot = class->bottom; slot < top; slot++)
             valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
     }
-    return valid && hak__kept_is_valid(heap);
+    return valid && hak__large_cache_is_valid(heap);
 }

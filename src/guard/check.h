@@ -1,5 +1,5 @@
 /* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. It holds for the moment at which it looks: each heap is
- * entered while its spans and records are looked at, the arena's books under their lock; what other threads pop and push
+ * entered while its spans and bins are looked at, the arena's state under their lock; what other threads pop and push
  * meanwhile breaks no invariant. Called by api.c, malloc_slow.c, free_slow.c, thread.c and init.c. */
 #ifndef HAK_GUARD_CHECK_H
 #define HAK_GUARD_CHECK_H

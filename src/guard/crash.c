@@ -1,6 +1,6 @@
 /* What the report says, and the handlers. Everything is read without a lock, because whoever holds one may be the very
  * thread that crashed: a report may be of a state between two others, but it only reads memory that stays mapped
- * (descriptors, records and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal.
+ * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal.
  *
  * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is not passed on but
  * repeated: with the former disposition in place the handler returns, the instruction faults again, and a core dump or
@@ -42,7 +42,7 @@ static bool among(void *const *from, void *const *to, const void *block)
     return false;
 }
 
-/* Whether a heap has the block in its record, outbox or quarantine: freed, and not yet given back to its span. */
+/* Whether a heap has the block in its bin, outbox or quarantine: freed, and not yet given back to its span. */
 static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
 {
     void **bottom = heap->classes[class].bottom;
@@ -85,7 +85,7 @@ static const char *owner_of_heap(uint32_t id)
     uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
     if (mine != NULL && mine->id == id)
         return "this thread's";
-    return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_LOST ? "lost by a fork" : "another thread's";
+    return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_UNUSABLE ? "lost by a fork" : "another thread's";
 }
 
 static void describe_in_span(size_t slab, uint32_t owner, uintptr_t address, char *text, size_t size)

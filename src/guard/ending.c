@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "arena/books.h"
+#include "arena/state.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "diag/report.h"
@@ -76,15 +76,15 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     const struct hak_span *span = &hak__spans[slab];
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_code(word) >= HAK_CLASSES * HAK_RECORD_SIZE
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_class_offset(word) >= HAK_CLASSES * HAK_BIN_SIZE
         || hak_load(&span->back, HAK_RELAXED) != 0)
         return NULL;
     *heap = hak__heap_by_id(id);
     if (!enter_at_end(*heap))
         return NULL;
-    if (hak__owner_at(slab) == word && hak__hardened_at(slab) && span->doubted == HAK_SPAN_HARDENED)
+    if (hak__owner_at(slab) == word && hak__hardened_at(slab) && span->keys == HAK_SPAN_HARDENED)
         return span;
-    hak__leave(*heap);
+    hak__heap_unlock(*heap);
     return NULL;
 }
 
@@ -108,7 +108,7 @@ static bool look_again(struct suspect *suspect)
         return false;
     bool block = hak__span_index(span, suspect->p, &index) == HAK_SPAN_OK && index < span->frontier;
     suspect->wrong = block ? look_in_span(span, index, suspect->p, &suspect->free) : HAK_WRONG_NOTHING;
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     return suspect->wrong != HAK_WRONG_NOTHING;
 }
 
@@ -132,7 +132,7 @@ static void look_at_slab(struct suspects *found, size_t slab)
         enum hak_wrong wrong = look_in_span(span, i, block, &free);
         add_suspect(found, block, span->class, free, wrong);
     }
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }
 
 static void look_at_all(struct suspects *found, bool alone)
@@ -191,13 +191,13 @@ static void report_suspects(const struct suspects *found)
 
 /* --- the check --------------------------------------------------------------------------------------------------------------- */
 
-/* No thread is inside of a heap or of the arena's books: one that was interrupted there, and goes on no more, leaves behind
+/* No thread is inside of a heap or of the arena's state: one that was interrupted there, and goes on no more, leaves behind
  * what is half done. */
 static bool is_quiet(void)
 {
     for (unsigned tries = 0; tries < ENDING_PATIENCE; tries++) {
         uint32_t id = 1;
-        while (id <= hak__heap_last_id() && hak_load(&hak__heap_by_id(id)->busy, HAK_RELAXED) == HAK_NOBODY)
+        while (id <= hak__heap_last_id() && hak_load(&hak__heap_by_id(id)->lock, HAK_RELAXED) == HAK_NOBODY)
             id++;
         if (id > hak__heap_last_id() && !hak__arena_is_locked())
             return true;

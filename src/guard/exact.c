@@ -13,7 +13,7 @@ void *hak__closed_malloc(struct hak_heap *heap, uint32_t index, size_t n)
         return hak__harden_take(heap, index, n);
     void *block = NULL;
     if ((reasons & HAK_CLOSED_LARGE) != 0)
-        block = hak__kept_refill(heap, index);
+        block = hak__large_cache_refill(heap, index);
     else if ((reasons & HAK_CLOSED_UNCACHED) != 0 || (block = hak__cache_pop(&class->hidden)) == NULL)
         block = hak__cache_refill(heap, index);
     if (block != NULL)
@@ -27,7 +27,7 @@ void hak__closed_free(struct hak_heap *heap, uint32_t index, void *block, const 
     uint32_t reasons = heap->closed_reasons[index];
     hak_count(&class->frees, 1);
     if ((reasons & HAK_CLOSED_LARGE) != 0)
-        hak__kept_push(heap, index, block, function);
+        hak__large_cache_push(heap, index, block, function);
     else if ((reasons & HAK_CLOSED_UNCACHED) != 0 || !hak__cache_push(&class->hidden, block))
         hak__cache_overflow(heap, index, block, function);
 }

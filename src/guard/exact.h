@@ -1,4 +1,4 @@
-/* Closed records: what malloc and free do with the heap entered when a class's visible record sends every call to the slow path,
+/* Closed bins: what malloc and free do with the heap entered when a class's visible bin sends every call to the slow path,
  * by the reasons for which it does (heap.h, enum hak_closed_reason). Called by alloc.c and free_slow.c. */
 #ifndef HAK_GUARD_EXACT_H
 #define HAK_GUARD_EXACT_H

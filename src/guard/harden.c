@@ -43,7 +43,7 @@ static hak_cold void judge(const void *p, uint32_t class, const char *function, 
 size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     size_t n = hak__hardened.room[class];
     if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p)))
         hak__misuse_invalid(function, p, "not the start of a block");
@@ -83,24 +83,24 @@ uint32_t hak__harden_class(size_t align, size_t n)
     return class;
 }
 
-/* Where the heap's layer would make a lone span there is a listed one already. */
+/* Where the heap's layer would make a single-block span there is a listed one already. */
 static void *refill(struct hak_heap *heap, uint32_t class)
 {
     if (hak__classes[class].blocks == 1 && heap->classes[class].spans == NULL) {
         hak__heap_collect(heap);
-        if (heap->classes[class].spans == NULL && hak__heap_further_span(heap, class) == NULL)
+        if (heap->classes[class].spans == NULL && hak__heap_new_span(heap, class) == NULL)
             return NULL;
     }
     void *block = NULL;
-    if (!hak__is_kept(class))
+    if (!hak__is_large(class))
         return hak__cache_refill(heap, class);
-    hak__heap_take(heap, class, &block, 1);   /* large blocks wait in quarantine and are not kept besides (cache/kept.c) */
+    hak__heap_take(heap, class, &block, 1);   /* large blocks wait in quarantine and are not kept besides (cache/large_cache.c) */
     return block;
 }
 
 static void *next_block(struct hak_heap *heap, uint32_t class)
 {
-    bool cached = heap->classes[class].capacity != 0 && !hak__is_kept(class);
+    bool cached = heap->classes[class].capacity != 0 && !hak__is_large(class);
     void *block = cached ? hak__cache_pop(&heap->classes[class].hidden) : NULL;
     if (block == NULL)
         block = refill(heap, class);
@@ -126,7 +126,7 @@ void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
 
 void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if ((heap->closed_reasons[class] & HAK_CLOSED_EXACT) != 0 && hak__owner_id(word) == heap->id)
         hak_count(&heap->classes[class].frees, 1);
     bool again = false, waits = heap->quarantine != NULL && hak__hardened_closes(class);
@@ -173,7 +173,7 @@ void hak__harden_huge_seal(void *p, size_t n)
     hak__fill_slack(p, n, end);
     *hak__hard_word(p, end) = huge_seal_of(secret, n);
     *hak__hard_word(p, end + 8) = n ^ secret;
-    hak__map_limit(&hak__window.map[hak__slab_of(p)], 0);
+    hak__map_start_bound(&hak__window.map[hak__slab_of(p)], 0);
 }
 
 size_t hak__harden_huge_size(const void *p, const char *function)

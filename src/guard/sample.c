@@ -177,7 +177,7 @@ void *hak__sample_malloc(struct hak_heap *heap, size_t n)
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__enter_own(heap))
         return NULL;
     bool due = hak__cache_unmark(heap, hak__class_of(n));
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     if (!due)
         return NULL;
     void *block = rate_allows() ? alloc(hak_max(n, 1)) : NULL;

@@ -18,19 +18,19 @@ static bool promising(struct hak_heap *heap, uint32_t class)
 /* The few blocks that a thread left for the next one go with their spans. */
 static void give_what_is_left(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_record *record = hak__heap_record(heap, index);
+    struct hak_bin *bin = hak__heap_bin(heap, index);
     void **bottom = heap->classes[index].bottom;
-    if (heap->left == HAK_LEFT_NOTHING || record->top == bottom)
+    if (heap->left == HAK_LEFT_NOTHING || bin->top == bottom)
         return;
-    hak__heap_give(heap, bottom, (uint32_t)(record->top - bottom), "free");
-    hak_owner_store(&record->top, bottom);
+    hak__heap_give(heap, bottom, (uint32_t)(bin->top - bottom), "free");
+    hak_owner_store(&bin->top, bottom);
 }
 
-/* A heap that a forked child has parked is as the fork found it: the blocks in its record may lie in the spans that go, and are
+/* A heap that a forked child has parked is as the fork found it: the blocks in its bin may lie in the spans that go, and are
  * drained as another heap's from then on. */
 static bool caches_blocks(struct hak_heap *heap, uint32_t index)
 {
-    return hak__heap_record(heap, index)->top != heap->classes[index].bottom;
+    return hak__heap_bin(heap, index)->top != heap->classes[index].bottom;
 }
 
 static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
@@ -42,8 +42,8 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
         hak__heap_unlist(former, span);
         hak__span_change_owner(span, heap->id);
         hak__heap_list(heap, span);
-        hak__heap_large_moved(former, class, 0 - (size_t)hak__span_outside(span));
-        hak__heap_large_moved(heap, class, hak__span_outside(span));
+        hak__heap_large_moved(former, class, 0 - (size_t)hak__span_allocated(span));
+        hak__heap_large_moved(heap, class, hak__span_allocated(span));
         hak_count(&former->classes[class].span_count, (uint64_t)-1);
         hak_count(&heap->classes[class].span_count, 1);
         hak_count(&former->slab_count, 0 - (uint64_t)span->slabs);
@@ -66,10 +66,10 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
         seen[count++] = former;
         if (!promising(former, class))
             continue;
-        hak__enter(former);
+        hak__heap_lock(former);
         hak__heap_collect(former);
         take_over(heap, former, class);
-        hak__leave(former);
+        hak__heap_unlock(former);
     }
     while (count > 0)
         hak__heap_park(seen[--count]);

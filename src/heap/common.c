@@ -68,7 +68,7 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **ou
     want = (uint32_t)hak_min(want, class->capacity);
     heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
     uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
-    hak__leave(source);
+    hak__heap_unlock(source);
     class->common_left = (uint8_t)(class->common_left - got);
     hak_count(&heap->common_taken, got);
     return got;

@@ -80,10 +80,10 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
  * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
 static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
-    if (hak__span_outside(span) == 0) {
+    if (hak__span_allocated(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        bool stays = span->doubted == HAK_SPAN_HARDENED && hak__hardened.regions;
+        bool stays = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions;
         if (!stays && (!last || hak__classes[span->class].size > KEPT_MAX)) {
             hak__span_unguard(span);
             hak__heap_end_span(heap, span);
@@ -100,7 +100,7 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
 /* A span has got blocks back. */
 hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
 {
-    if (hak_unlikely(hak__span_outside(span) == 0 || !span->listed))
+    if (hak_unlikely(hak__span_allocated(span) == 0 || !span->listed))
         after_give_slow(heap, span);
     else
         hak__warm_regained(heap, span);
@@ -118,7 +118,7 @@ hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **o
     return !at_frontier && *got < want;
 }
 
-/* From a span of the warm pool, and further ones while that is not enough. */
+/* From a span of the warm pool, and new ones while that is not enough. */
 hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
 {
     uint32_t class_index = span->class, got = 0;
@@ -128,12 +128,12 @@ hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void
     return got;
 }
 
-/* The listed spans are asked in turn, the last resort is a further one. */
+/* The listed spans are asked in turn, the last resort is a new one. */
 static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t got = 0;
-    if (class->spans == NULL && hak__heap_further_span(heap, class_index) == NULL)
+    if (class->spans == NULL && hak__heap_new_span(heap, class_index) == NULL)
         return 0;
     while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
         continue;
@@ -165,10 +165,10 @@ hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_inde
     return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
 }
 
-static uint32_t take_lone(struct hak_heap *heap, uint32_t class_index, void **out)
+static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **out)
 {
     hak__heap_collect(heap);
-    *out = hak__heap_take_lone(heap, class_index);
+    *out = hak__heap_take_single(heap, class_index);
     if (*out == NULL)
         return 0;
     hak_count(&heap->classes[class_index].refilled, 1);
@@ -199,7 +199,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
-        return take_lone(heap, class_index, out);
+        return take_single(heap, class_index, out);
     struct hak_span *span = warm_span(heap, class_index);
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
     if (hak_unlikely(got == 0 && class->spans != NULL))
@@ -219,7 +219,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     hak__heap_collect(heap);
     struct hak_span *span = class->spans;
     if (span == NULL)
-        span = hak__heap_further_span(heap, class_index);
+        span = hak__heap_new_span(heap, class_index);
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
     void *block = hak__span_take_fresh(span);
@@ -233,15 +233,15 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 {
     void *block = NULL;
-    if (heap->held_count == 0) {
-        heap->no_further = true;
+    if (heap->assigned_count == 0) {
+        heap->no_new_span = true;
         hak__heap_take(heap, class_index, &block, 1);
-        heap->no_further = false;
+        heap->no_new_span = false;
         return block;
     }
     hak__heap_collect(heap);
     struct hak_span *span = heap->classes[class_index].spans;
-    if (span == NULL && (span = hak__heap_held_span(heap, class_index)) == NULL)
+    if (span == NULL && (span = hak__heap_assigned_span(heap, class_index)) == NULL)
         return NULL;
     if (span->listed) {
         hak__heap_take(heap, class_index, &block, 1);
@@ -250,7 +250,7 @@ void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
     hak_count(&heap->classes[class_index].refilled, 1);
     hak__heap_large_moved(heap, class_index, 1);
     hak__heap_idle_less(heap, hak__classes[class_index].size);
-    return hak__span_take_lone(span);
+    return hak__span_take_single(span);
 }
 
 /* --- giving --------------------------------------------------------------------------------------------------------- */
@@ -263,9 +263,9 @@ static hak_cold void report(enum hak_span_fault fault, const struct hak_span *sp
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
-static uint32_t give_lone(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
+static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
 {
-    enum hak_span_fault fault = hak__span_give_lone(span, block);
+    enum hak_span_fault fault = hak__span_give_single(span, block);
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, block, function);
     hak_count(&heap->classes[span->class].drained, 1);
@@ -295,7 +295,7 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     while (count > 0) {
         struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
         hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
-        uint32_t given = span->lone ? give_lone(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
+        uint32_t given = span->single ? give_single(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
         blocks += given;
         count -= given;
     }
@@ -305,7 +305,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = &hak__spans[slab];
-    uint32_t class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */
@@ -313,7 +313,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
     struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
-    hak_fetch_add(&owner->large_lost, hak__classes[class].size, HAK_RELAXED);
+    hak_fetch_add(&owner->large_remote_freed, hak__classes[class].size, HAK_RELAXED);
     span->free_count = span->frontier;   /* nothing is outside any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
@@ -355,7 +355,7 @@ void hak__heap_collect(struct hak_heap *heap)
 
 void hak__heap_wait(struct hak_heap *heap)
 {
-    for (unsigned tries = 0; !hak__heap_try_enter(heap, HAK_OWNER); tries++)
+    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
         hak__yield(tries);
 }
 
@@ -367,7 +367,7 @@ bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)
             hak__yield(i - 1);
-        if (hak__heap_try_enter(heap, HAK_SWEEPER))
+        if (hak__heap_try_lock(heap, HAK_SWEEPER))
             return true;
     }
     return false;
@@ -377,7 +377,7 @@ void hak__heap_sweep(struct hak_heap *heap)
 {
     if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {
         hak__heap_collect(heap);
-        hak__leave(heap);
+        hak__heap_unlock(heap);
     }
 }
 

@@ -1,12 +1,12 @@
-/* What one thread owns: its records (worked by cache/), its spans by class, its outbox, its pending stack.
+/* What one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
  * Called by cache/, large/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
  *
  * Who may touch what:
- *   records                     the owner thread; while the heap is parked, who holds `busy`
- *   classes, bitmaps            who holds `busy`: the owner in its slow paths, or a thread that sweeps idle heaps (before
+ *   bins                     the owner thread; while the heap is parked, who holds `lock`
+ *   classes, bitmaps            who holds `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
  *                               over heaps that were not busy
- *   outbox                      the owner appends without `busy`; all else under it (cache/cache.h)
+ *   outbox                      the owner appends without `lock`; all else under it (cache/cache.h)
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
@@ -23,22 +23,22 @@
 
 /* A class's stack of ready blocks: the two words that a pop or a push needs, and nothing else. The word below the
  * bottom is NULL, so "empty" is the same test as "no pointer". */
-struct hak_record {
+struct hak_bin {
     void **top;     /* where the next push goes; top[-1] is the next block, or NULL */
     void **end;     /* top == end: full */
 };
-_Static_assert(sizeof(struct hak_record) == HAK_RECORD_SIZE, "codes are record offsets; one line per operation");
+_Static_assert(sizeof(struct hak_bin) == HAK_BIN_SIZE, "codes are record offsets; one line per operation");
 
 /* The rest of a class, off the fast path. */
 struct hak_heap_class {
-    struct hak_record hidden;   /* the real record while the visible one is closed */
+    struct hak_bin hidden;   /* the real bin while the visible one is closed */
     void **bottom;
     struct hak_span *spans;     /* those with blocks to give */
-    uint16_t capacity;          /* 0: nothing is cached, the record is closed */
+    uint16_t capacity;          /* 0: nothing is cached, the bin is closed */
     uint16_t ceiling;           /* capacity may grow to this */
     uint8_t local;              /* its slots are heap->local's, of fixed capacity */
     uint8_t returned_lately;    /* blocks were drained or collected since the capacity last grew */
-    uint8_t missed_lately;      /* the record was found empty since the capacity last grew */
+    uint8_t missed_lately;      /* the bin was found empty since the capacity last grew */
     uint8_t common_left;        /* blocks that the common heaps may still give (common.c) */
     uint8_t dry;                /* misses since blocks were last drained or collected; stops counting at its end */
     uint16_t moves;             /* refills and drains since the budget was last looked at */
@@ -47,7 +47,7 @@ struct hak_heap_class {
     uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
     uint8_t absorbs;            /* while closed by arming: blocks of other heaps were taken in before */
-    uint8_t marks;              /* NULLs among the blocks in the record (cache/mark.c) */
+    uint8_t marks;              /* NULLs among the blocks in the bin (cache/mark.c) */
     uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
@@ -61,22 +61,22 @@ struct hak_outbox_bucket {
     _Atomic uint16_t count;     /* blocks here; only the owner changes it */
     _Atomic uint16_t limit;     /* where count stops; 0: the next one takes the slow path */
     void *blocks[HAK_OUTBOX_BLOCKS];
-    _Atomic uint16_t taken;     /* blocks published out of it meanwhile, from the first; changes under `busy` */
+    _Atomic uint16_t taken;     /* blocks published out of it meanwhile, from the first; changes under `lock` */
     uint16_t reserved[3];       /* makes the bucket four cache lines */
 };
 _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
 
-enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_LOST };
+enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
-enum { HAK_MODE_EXACT = 1, HAK_MODE_LATE = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_ARMED = 8, HAK_MODE_HARDENED = 16 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16 };
 
-/* Why every malloc and free of a class takes the slow path; 0: its record is open. A large class is closed for good, a class
+/* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
  * without capacity until it gets some; the others are the heap's mode. What the reasons lead to stands in malloc_slow.c,
- * free_slow.c, and for an entered heap in guard/exact.c. Samples close nothing: they are marks in open records. */
+ * free_slow.c, and for an entered heap in guard/exact.c. Samples close nothing: they are marks in open bins. */
 enum hak_closed_reason {
-    HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_ARMED,
+    HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
 };
@@ -89,18 +89,18 @@ enum hak_stage {
 };
 
 enum { HAK_WARM_MAX = 16 };
-enum { HAK_HELD_MAX = 16, HAK_HELD_SPARES = 1 };
+enum { HAK_ASSIGNED_MAX = 16, HAK_HELD_SPARES = 1 };
 
 /* What the fast paths read, and all that the sentinels of thread.h have. */
 #define HAK_HEAP_FRONT \
-    uint32_t tag; /* id << HAK_CODE_BITS */ \
+    uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
     uint32_t id; \
     uint32_t mode; /* HAK_MODE_... */ \
-    _Atomic uint32_t busy; /* who is inside a slow path: enum hak_heap_user */ \
-    hak_line_aligned struct hak_record records[HAK_CLASS_LIMIT]; \
+    _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
+    hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
-    uint8_t foreign[HAK_CLASS_LIMIT]; /* the record may hold blocks of other heaps */ \
-    uint8_t closed_reasons[HAK_CLASS_LIMIT]; /* enum hak_closed_reason; 0: the record is open */
+    uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
+    uint8_t closed_reasons[HAK_CLASS_LIMIT]; /* enum hak_closed_reason; 0: the bin is open */
 
 struct hak_heap_front {
     HAK_HEAP_FRONT
@@ -115,40 +115,40 @@ struct hak_heap {
     _Atomic uint32_t outbox_used;                   /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t outbox_misses;                         /* refills since the outbox was last flushed */
     size_t cache_bytes;                             /* capacity * size above the first capacities, summed */
-    size_t process_bytes;                           /* capacity * size, summed, and kept_charged */
+    size_t process_bytes;                           /* capacity * size, summed, and large_cache_charged */
     bool in_process_bytes;                          /* ... and counted in the process's sum; not while parked */
     void **slots_next, **slots_end;                 /* what is left of the slot area behind this struct */
     size_t mapped;                                  /* bytes of HAK_HEAP_STRIDE that are */
     void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
-    uint32_t armed_left;                            /* calls until an armed heap is looked at again (upkeep/armed.h) */
+    uint32_t polling_left;                            /* calls until an polling heap is looked at again (upkeep/polling.h) */
     uint32_t refills, overflows;                    /* modulo 2^32 */
-    uint32_t refills_seen, overflows_seen;          /* when the heap was armed */
-    uint64_t armed_ms, count_ms;                    /* when that was, and when its calls were last counted anew */
+    uint32_t refills_seen, overflows_seen;          /* when the heap was polling */
+    uint64_t polling_ms, count_ms;                    /* when that was, and when its calls were last counted anew */
     uint64_t much_ms;                               /* since when idle_bytes has been much; 0: it is not */
-    uint64_t shrink_ms;                             /* when idle records last gave back */
+    uint64_t shrink_ms;                             /* when idle bins last gave back */
     uint32_t moved_seen[HAK_CLASSES];               /* blocks refilled and drained then, modulo 2^32 */
     hak_counter idle_bytes;                         /* given to spans beyond what was taken, since memory went back */
     uint32_t ending;                                /* the thread has begun to run its destructors */
     _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
-    uint32_t left;                                  /* blocks in the records of a parked heap: enum hak_heap_left */
+    uint32_t left;                                  /* blocks in the bins of a parked heap: enum hak_heap_left */
     uint32_t clean_slabs;                           /* claimed since memory was trimmed, that were not resident */
     size_t home;                                    /* the single slab that was taken last, plus one; 0: none yet */
-    bool no_further;                                /* no SuperSlab is to be opened now */
-    uint32_t held[HAK_HELD_MAX], held_count;        /* SuperSlabs held for large blocks (held.c) */
+    bool no_new_span;                                /* no SuperSlab is to be opened now */
+    uint32_t assigned[HAK_ASSIGNED_MAX], assigned_count;        /* SuperSlabs held for large blocks (assigned.c) */
     uint32_t held_spare[HAK_HELD_SPARES];           /* that emptied lately; any numbers before */
     uint32_t held_moves, held_seen;                 /* requests for runs of them, modulo 2^32; when upkeep looked last */
-    uint64_t kept_classes;                          /* bit c: large blocks of class c are kept (cache/kept.c) */
-    size_t kept_bytes, kept_charged;                /* what is kept, and what the process has been charged for it */
-    size_t kept_sure;                               /* so much may be kept for the time being */
-    size_t large_out;                               /* bytes of large blocks outside of their spans, and large_lost */
+    uint64_t large_cache_classes;                          /* bit c: large blocks of class c are kept (cache/large_cache.c) */
+    size_t large_cache_bytes, large_cache_charged;                /* what is kept, and what the process has been charged for it */
+    size_t large_cache_sure;                               /* so much may be kept for the time being */
+    size_t large_out;                               /* bytes of large blocks outside of their spans, and large_remote_freed */
     size_t large_peak;                              /* the most in the program's hands lately */
-    uint32_t kept_clock, kept_seen, kept_stepped;   /* blocks kept so far, modulo 2^32; at the last looks for old ones */
-    uint32_t kept_hollow;                           /* of the large blocks freed, how much is not resident: in 256ths */
-    uint32_t kept_weighed;                          /* kept_clock when a block was last looked at for that */
-    uint32_t kept_pass;                             /* looks for old blocks until the next one is */
-    uint32_t kept_oldest[HAK_LARGE_CLASSES];        /* kept_clock when the lowest block of the stack came */
+    uint32_t large_cache_clock, large_cache_seen, large_cache_stepped;   /* blocks kept so far, modulo 2^32; at the last looks for old ones */
+    uint32_t large_cache_hollow;                           /* of the large blocks freed, how much is not resident: in 256ths */
+    uint32_t large_cache_weighed;                          /* large_cache_clock when a block was last looked at for that */
+    uint32_t large_cache_pass;                             /* looks for old blocks until the next one is */
+    uint32_t large_cache_oldest[HAK_LARGE_CLASSES];        /* large_cache_clock when the lowest block of the stack came */
     uint32_t grow_pause;                            /* refused growths to come before the budget is looked at again */
     uint32_t budget_hand;                           /* the class at which the search for idle capacity goes on */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
@@ -164,7 +164,7 @@ struct hak_heap {
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
-    _Atomic size_t large_lost;                      /* bytes of large blocks that others have freed, spans and all */
+    _Atomic size_t large_remote_freed;                      /* bytes of large blocks that others have freed, spans and all */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
     /* the warm pools, by slab; of each as much is touched as is used */
     uint32_t warm[HAK_CLASSES][HAK_WARM_MAX];
@@ -174,12 +174,12 @@ struct hak_heap {
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");
 
 /* The stack that really holds the class's blocks, visible or hidden. */
-hak_inline struct hak_record *hak__heap_record(struct hak_heap *heap, uint32_t class)
+hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
 {
-    return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->records[class];
+    return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->bins[class];
 }
 
-/* Blocks of so many bytes were given back, or taken. Under `busy`, or by the owner; should both do so at once, the figure
+/* Blocks of so many bytes were given back, or taken. Under `lock`, or by the owner; should both do so at once, the figure
  * is a little wrong, and only decides how soon upkeep comes. */
 hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->idle_bytes, bytes); }
 hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
@@ -189,33 +189,33 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 }
 
 /* Whether a forked child has given the heap up, because it was half done. */
-hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_LOST; }
+hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
 hak_cold void hak__heap_wait(struct hak_heap *heap);
 
-hak_inline bool hak__heap_try_enter(struct hak_heap *heap, enum hak_heap_user user)
+hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user user)
 {
     uint32_t nobody = HAK_NOBODY;
-    /* acquire: pairs with the release in hak__leave. */
-    return hak_cas_strong(&heap->busy, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
+    /* acquire: pairs with the release in hak__heap_unlock. */
+    return hak_cas_strong(&heap->lock, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
 }
-hak_inline void hak__enter(struct hak_heap *heap)
+hak_inline void hak__heap_lock(struct hak_heap *heap)
 {
-    if (hak_unlikely(!hak__heap_try_enter(heap, HAK_OWNER)))
+    if (hak_unlikely(!hak__heap_try_lock(heap, HAK_OWNER)))
         hak__heap_wait(heap);
 }
-hak_inline void hak__leave(struct hak_heap *heap) { hak_store(&heap->busy, HAK_NOBODY, HAK_RELEASE); }
+hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE); }
 
 /* The way into a heap for its own thread, which a fork check or a signal may have brought into a child: false there if the heap
  * had to be left, half done by a sweeper that does not exist any more. The thread has another one then, or a sentinel. (The bare
- * hak__enter is for a heap that has just been attached, taken up from the parked ones, or is shared under a lock.) */
+ * hak__heap_lock is for a heap that has just been attached, taken up from the parked ones, or is shared under a lock.) */
 hak_inline bool hak__enter_own(struct hak_heap *heap)
 {
     hak__fork_check();
     if (hak_unlikely(hak__heap_is_lost(heap)))
         return false;
-    hak__enter(heap);
+    hak__heap_lock(heap);
     return true;
 }
 
@@ -233,7 +233,7 @@ void hak__heap_sweep(struct hak_heap *heap);
 /* Starts the layer once the arena runs. */
 void hak__heap_init(void);
 
-/* A new heap, mapped and named, in state NEW: its classes and records are still zero. NULL when the system refuses. */
+/* A new heap, mapped and named, in state NEW: its classes and bins are still zero. NULL when the system refuses. */
 struct hak_heap *hak__heap_new(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
@@ -277,10 +277,10 @@ void hak__heap_collect(struct hak_heap *heap);
 /* --- sources of spans (sources.c) ------------------------------------------------------------------------------------- */
 
 /* A span of the class with blocks to give, for a heap that has none listed; NULL when the system refuses. */
-struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class);
+struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class);
 
 /* A block of a class whose spans have just one: such a span is never listed. NULL when the system refuses. */
-void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class);
+void *hak__heap_take_single(struct hak_heap *heap, uint32_t class);
 
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
@@ -288,21 +288,21 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 /* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
-/* --- held SuperSlabs (held.c) ------------------------------------------------------------------------------------------ */
+/* --- assigned SuperSlabs (assigned.c) ------------------------------------------------------------------------------------------ */
 
 /* A span of large blocks in a run of a SuperSlab that the heap holds: listed unless it is for one block; or NULL. */
-struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class);
+struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class);
 
 /* A run of slabs of a SuperSlab that the heap holds, or HAK_NO_RUN. */
-size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh);
+size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh);
 
 /* Holds the SuperSlab in which the slab lies, unless somebody does, or the heap has little in large blocks. */
-void hak__held_add(struct hak_heap *heap, size_t slab);
+void hak__assigned_add(struct hak_heap *heap, size_t slab);
 
 /* The SuperSlab of this slab, which the heap holds, has emptied. */
-void hak__held_emptied(struct hak_heap *heap, size_t slab);
+void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
 
-void hak__held_let_go(struct hak_heap *heap);
+void hak__assigned_let_go(struct hak_heap *heap);
 
 /* --- the common heaps (common.c) --------------------------------------------------------------------------------------- */
 

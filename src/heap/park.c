@@ -36,7 +36,7 @@ static struct hak_heap *first_parked(void)
 struct hak_heap *hak__heap_unpark(void)
 {
     struct hak_heap *heap = first_parked();
-    while (heap != NULL && hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_LOST)
+    while (heap != NULL && hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE)
         heap = first_parked();
     if (heap != NULL)
         hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
@@ -89,8 +89,8 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
         if (heap == mine || heap == shared || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED))
             continue;
-        if (hak_load(&heap->busy, HAK_RELAXED) != 0)
-            hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+        if (hak_load(&heap->lock, HAK_RELAXED) != 0)
+            hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         else if (state == HAK_HEAP_ACTIVE)
             hak__heap_park(heap);
     }
@@ -102,10 +102,10 @@ bool hak__heaps_fork_further(void)
     hak_store(&borrowers, 0, HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_RELAXED), busy = hak_load(&heap->busy, HAK_RELAXED);
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED), busy = hak_load(&heap->lock, HAK_RELAXED);
         bool active = state == HAK_HEAP_ACTIVE && busy == HAK_SWEEPER;
         if (active || (state == HAK_HEAP_PARKED && busy != HAK_NOBODY))
-            hak_store(&heap->state, HAK_HEAP_LOST, HAK_RELAXED);
+            hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         known &= !active;
     }
     return known;

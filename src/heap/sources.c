@@ -2,12 +2,12 @@
  * (hak_heap.stages). Also how a span begins and ends. Called by heap.c, with the heap entered.
  *
  *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
- *                    blocks any of those that this heap holds (held.c)
+ *                    blocks any of those that this heap holds (assigned.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is outside
  *   1    adopted     spans with free blocks of heaps whose threads have ended (adopt.c; lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
  *                    has been collected
- *   3    locked      a further SuperSlab: a free one of the arena, or a new one
+ *   3    locked      a new SuperSlab: a free one of the arena, or a new one
  *
  * The first three touch no page that was not in use before. */
 #include "base/bits.h"
@@ -106,7 +106,7 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
     unsigned slabs = span->slabs;
     end_span(heap, span);
     if (hak__pool_give_held(hak__span_slab(span), slabs, heap->id))
-        hak__held_emptied(heap, hak__span_slab(span));
+        hak__assigned_emptied(heap, hak__span_slab(span));
 }
 
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
@@ -135,7 +135,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 {
     for (uint64_t idle = heap->idle_classes; idle != 0; idle &= idle - 1) {
         struct hak_span *span = heap->classes[hak_ctz64(idle)].spans;
-        if (span == NULL || hak__span_outside(span) != 0) {
+        if (span == NULL || hak__span_allocated(span) != 0) {
             heap->idle_classes &= ~(idle & -idle);
         } else if (span->slabs == count) {
             heap->idle_classes &= ~(idle & -idle);
@@ -154,14 +154,14 @@ void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
             hak__span_retreat(span);
-            if (hak__span_outside(span) != 0 || span->doubted == HAK_SPAN_HARDENED)
+            if (hak__span_allocated(span) != 0 || span->keys == HAK_SPAN_HARDENED)
                 continue;
             hak__heap_end_span(heap, span);
         }
     }
 }
 
-/* The slabs that a further span of the class is to have. The first ones are short: of most sizes above 16 KiB a thread has
+/* The slabs that a new span of the class is to have. The first ones are short: of most sizes above 16 KiB a thread has
  * a few blocks at a time, and the rest of a full span would lie idle. */
 static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
 {
@@ -173,18 +173,18 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
  * spans leave over are filled with them. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = wanted_slabs(heap, class_index), lone = hak__class_lone_slabs(class_index);
+    unsigned full = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
     *count = full;
     size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN)
-        slab = hak__held_take(heap, full, fresh);
+        slab = hak__assigned_take(heap, full, fresh);
     if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full || hak__hardened.on)
         return slab;
     *count = lone;
     slab = hak__pool_take(lone, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__held_take(heap, lone, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, lone, fresh);
 }
 
 static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
@@ -194,10 +194,10 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
         return slab;
     hak__heaps_sweep(heap);
     slab = find_unused(heap, class_index, count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_take_held(*count, false, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
 
-/* Slabs that are not resident make the process grow as a further SuperSlab does, though others are resident and unused, but too
+/* Slabs that are not resident make the process grow as a new SuperSlab does, though others are resident and unused, but too
  * short or out of sight. */
 static void grown_by(struct hak_heap *heap, unsigned count)
 {
@@ -208,16 +208,16 @@ static void grown_by(struct hak_heap *heap, unsigned count)
     hak__pool_trim();
 }
 
-/* Where the system gives no further SuperSlab, those that other heaps hold and use serve as well. */
+/* Where the system gives no new SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    if (heap->no_further)
+    if (heap->no_new_span)
         return HAK_NO_RUN;
     heap->clean_slabs = 0;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, true, fresh);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_take_held(count, true, fresh);
+        slab = hak__pool_take_assigned(count, true, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, false, fresh);
 }
 
@@ -230,7 +230,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
     *count = wanted_slabs(heap, class_index);
     *stage = HAK_STAGE_OWN_HINT;
-    size_t slab = large ? hak__held_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
+    size_t slab = large ? hak__assigned_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_OWN_EMPTY;
         slab = own_empty(heap, *count);
@@ -251,11 +251,11 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
         grown_by(heap, *count);
     }
     if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
-        hak__held_add(heap, slab);
+        hak__assigned_add(heap, slab);
     return slab;
 }
 
-struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_index)
+struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;
     enum hak_stage stage;
@@ -275,14 +275,14 @@ struct hak_span *hak__heap_further_span(struct hak_heap *heap, uint32_t class_in
     return span;
 }
 
-struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class_index)
+struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_index)
 {
-    unsigned count = wanted_slabs(heap, class_index), lone = hak__class_lone_slabs(class_index);
+    unsigned count = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
     bool fresh = false;
-    size_t slab = hak__held_take(heap, count, &fresh);
+    size_t slab = hak__assigned_take(heap, count, &fresh);
     if (slab == HAK_NO_RUN && lone != count) {
         count = lone;
-        slab = hak__held_take(heap, count, &fresh);
+        slab = hak__assigned_take(heap, count, &fresh);
     }
     if (slab == HAK_NO_RUN)
         return NULL;
@@ -294,7 +294,7 @@ struct hak_span *hak__heap_held_span(struct hak_heap *heap, uint32_t class_index
     return span;
 }
 
-void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class_index)
+void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;
     enum hak_stage stage;
@@ -305,5 +305,5 @@ void *hak__heap_take_lone(struct hak_heap *heap, uint32_t class_index)
     hak_count(&heap->runs_claimed, stage != HAK_STAGE_LOCKED);
     hak_count(&heap->stages[stage], 1);
     struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
-    return span == NULL ? NULL : hak__span_take_lone(span);
+    return span == NULL ? NULL : hak__span_take_single(span);
 }

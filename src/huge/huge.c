@@ -14,12 +14,12 @@
 
 struct hak_huge_counts hak__huge_counts;
 
-static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CODE_BITS | HAK_CODE_HUGE;
+static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE;
 
 /* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
 enum { UNSEALED = 1 };
 
-void hak__huge_unsealed(const void *p) { hak__map_limit(&hak__window.map[hak__slab_of(p)], UNSEALED); }
+void hak__huge_unsealed(const void *p) { hak__map_start_bound(&hak__window.map[hak__slab_of(p)], UNSEALED); }
 
 static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE); }
 
@@ -90,7 +90,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         *zero = fresh;
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
-    hak__map_limit(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);
+    hak__map_start_bound(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);
     hak__owner_set(first * HAK_SUPER_SLABS, huge_word);
     hak_fetch_add(&hak__huge_counts.live, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.allocated, 1, HAK_RELAXED);

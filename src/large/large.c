@@ -9,10 +9,10 @@ static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, un
 {
     size_t slab = hak__span_slab(span);
     for (unsigned i = span->slabs; i < slabs; i++)
-        hak__owner_set(slab + i, hak__owner_word(heap_id, HAK_CODE_INNER));
+        hak__owner_set(slab + i, hak__owner_word(heap_id, HAK_CLASS_OFFSET_INNER));
     for (unsigned i = slabs; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
-    hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_RECORD_SIZE));
+    hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_BIN_SIZE));
     span->slabs = (uint8_t)slabs;
     span->class = (uint16_t)class;
     hak__span_map_places(span);
@@ -22,14 +22,14 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = hak__span_at(slab);
-    unsigned have = span->slabs, want = hak__class_lone_slabs(class);
+    unsigned have = span->slabs, want = hak__class_single_slabs(class);
     uint32_t former = span->class;
     hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
     if (span->blocks != 1 || hak__super_is_bare(slab / HAK_SUPER_SLABS))
         return false;
-    while (class + 1 < HAK_CLASSES && hak__class_lone_slabs(class + 1) == want)
+    while (class + 1 < HAK_CLASSES && hak__class_single_slabs(class + 1) == want)
         class++;
-    hak_assert(!span->listed && hak__span_outside(span) == 1, "the block is in the program's hands");
+    hak_assert(!span->listed && hak__span_allocated(span) == 1, "the block is in the program's hands");
     if (want > have && !hak__pool_extend(slab, have, want))
         return false;
     describe(span, heap->id, class, want);

@@ -11,7 +11,7 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
-/* A held SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
+/* A assigned SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
  * to look takes the line from the holder. */
 enum { BUSY_MS = 20 };
 static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
@@ -20,12 +20,12 @@ static _Atomic uint64_t waiting_ms = UINT64_MAX;
 
 struct hak_pool_counts hak__pool_counts;
 
-static bool is_held(size_t super) { return hak_load(&hak__supers[super].holder, HAK_SEQ_CST) != 0; }
+static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
 
 /* Makes the hints of a SuperSlab say what its word says; of one that is held they say nothing. */
 static void set_hints(size_t super, uint64_t slabs)
 {
-    if (is_held(super))
+    if (is_assigned(super))
         return;
     struct hak_super_word *word = &hak__super_words[super / 64];
     uint64_t bit = 1ull << super % 64;
@@ -186,7 +186,7 @@ static void released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
-        hak_store(&hak__supers[super].holder, 0, HAK_RELAXED);   /* before anybody else can have it */
+        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED);   /* before anybody else can have it */
         hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
@@ -214,14 +214,14 @@ void hak__pool_give(size_t slab, unsigned count)
 bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
 {
     size_t super = slab / HAK_SUPER_SLABS;
-    if (hak_load(&hak__supers[super].holder, HAK_RELAXED) != id) {
+    if (hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != id) {
         hak__pool_give(slab, count);
         return false;
     }
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
     uint64_t left = release(super, slab, count);
     bool empty = hak__slabs_unused(left) == ~0u;
-    if (!is_held(super))   /* by nobody any more: its hints are due */
+    if (!is_assigned(super))   /* by nobody any more: its hints are due */
         released(super, left);
     return empty;
 }
@@ -236,7 +236,7 @@ void hak__pool_give_idle(size_t slab, unsigned count)
 bool hak__pool_hold(size_t super, uint32_t id)
 {
     uint32_t nobody = 0;
-    if (!hak_cas_strong(&hak__supers[super].holder, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
+    if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
         return false;
     clear_hints(super, 0);
     return true;
@@ -245,13 +245,13 @@ bool hak__pool_hold(size_t super, uint32_t id)
 /* Who has given slabs back since and saw it held has set no hints: so they are set now, from the word as it is after. */
 void hak__pool_let_go(size_t super, uint32_t id)
 {
-    if (hak_cas_strong(&hak__supers[super].holder, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
+    if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
         released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
 /* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
  * all else that a small program touches of the C library (docs/decisions/0038). */
-size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
+size_t hak__pool_take_assigned(unsigned count, bool busy_ones, bool *fresh)
 {
     if (hak__arena_top() == 0)
         return HAK_NO_RUN;
@@ -261,7 +261,7 @@ size_t hak__pool_take_held(unsigned count, bool busy_ones, bool *fresh)
     size_t found = HAK_NO_RUN;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
         const struct hak_super *held = &hak__supers[super];
-        if (hak_load(&held->holder, HAK_RELAXED) == 0)
+        if (hak_load(&held->assigned_to, HAK_RELAXED) == 0)
             continue;
         if (busy_ones || now - hak_load(&held->freed_ms, HAK_RELAXED) >= BUSY_MS)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
@@ -290,7 +290,7 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
-/* Asked of all SuperSlabs before each further one; most have none, and to count bits is a call where the processor may lack
+/* Asked of all SuperSlabs before each new one; most have none, and to count bits is a call where the processor may lack
  * an instruction for it. */
 static size_t idle_bytes(size_t super)
 {
@@ -341,14 +341,14 @@ static size_t purge_beyond(size_t room, size_t idle)
     return bytes;
 }
 
-/* To look at all SuperSlabs before each further one would make the growth of a very large heap quadratic. */
+/* To look at all SuperSlabs before each new one would make the growth of a very large heap quadratic. */
 enum { SUPERS_PER_LOOK = 256 };
 
 size_t hak__pool_trim(void)
 {
     static _Atomic uint32_t passed;
     size_t top = hak__arena_top(), idle = 0, used = 0;
-    /* Before the first SuperSlab the time is not asked for either: see hak__pool_take_held. */
+    /* Before the first SuperSlab the time is not asked for either: see hak__pool_take_assigned. */
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);

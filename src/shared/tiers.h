@@ -2,7 +2,7 @@
  * Called by pool.c for every change of a SuperSlab's word, asked by pool.c and heap/.
  *
  *   HOT        serves first, the fullest before others
- *   DRAINING   few of its slabs are used: serves only before a further SuperSlab is opened
+ *   DRAINING   few of its slabs are used: serves only before a new SuperSlab is opened
  *   EMPTY      no slab is used: it goes back to the arena, which keeps it for a while (arena/lru.c)
  *
  *   HOT -> DRAINING    a step of upkeep finds HAK_TIER_LOW slabs used, or fewer, and others with room

@@ -24,12 +24,12 @@ struct hak_class {
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
 
-/* From a request to the offset of its class's record: in units of 16 bytes for tiny requests, of 128 for those up to
+/* From a request to the offset of its class's bin: in units of 16 bytes for tiny requests, of 128 for those up to
  * 64 KiB, of which every class is a multiple. */
 #define HAK_TABLE_MAX (64u << 10)
 #define HAK_TABLE_STEP 128u
-extern const uint16_t hak__tiny_code[HAK_TINY_MAX / HAK_ALIGN + 1];
-extern const uint16_t hak__mid_code[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
+extern const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1];
+extern const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
 
 _Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a record");
 _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
@@ -43,24 +43,24 @@ enum {
     HAK_CLASS_LOCAL_LAST = 15,
 };
 
-/* The record offset of a request of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to
+/* The bin offset of a request of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to
  * each doubling. */
-hak_inline uint32_t hak__code_above_tiny(size_t n)
+hak_inline uint32_t hak__class_offset_above_tiny(size_t n)
 {
     if (hak_likely(n <= HAK_TABLE_MAX))
-        return hak__mid_code[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
+        return hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
     size_t last = n - 1;
     unsigned msb = hak_msb64(last);
-    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_RECORD_SIZE;
+    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_BIN_SIZE;
 }
 
-hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__code_above_tiny(n) / HAK_RECORD_SIZE; }
+hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_offset_above_tiny(n) / HAK_BIN_SIZE; }
 
 /* The class of a request, n <= HAK_LARGE_MAX. */
 hak_inline uint32_t hak__class_of(size_t n)
 {
     if (hak_likely(n <= HAK_TINY_MAX))
-        return hak__tiny_code[(n + HAK_ALIGN - 1) / HAK_ALIGN] / HAK_RECORD_SIZE;
+        return hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] / HAK_BIN_SIZE;
     return hak__class_above_tiny(n);
 }
 
@@ -84,12 +84,12 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
 
-/* The class of a record's offset. */
-hak_inline const struct hak_class *hak__class_of_code(size_t code)
+/* The class of a bin's offset. */
+hak_inline const struct hak_class *hak__class_at_offset(size_t code)
 {
     return (const struct hak_class *)((const char *)hak__classes + code);
 }
-_Static_assert(sizeof(struct hak_class) == HAK_RECORD_SIZE, "a record's offset is its class's too");
+_Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a record's offset is its class's too");
 
 /* What the fraction grows by from block to block. */
 hak_inline uint32_t hak__class_excess(const struct hak_class *class)
@@ -104,7 +104,7 @@ hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal,
 }
 
 /* The slabs of a span that holds one block of a class of the large pool and nothing else. */
-hak_inline uint32_t hak__class_lone_slabs(uint32_t class_index)
+hak_inline uint32_t hak__class_single_slabs(uint32_t class_index)
 {
     return (uint32_t)hak_div_up(hak__classes[class_index].size, HAK_SLAB_SIZE);
 }
@@ -114,7 +114,7 @@ hak_inline uint32_t hak__class_short_slabs(uint32_t class_index)
 {
     const struct hak_class *class = &hak__classes[class_index];
     if (class_index >= HAK_CLASS_FIRST_LARGE)
-        return hak__class_lone_slabs(class_index);
+        return hak__class_single_slabs(class_index);
     return (uint32_t)hak_min(hak_div_up(2 * class->size, HAK_SLAB_SIZE), class->slabs);
 }
 

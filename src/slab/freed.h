@@ -4,13 +4,13 @@
  * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
  * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
  * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
- * `limit` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
+ * `start_bound` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
  *
  * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
- * books (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
+ * state (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
- * returned to the system, the limit is 0 until all of them have been taken: then every free in the span is doubtful, and a
+ * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is doubtful, and a
  * block that begins with the zero of a returned page is looked up as well. */
 #ifndef HAK_SLAB_FREED_H
 #define HAK_SLAB_FREED_H
@@ -24,25 +24,25 @@ extern uint64_t hak__freed_key;
 
 #if HAK_PROTECT
 
-#define HAK_LIMIT_AT offsetof(struct hak_slab, limit)   /* for readers outside (upkeep/live.c) */
+#define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (upkeep/live.c) */
 
-hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { hak_owner_store(&slab->limit, limit); }
+hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { hak_owner_store(&slab->start_bound, start_bound); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
-/* Upkeep makes the limit 0 and the owner makes it what it was at any time, so who asks two questions of it reads it once. */
-hak_inline uint32_t hak__limit_now(const struct hak_slab *slab) { return hak_peek(&slab->limit); }
+/* Upkeep makes the start_bound 0 and the owner makes it what it was at any time, so who asks two questions of it reads it once. */
+hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_peek(&slab->start_bound); }
 
-/* Whether the slab's limit says nothing. */
-hak_inline bool hak__limit_doubts(uint32_t limit) { return limit == 0; }
+/* Whether the slab's start_bound says nothing. */
+hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return start_bound == 0; }
 
 /* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
-hak_inline bool hak__begins_below(uint32_t limit, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
-    return (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase) < limit;
+    return (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase) < start_bound;
 }
 hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
-    return hak__begins_below(hak_read_mostly(&slab->limit), slab, class, p);
+    return hak__begins_below(hak_read_mostly(&slab->start_bound), slab, class, p);
 }
 
 hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
@@ -53,20 +53,20 @@ hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } 
 
 #else
 
-#define HAK_LIMIT_AT 0   /* there is none */
+#define HAK_START_BOUND_AT 0   /* there is none */
 
-hak_inline void hak__map_limit(struct hak_slab *slab, uint32_t limit) { (void)slab, (void)limit; }
+hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { (void)slab, (void)start_bound; }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { (void)slab, (void)phase; }
 hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
     (void)slab, (void)class, (void)p;
     return true;
 }
-hak_inline uint32_t hak__limit_now(const struct hak_slab *slab) { return (void)slab, 1; }
-hak_inline bool hak__limit_doubts(uint32_t limit) { return (void)limit, false; }
-hak_inline bool hak__begins_below(uint32_t limit, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return (void)slab, 1; }
+hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return (void)start_bound, false; }
+hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
-    (void)limit, (void)slab, (void)class, (void)p;
+    (void)start_bound, (void)slab, (void)class, (void)p;
     return true;
 }
 hak_inline bool hak__looks_freed(const void *p)

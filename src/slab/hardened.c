@@ -114,8 +114,8 @@ void hak__span_end_guard(struct hak_span *span)
 
 void hak__span_harden(struct hak_span *span, uint32_t owner)
 {
-    span->doubted = HAK_SPAN_HARDENED;
-    span->lone = false;
+    span->keys = HAK_SPAN_HARDENED;
+    span->single = false;
     span->random = hak__os->random();
     hak_store(&span->closed, 0, HAK_RELAXED);
     hak_store(&span->gate, 0, HAK_RELAXED);

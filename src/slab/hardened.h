@@ -1,7 +1,7 @@
 /* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
  * guard/harden.h.
  *
- * Nothing of it is on the fast paths: all records are closed, so each malloc takes the slow path; and the owner map's limit of
+ * Nothing of it is on the fast paths: all bins are closed, so each malloc takes the slow path; and the owner map's limit of
  * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:
  *
  *   limit == 0, hardened mode     a hardened span's slab, or the first one of a huge block that bears a seal
@@ -9,7 +9,7 @@
  *                                 or such a huge block
  *
  * A hardened span
- *   - has at least two blocks, or one that is given back by its bit as any other: there are no lone ones, so that slabs which
+ *   - has at least two blocks, or one that is given back by its bit as any other: there are no single-block ones, so that slabs which
  *     have served a class stay with it (`regions`: hardened spans do not end)
  *   - ends with an inaccessible page (`guards`); where one block fills it, that page is the block's last
  *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and what it has passed is
@@ -29,7 +29,7 @@
 
 struct hak_hardened {
     _Atomic bool open;                  /* it is on, or not known to be off; or blocks are sampled */
-    bool on, quick /* nothing else closes records or looks at every call */, canary, zero, random, guards, regions, zero_size;
+    bool on, quick /* nothing else closes bins or looks at every call */, canary, zero, random, guards, regions, zero_size;
     size_t quarantine;
     uint64_t keys[3];                   /* of the canaries; keys[1] is odd */
     uint64_t fill;                      /* what slack is filled with; no byte is 0 */
@@ -46,7 +46,7 @@ hak_noinline void hak__hardened_begin(void);
 /* Whether the slab, which the map says has blocks, is of a hardened span. */
 hak_inline bool hak__hardened_at(size_t slab)
 {
-    return hak__hardened.on && hak__limit_doubts(hak__limit_now(&hak__window.map[slab]));
+    return hak__hardened.on && hak__start_bound_is_lost(hak__start_bound(&hak__window.map[slab]));
 }
 
 /* A new span, of which nothing has been taken, becomes a hardened one; its guard goes before it ends. */
@@ -54,7 +54,7 @@ hak_cold void hak__span_harden(struct hak_span *span, uint32_t owner);
 hak_cold void hak__span_end_guard(struct hak_span *span);
 hak_inline void hak__span_unguard(struct hak_span *span)
 {
-    if (hak_unlikely(span->doubted == HAK_SPAN_HARDENED))
+    if (hak_unlikely(span->keys == HAK_SPAN_HARDENED))
         hak__span_end_guard(span);
 }
 

@@ -14,29 +14,29 @@ uint64_t hak__freed_key;
 static void set_words(struct hak_span *span, uint32_t owner)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t code = span->class * HAK_RECORD_SIZE, inner = span->blocks == 1 ? HAK_CODE_INNER : code;
+    uint32_t code = span->class * HAK_BIN_SIZE, inner = span->blocks == 1 ? HAK_CLASS_OFFSET_INNER : code;
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
 }
 
-/* Nobody queues a lone span: it may end at any moment by another thread's hand, and its owner must not look
+/* Nobody queues a single-block span: it may end at any moment by another thread's hand, and its owner must not look
  * into it then as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
-    hak_store(&span->owner, span->lone ? 0 : owner, HAK_RELAXED);
+    hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
 }
 
-/* The slabs in which blocks may begin. The owner words of the others of a lone span say that none does. */
+/* The slabs in which blocks may begin. The owner words of the others of a single-block span say that none does. */
 static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks == 1 ? 1 : span->slabs; }
 
 /* Says how far the frontier has come. */
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    bool doubtful = span->doubted || hak_load(&span->shielded, HAK_RELAXED);
+    bool doubtful = span->keys || hak_load(&span->shielded, HAK_RELAXED);
     uint32_t limit = doubtful ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
-        hak__map_limit(&hak__window.map[slab + i], limit);
+        hak__map_start_bound(&hak__window.map[slab + i], limit);
 }
 
 void hak__span_map_places(struct hak_span *span)
@@ -48,11 +48,11 @@ void hak__span_map_places(struct hak_span *span)
     map_limit(span);
 }
 
-void hak__span_doubt(struct hak_span *span)
+void hak__span_lose_keys(struct hak_span *span)
 {
-    if (span->doubted == HAK_SPAN_HARDENED)
+    if (span->keys == HAK_SPAN_HARDENED)
         return;
-    span->doubted = HAK_SPAN_DOUBTED;
+    span->keys = HAK_SPAN_KEYS_LOST;
     map_limit(span);
 }
 
@@ -72,19 +72,19 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 struct hak_span *hak__span_around(size_t slab)
 {
     for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
-        if (hak__owner_code(hak__owner_at(slab)) != HAK_CODE_INNER)
+        if (hak__owner_class_offset(hak__owner_at(slab)) != HAK_CLASS_OFFSET_INNER)
             break;
     return hak__span_at(slab);
 }
 
-bool hak__span_is_lone(size_t slab, uint32_t class_index)
+bool hak__span_is_single(size_t slab, uint32_t class_index)
 {
     if (hak_unlikely(hak__hardened_at(slab)))
         return false;
     if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
         return class_index >= HAK_CLASS_FIRST_LARGE;
     size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
-    return hak__owner_code(hak__owner_of(hak__slab_start(first + 1))) == HAK_CODE_INNER;
+    return hak__owner_class_offset(hak__owner_of(hak__slab_start(first + 1))) == HAK_CLASS_OFFSET_INNER;
 }
 
 static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
@@ -145,7 +145,7 @@ bool hak__span_reach(struct hak_span *span, size_t end)
 void hak__span_retreat(struct hak_span *span)
 {
     size_t keep = hak_align_up(span->frontier * hak__classes[span->class].size, hak__page_size());
-    if (span->reach == REACH_ALL || span->reach <= keep || span->doubted == HAK_SPAN_HARDENED)
+    if (span->reach == REACH_ALL || span->reach <= keep || span->keys == HAK_SPAN_HARDENED)
         return;
     if (hak__piece_unmap(hak__span_start(span) + keep, span->reach - keep))
         span->reach = (uint32_t)keep;
@@ -177,12 +177,12 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->next = span->prev = NULL;
     span->class = (uint16_t)class_index;
     span->blocks = blocks_in(class_index, slabs);
-    span->lone = span->blocks == 1;
+    span->single = span->blocks == 1;
     span->frontier = span->free_count = 0;
     span->slabs = (uint8_t)slabs;
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
-    span->doubted = HAK_SPAN_SURE;
+    span->keys = HAK_SPAN_KEYS_WHOLE;
     hak_store(&span->shielded, false, HAK_RELAXED);
     span->listed = false;
     span->warm = 0;
@@ -198,7 +198,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     return span;
 }
 
-void *hak__span_take_lone(struct hak_span *span)
+void *hak__span_take_single(struct hak_span *span)
 {
     hak_assert(span->blocks == 1 && span->frontier == 0, "a new span of one block");
     span->frontier = 1;
@@ -207,11 +207,11 @@ void *hak__span_take_lone(struct hak_span *span)
     return hak__span_start(span);
 }
 
-enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block)
+enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *block)
 {
     if (hak_unlikely(block != hak__span_start(span)))
         return HAK_SPAN_NOT_A_BLOCK;
-    if (hak_unlikely(hak__span_outside(span) != 1))
+    if (hak_unlikely(hak__span_allocated(span) != 1))
         return HAK_SPAN_DOUBLE_FREE;
     span->free_count = 1;
     span->changes++;
@@ -220,7 +220,7 @@ enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block
 
 void *hak__span_destroy(struct hak_span *span)
 {
-    hak_assert(hak__span_outside(span) == 0, "a span is destroyed while blocks are outside");
+    hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are outside");
     if (hak_unlikely(span->reach != REACH_ALL))
         leave_pieces(span);
     size_t slab = hak__span_slab(span);
@@ -301,23 +301,23 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
 }
 
 /* What is taken bears the key again; when nothing is left that may have lost it, the limit says something again. */
-static hak_cold void settle_doubt(struct hak_span *span, void *const *blocks, uint32_t count)
+static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         hak__mark_freed(blocks[i]);
-    span->doubted = span->free_count != 0 ? HAK_SPAN_DOUBTED : HAK_SPAN_SURE;
+    span->keys = span->free_count != 0 ? HAK_SPAN_KEYS_LOST : HAK_SPAN_KEYS_WHOLE;
     map_limit(span);
 }
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
-    if (hak_unlikely(span->doubted == HAK_SPAN_HARDENED))
+    if (hak_unlikely(span->keys == HAK_SPAN_HARDENED))
         return hak__span_take_hardened(span, out, want);
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken, taken == 0);
-    if (hak_unlikely(span->doubted))
-        settle_doubt(span, out + want - taken, taken);
+    if (hak_unlikely(span->keys))
+        settle_keys(span, out + want - taken, taken);
     span->changes++;
     return taken;
 }

@@ -8,7 +8,7 @@
  *   i >= frontier                 never handed out; its pages may never have been touched
  *   i <  frontier, free bit       in the span, ready to be taken
  *   i <  frontier, remote bit     freed by another thread, not yet collected
- *   i <  frontier, neither        outside: in the program's hands, in a record or in an outbox
+ *   i <  frontier, neither        outside: in the program's hands, in a bin or in an outbox
  *
  * Invariants (hak__span_is_valid):
  *   1. free_count == bits in `free`;  summary bit w <=> free[w] != 0;  no bit at or above `frontier`
@@ -23,9 +23,9 @@
 #include "size/size.h"
 #include "slab/freed.h"
 
-enum hak_span_doubt {
-    HAK_SPAN_SURE,
-    HAK_SPAN_DOUBTED,    /* there are free blocks that may have lost their keys (freed.h) */
+enum hak_span_keys {
+    HAK_SPAN_KEYS_WHOLE,
+    HAK_SPAN_KEYS_LOST,    /* there are free blocks that may have lost their keys (freed.h) */
     HAK_SPAN_HARDENED,   /* made in hardened mode (hardened.h): no free of it is served by the fast path */
 };
 
@@ -44,8 +44,8 @@ struct hak_span {
     uint8_t listed;                 /* in the heap's list */
     uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
     uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
-    uint8_t doubted;                /* enum hak_span_doubt */
-    uint8_t lone;                   /* its only block ends with it, by any thread's hand */
+    uint8_t keys;                   /* enum hak_span_keys */
+    uint8_t single;                 /* its only block ends with it, by any thread's hand */
     uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
     uint16_t changes_seen;          /* ... when upkeep looked last */
     uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
@@ -78,11 +78,11 @@ hak_inline struct hak_span *hak__span_at(size_t slab)
     return here - hak_load(&here->back, HAK_RELAXED);
 }
 
-/* The same for any slab inside of a span. Only the words of a lone one's inner slabs are written when it begins: they lie
+/* The same for any slab inside of a span. Only the words of a single-block one's inner slabs are written when it begins: they lie
  * close together, the descriptors a cache line and more apart. */
 hak_cold struct hak_span *hak__span_around(size_t slab);
 
-hak_inline uint32_t hak__span_outside(const struct hak_span *span) { return span->frontier - span->free_count; }
+hak_inline uint32_t hak__span_allocated(const struct hak_span *span) { return span->frontier - span->free_count; }
 hak_inline bool hak__span_has_blocks(const struct hak_span *span)
 {
     return span->free_count != 0 || span->frontier != span->blocks;
@@ -96,11 +96,11 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
 }
 
 /* Whether the span in which a live block of `class` lies has only this one, as seen by any thread: a class whose spans
- * have several blocks may have lone ones too, and the owner map tells them by the code of their second slab. */
-bool hak__span_is_lone(size_t slab, uint32_t class);
+ * have several blocks may have single-block ones too, and the owner map tells them by the code of their second slab. */
+bool hak__span_is_single(size_t slab, uint32_t class);
 
 /* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or fewer, with
- * as many blocks as fit: of a large class then hak__class_lone_slabs(), for a single one. `bitmaps` has
+ * as many blocks as fit: of a large class then hak__class_single_slabs(), for a single one. `bitmaps` has
  * hak__span_bitmap_bytes() bytes, any content. */
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
                                   bool fresh);
@@ -112,7 +112,7 @@ void *hak__span_destroy(struct hak_span *span);
 void hak__span_map_places(struct hak_span *span);
 
 /* The keys of free blocks are lost with their pages: frees in this span are doubtful until all of those have been taken. */
-void hak__span_doubt(struct hak_span *span);
+void hak__span_lose_keys(struct hak_span *span);
 
 /* Of a span in a bare SuperSlab at least the first `end` bytes are mapped afterwards; false: the system refuses. */
 hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
@@ -134,13 +134,13 @@ uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */
 void *hak__span_take_fresh(struct hak_span *span);
 
-/* The block of a lone span that has just been made, and reaches to its end. */
-void *hak__span_take_lone(struct hak_span *span);
+/* The block of a single-block span that has just been made, and reaches to its end. */
+void *hak__span_take_single(struct hak_span *span);
 
 enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };
 
-/* Gives a lone span's block back; the span is to be destroyed next, since its bitmap says nothing. */
-enum hak_span_fault hak__span_give_lone(struct hak_span *span, const void *block);
+/* Gives a single-block span's block back; the span is to be destroyed next, since its bitmap says nothing. */
+enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *block);
 
 /* Which block an address is. HAK_SPAN_NOT_A_BLOCK unless it is the start of one that can have been handed out. */
 enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index);

@@ -94,7 +94,7 @@ static hak_cold void background_begin(uint32_t word)
     hak__os_restore_signals(signals);
 }
 
-void hak__background_stir_slow(uint32_t word)
+void hak__background_poll_slow(uint32_t word)
 {
     if (word == HAK_BACKGROUND_CALM
         && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED))

@@ -28,12 +28,12 @@ enum hak_background_word {
 extern _Atomic uint32_t hak__background_word;
 
 /* From slow paths, with no heap entered: tells the thread that there may be work, or makes a new one. */
-hak_noinline void hak__background_stir_slow(uint32_t word);
-hak_inline void hak__background_stir(void)
+hak_noinline void hak__background_poll_slow(uint32_t word);
+hak_inline void hak__background_poll(void)
 {
     uint32_t word = hak_load(&hak__background_word, HAK_RELAXED);
     if (hak_unlikely(word % 2 != 0))
-        hak__background_stir_slow(word);
+        hak__background_poll_slow(word);
 }
 
 /* From a tick that looks at the clock: makes the thread if the option and the process's state say so. */

@@ -25,7 +25,7 @@ struct idle_walk {
 static void let_go(struct idle_walk *walk)
 {
     if (walk->entered != NULL)
-        hak__leave(walk->entered);
+        hak__heap_unlock(walk->entered);
     walk->entered = NULL;
     walk->held_spans = walk->held_purges = 0;
 }
@@ -85,7 +85,7 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
     unsigned char pages[PAGES_OF_SPAN];
     char *start = hak__span_start(span);
     size_t from = 0, bytes, page = hak__page_size();
-    bool sparing = hak__option(HAK_OPTION_unmap) != 0, was_sure = span->doubted == HAK_SPAN_SURE;
+    bool sparing = hak__option(HAK_OPTION_unmap) != 0, was_sure = span->keys == HAK_SPAN_KEYS_WHOLE;
     if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
         return;
     if (hak__os_resident((uintptr_t)start, (size_t)span->slabs << HAK_SLAB_SHIFT, pages) != 0)
@@ -101,7 +101,7 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
             return;   /* the rest comes with another step */
         walk->purges++;
         walk->held_purges++;
-        hak__span_doubt(span);   /* before, so that no free meets a block that has lost its key unawares */
+        hak__span_lose_keys(span);   /* before, so that no free meets a block that has lost its key unawares */
         if (!hak__arena_purge_range(start + first * page, count * page))
             break;    /* locked memory, say: not to be tried at every step */
         walk->bytes += resident * page;
@@ -113,7 +113,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 {
     if (!span->listed || !has_idled(span, walk->work))
         return;
-    if (hak__span_outside(span) == 0 && !hak__hardened.regions) {
+    if (hak__span_allocated(span) == 0 && !hak__hardened.regions) {
         hak__heap_end_idle(walk->entered, span);
         hak_count(&hak__upkeep_counts.spans_ended, 1);
     } else if (!span->purged) {
@@ -124,7 +124,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 /* What begins at a slab; gives the number of slabs to go on by. */
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
-    uint32_t word = hak__owner_at(slab), class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t word = hak__owner_at(slab), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES
         && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
@@ -132,7 +132,7 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
     struct hak_span *span = &hak__spans[slab];
     if (hak__owner_at(slab) != word || hak__span_at(slab) != span)   /* it was ended, or changed hands, before */
         return 1;
-    if (hak__span_is_lone(slab, class))   /* any thread may end it at any moment, and nothing of it is free */
+    if (hak__span_is_single(slab, class))   /* any thread may end it at any moment, and nothing of it is free */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

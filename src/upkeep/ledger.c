@@ -87,7 +87,7 @@ static bool enter(struct ledger_walk *walk, uint32_t id)
     if (walk->entered == heap)
         return true;
     if (walk->entered != NULL)
-        hak__leave(walk->entered);
+        hak__heap_unlock(walk->entered);
     walk->entered = NULL;
     if (walk->occupied != id && hak__enter_foreign(heap, ENTER_TRIES))
         walk->entered = heap;
@@ -123,7 +123,7 @@ static void count_span(struct ledger_walk *walk, const struct hak_span *span)
     walk->outside[span->class] += all - free_bytes - slack;
     walk->stats->ledger_frontier_slack += slack;
     walk->stats->ledger_free_in_slabs += free_bytes;
-    if (hak__span_outside(span) != 0)
+    if (hak__span_allocated(span) != 0)
         walk->stats->classes[span->class].pinned += free_bytes;
 }
 
@@ -132,7 +132,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
 {
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
     size_t used = hak_align_up(hak__classes[class_index].size, walk->page);
-    size_t whole = (size_t)hak__class_lone_slabs(class_index) << HAK_SLAB_SHIFT;
+    size_t whole = (size_t)hak__class_single_slabs(class_index) << HAK_SLAB_SHIFT;
     walk->outside[class_index] += resident_in(walk, start, used);
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
@@ -140,16 +140,16 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
 /* What begins at a slab; gives the number of slabs that it has. */
 static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
 {
-    uint32_t word = hak__owner_at(slab), class = hak__owner_code(word) / HAK_RECORD_SIZE;
+    uint32_t word = hak__owner_at(slab), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
     if (word == 0) {
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SLAB_SIZE);
         return 1;
     }
-    bool lone = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_lone(slab, class);
-    if (lone && hak__class_lone_slabs(class) <= room) {
+    bool lone = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_single(slab, class);
+    if (lone && hak__class_single_slabs(class) <= room) {
         count_lone(walk, slab, class);
-        return hak__class_lone_slabs(class);
+        return hak__class_single_slabs(class);
     }
     struct hak_span *span = &hak__spans[slab];
     if (!lone && class < HAK_CLASSES && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
@@ -168,7 +168,7 @@ static void count_slabs(struct ledger_walk *walk, size_t super)
     for (unsigned i = 0; i < HAK_SUPER_SLABS;)
         i += count_slab(walk, super * HAK_SUPER_SLABS + i, HAK_SUPER_SLABS - i);
     if (walk->entered != NULL)
-        hak__leave(walk->entered);
+        hak__heap_unlock(walk->entered);
     walk->entered = NULL;
 }
 

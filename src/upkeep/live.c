@@ -11,7 +11,7 @@
 #include "diag/latency.h"
 #include "diag/options.h"
 #include "guard/harden.h"
-#include "guard/nothing.h"
+#include "guard/zero_size.h"
 #include "guard/sample.h"
 #include "hakmem_live.h"
 #include "hakmem_stats.h"
@@ -32,7 +32,7 @@
     X(supers, hak__supers)                  /* by SuperSlab */ \
     X(spans, hak__spans)                    /* by slab; meant only where a span begins, but for span_back */ \
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
-    X(arena, &hak__arena_books) \
+    X(arena, &hak__arena_published) \
     X(pool, &hak__pool_counts) \
     X(tiers, &hak__tier_counts) \
     X(huge, &hak__huge_counts) \
@@ -54,7 +54,7 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
-    X(nothing, &hak__nothing)
+    X(nothing, &hak__zero_size)
 
 enum live_root {
 #define X(name, address) LIVE_ROOT_##name,
@@ -70,7 +70,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(class_count, HAK_CLASSES) X(class_stride, sizeof(struct hak_class)) \
     X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
     X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
-    X(code_bits, HAK_CODE_BITS) X(code_record, HAK_RECORD_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
+    X(code_bits, HAK_CLASS_OFFSET_BITS) X(code_record, HAK_BIN_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
     X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
     X(super_slabs, AT(hak_super, slabs)) \
     X(map_stride, sizeof(struct hak_slab)) X(map_owner, AT(hak_slab, owner)) \
@@ -80,8 +80,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
     X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \
     X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) X(heap_slab_count, AT(hak_heap, slab_count)) \
-    X(heap_records, AT(hak_heap, records)) X(record_stride, sizeof(struct hak_record)) \
-    X(record_top, AT(hak_record, top)) \
+    X(heap_records, AT(hak_heap, bins)) X(record_stride, sizeof(struct hak_bin)) \
+    X(record_top, AT(hak_bin, top)) \
     X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \
     X(heap_class_hidden, AT(hak_heap_class, hidden)) X(heap_class_bottom, AT(hak_heap_class, bottom)) \
     X(heap_class_capacity, AT(hak_heap_class, capacity)) X(heap_class_ceiling, AT(hak_heap_class, ceiling)) \
@@ -99,15 +99,15 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 
 /* From which the state of a block follows. */
 #define LIVE_BLOCK_NUMBERS(X) \
-    X(code_inner, HAK_CODE_INNER) X(code_huge, HAK_CODE_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
+    X(code_inner, HAK_CLASS_OFFSET_INNER) X(code_huge, HAK_CLASS_OFFSET_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
     X(block_align, HAK_ALIGN) X(window_shift, HAK_WINDOW_SHIFT) \
-    X(map_limit, HAK_LIMIT_AT)              /* 0: the build has no checks of frees */ \
+    X(map_limit, HAK_START_BOUND_AT)              /* 0: the build has no checks of frees */ \
     X(super_mapped, AT(hak_super, mapped)) X(super_dirty, AT(hak_super, dirty)) \
     X(super_huge_bytes, AT(hak_super, huge_bytes)) X(super_guard, AT(hak_super, guard)) \
     X(span_free, AT(hak_span, free)) X(span_remote, AT(hak_span, remote)) X(span_class, AT(hak_span, class)) \
-    X(span_purged, AT(hak_span, purged)) X(span_doubted, AT(hak_span, doubted)) X(doubted_hardened, HAK_SPAN_HARDENED) \
-    X(heap_mode, AT(hak_heap, mode)) X(heap_busy, AT(hak_heap, busy)) \
-    X(state_active, HAK_HEAP_ACTIVE) X(state_lost, HAK_HEAP_LOST) \
+    X(span_purged, AT(hak_span, purged)) X(span_doubted, AT(hak_span, keys)) X(doubted_hardened, HAK_SPAN_HARDENED) \
+    X(heap_mode, AT(hak_heap, mode)) X(heap_busy, AT(hak_heap, lock)) \
+    X(state_active, HAK_HEAP_ACTIVE) X(state_lost, HAK_HEAP_UNUSABLE) \
     X(busy_owner, HAK_OWNER) X(busy_sweeper, HAK_SWEEPER) \
     X(bucket_list, AT(hak_outbox_bucket, blocks)) X(bucket_room, HAK_OUTBOX_BLOCKS) \
     X(heap_quarantine, AT(hak_heap, quarantine)) X(quarantine_mixed, AT(hak_quarantine, mixed)) \
@@ -133,8 +133,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(place_live, HAK_PLACE_LIVE) X(place_freeing, HAK_PLACE_FREEING) X(place_is_freed, HAK_PLACE_FREED) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
-    X(nothing_range, AT(hak_nothing, range)) X(nothing_in_use, AT(hak_nothing, in_use)) \
-    X(nothing_ever_used, AT(hak_nothing, ever_used)) X(nothing_most, HAK_NOTHING_MOST)
+    X(nothing_range, AT(hak_zero_size, range)) X(nothing_in_use, AT(hak_zero_size, in_use)) \
+    X(nothing_ever_used, AT(hak_zero_size, ever_used)) X(nothing_most, HAK_ZERO_SIZE_MOST)
 
 /* The sum that tells one layout from another, as include/hakmem_live.h defines it. */
 enum {
@@ -186,14 +186,14 @@ static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
 #define LIVE_bytes_cached RULE
 #define LIVE_bytes_spans RULE
 #define LIVE_bytes_huge WORD(huge, AT(hak_huge_counts, live_bytes))
-#define LIVE_bytes_free_dirty WORD(arena, AT(hak_arena_books, dirty))
-#define LIVE_bytes_mapped WORD(arena, AT(hak_arena_books, mapped))
+#define LIVE_bytes_free_dirty WORD(arena, AT(hak_arena_published, dirty))
+#define LIVE_bytes_mapped WORD(arena, AT(hak_arena_published, mapped))
 #define LIVE_bytes_metadata KERNEL
-#define LIVE_superslabs_taken WORD(arena, AT(hak_arena_books, taken))
+#define LIVE_superslabs_taken WORD(arena, AT(hak_arena_published, taken))
 #define LIVE_superslabs_below_top WORD(frontier, 0)
 #define LIVE_superslabs_opened WORD(pool, AT(hak_pool_counts, opened))
 #define LIVE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
-#define LIVE_superslabs_holes WORD(arena, AT(hak_arena_books, holes))
+#define LIVE_superslabs_holes WORD(arena, AT(hak_arena_published, holes))
 #define LIVE_superslabs_slab_runs_claimed HEAPS(runs_claimed)
 #define LIVE_tiers_hot WORD(tiers, AT(hak_tier_figures, hot))
 #define LIVE_tiers_draining WORD(tiers, AT(hak_tier_figures, draining))
@@ -201,15 +201,15 @@ static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
 #define LIVE_tiers_to_hot WORD(tiers, AT(hak_tier_figures, to_hot))
 #define LIVE_tiers_emptied WORD(tiers, AT(hak_tier_figures, emptied))
 #define LIVE_tiers_drawn WORD(tiers, AT(hak_tier_figures, drawn))
-#define LIVE_lru_kept WORD(arena, AT(hak_arena_books, kept))
-#define LIVE_lru_returned_by_age WORD(arena, AT(hak_arena_books, returned_by_age))
-#define LIVE_lru_returned_by_bytes WORD(arena, AT(hak_arena_books, returned_by_bytes))
-#define LIVE_reserve_mapped WORD(arena, AT(hak_arena_books, reserved))
-#define LIVE_reserve_missed WORD(arena, AT(hak_arena_books, waited))
+#define LIVE_lru_kept WORD(arena, AT(hak_arena_published, kept))
+#define LIVE_lru_returned_by_age WORD(arena, AT(hak_arena_published, returned_by_age))
+#define LIVE_lru_returned_by_bytes WORD(arena, AT(hak_arena_published, returned_by_bytes))
+#define LIVE_reserve_mapped WORD(arena, AT(hak_arena_published, reserved))
+#define LIVE_reserve_missed WORD(arena, AT(hak_arena_published, waited))
 #define LIVE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define LIVE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
 #define LIVE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
-#define LIVE_superslabs_lock_takes WORD(arena, AT(hak_arena_books, lock_takes))
+#define LIVE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
 #define LIVE_huge_live WORD(huge, AT(hak_huge_counts, live))
 #define LIVE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
 #define LIVE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
@@ -243,7 +243,7 @@ static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
 #define LIVE_total_drained RULE
 #define LIVE_total_misses RULE
 #define LIVE_total_live RULE
-#define LIVE_total_peak_bytes WORD(arena, AT(hak_arena_books, peak))
+#define LIVE_total_peak_bytes WORD(arena, AT(hak_arena_published, peak))
 
 #define LIVE_stages_own_hint HEAPS(stages[HAK_STAGE_OWN_HINT])
 #define LIVE_stages_own_empty HEAPS(stages[HAK_STAGE_OWN_EMPTY])

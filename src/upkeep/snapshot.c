@@ -24,7 +24,7 @@ static void add_outbox(struct hak_totals *out, struct hak_heap *heap)
         uint32_t slab = hak_peek(&heap->outbox[i].slab);
         uint16_t taken = hak_load(&heap->outbox[i].taken, HAK_RELAXED);
         uint16_t count = hak_load(&heap->outbox[i].count, HAK_ACQUIRE);
-        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_code(hak__owner_at(slab - 1)) / HAK_RECORD_SIZE;
+        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_class_offset(hak__owner_at(slab - 1)) / HAK_BIN_SIZE;
         if (class < HAK_CLASSES)
             out->classes[class].outbox += count > taken ? count - taken : 0;
     }

@@ -8,7 +8,7 @@
 struct hak_class_totals {
     uint64_t refilled, drained, collected, misses, spans, mallocs, frees;
     uint64_t warm_hits, warm_prefilled;
-    uint64_t cached;      /* in records */
+    uint64_t cached;      /* in bins */
     uint64_t outbox;      /* freed, not yet published */
     uint64_t live;        /* refilled - drained - collected - cached - outbox */
 };

@@ -6,7 +6,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
-#include "upkeep/armed.h"
+#include "upkeep/polling.h"
 #include "upkeep/background.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
@@ -27,16 +27,16 @@ static bool has_work(struct hak_heap *heap)
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0
-        || hak_peek(&heap->held_count) != 0 || hak_peek(&heap->kept_bytes) != 0
+        || hak_peek(&heap->assigned_count) != 0 || hak_peek(&heap->large_cache_bytes) != 0
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
 /* The large blocks of a thread that has freed none since the step before are not kept any longer. */
 static void age_kept(struct hak_heap *heap, bool all)
 {
-    if (all || heap->kept_stepped == heap->kept_clock)
-        hak__kept_flush(heap);
-    heap->kept_stepped = heap->kept_clock;
+    if (all || heap->large_cache_stepped == heap->large_cache_clock)
+        hak__large_cache_flush(heap);
+    heap->large_cache_stepped = heap->large_cache_clock;
 }
 
 static void serve(struct hak_heap *heap, bool all)
@@ -47,7 +47,7 @@ static void serve(struct hak_heap *heap, bool all)
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
     if (heap->held_seen == heap->held_moves)
-        hak__held_let_go(heap);
+        hak__assigned_let_go(heap);
     heap->held_seen = heap->held_moves;
 }
 
@@ -59,7 +59,7 @@ static void serve_heaps(bool all)
         struct hak_heap *heap = hak__heap_by_id(id);
         if (has_work(heap) && hak__enter_foreign(heap, 1)) {
             serve(heap, all);
-            hak__leave(heap);
+            hak__heap_unlock(heap);
         }
     }
 }
@@ -103,7 +103,7 @@ static void shrink_records(struct hak_heap *heap, uint64_t now)
     if (!hak__enter_own(heap))
         return;
     hak__cache_shrink_idle(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }
 
 /* Whether there is something that a step would return just now: the last one came to the end of its calls of the system, or
@@ -123,7 +123,7 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
     return delay / (is_due(now, delay) ? STEPS_IF_DUE : STEPS_PER_DELAY);
 }
 
-void hak__upkeep_look(struct hak_heap *heap)
+void hak__upkeep_poll_now(struct hak_heap *heap)
 {
     hak__fork_check();
     if (hak__heap_is_lost(heap))   /* a child has had to leave it */
@@ -135,16 +135,16 @@ void hak__upkeep_look(struct hak_heap *heap)
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->shrink_ms >= delay)
         shrink_records(heap, now);
-    hak__armed_decide(heap, now);
+    hak__polling_decide(heap, now);
 }
 
-void hak__upkeep_tick(struct hak_heap *heap)
+void hak__upkeep_poll(struct hak_heap *heap)
 {
-    hak__background_stir();
+    hak__background_poll();
     if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK && (heap->much_ms == 0 || heap->upkeep_calls < CALLS_IF_MUCH)))
         return;
     heap->upkeep_calls = 0;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
 }
 
 void hak__upkeep_fork_child(void) { hak_store(&stepping, 0, HAK_RELAXED); }

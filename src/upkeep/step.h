@@ -1,12 +1,12 @@
 /* Upkeep: what has to be done as time goes by. One step is a function of the state and the time, so that tests call it
- * with a clock of their own; in a program the slow paths call hak__upkeep_tick, which looks at the clock now and then,
+ * with a clock of their own; in a program the slow paths call hak__upkeep_poll, which looks at the clock now and then,
  * and the background thread (background.h) calls it without them.
  *
  * A step
  *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
  *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
  *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
- * Records are their owners' alone: a tick gives back half of what its own thread has not moved for a while. */
+ * Bins are their owners' alone: a tick gives back half of what its own thread has not moved for a while. */
 #ifndef HAK_UPKEEP_STEP_H
 #define HAK_UPKEEP_STEP_H
 
@@ -23,10 +23,10 @@ enum hak_upkeep_effort {
 hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
 /* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
-void hak__upkeep_tick(struct hak_heap *heap);
+void hak__upkeep_poll(struct hak_heap *heap);
 
 /* The same when the clock is to be looked at. */
-hak_cold void hak__upkeep_look(struct hak_heap *heap);
+hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
 hak_cold void hak__upkeep_fork_child(void);
 

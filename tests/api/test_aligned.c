@@ -56,7 +56,7 @@ static void many_of_each_alignment(void **state)
 
 /* A large block that was freed and is kept serves requests of smaller classes, but not one for an alignment: it need not
  * have that, and a sized free would find it too large. */
-static void kept_blocks_keep_the_alignment(void **state)
+static void large_cache_blocks_keep_the_alignment(void **state)
 {
     static const struct {
         size_t freed, align, n;
@@ -175,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_power_of_two),
         cmocka_unit_test(many_of_each_alignment),
-        cmocka_unit_test(kept_blocks_keep_the_alignment),
+        cmocka_unit_test(large_cache_blocks_keep_the_alignment),
         cmocka_unit_test(posix_memalign_refuses),
         cmocka_unit_test(posix_memalign_without_memory),
         cmocka_unit_test(aligned_alloc_refuses),

@@ -149,7 +149,7 @@ static inline CHECK_UNUSED void fuzz_expect_valid(void)
 {
     struct hak_arena_figures figures;
     hak__arena_figures(&figures);
-    expect(hak__start());   /* draws in start.c, too, where a target needs nothing else of it */
+    expect(hak__start());   /* draws in init.c, too, where a target needs nothing else of it */
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, figures.mapped + figures.meta);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {

@@ -45,7 +45,7 @@ static void expect_mapped(const struct slot *slot)
 {
     size_t slab = hak__slab_of(slot->block);
     struct hak_span *span = hak__span_at(slab);
-    uint32_t code = slot->class * HAK_RECORD_SIZE;
+    uint32_t code = slot->class * HAK_BIN_SIZE;
     expect_eq(hak__owner_of(slot->block), hak__owner_word(heaps[slot->heap]->id, code));
     expect_eq(span->class, slot->class);
     expect(hak__span_is_valid(span));

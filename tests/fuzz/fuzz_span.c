@@ -30,7 +30,7 @@ static void expect_model(void)
 {
     expect(hak__span_is_valid(span));
     expect_eq(span->free_count, count_of(FREE));
-    expect_eq(hak__span_outside(span), count_of(OUTSIDE) + count_of(REMOTE));
+    expect_eq(hak__span_allocated(span), count_of(OUTSIDE) + count_of(REMOTE));
     expect_eq(hak__span_has_blocks(span), count_of(FREE) + count_of(UNUSED) != 0);
 }
 
@@ -200,7 +200,7 @@ void fuzz_one(struct fuzz_input *in)
         if (states[i] == OUTSIDE)
             expect_eq(hak__span_give_owner(span, &block, 1, &given), HAK_SPAN_OK);
     }
-    expect_eq(hak__span_outside(span), 0);
+    expect_eq(hak__span_allocated(span), 0);
     expect_ptr(hak__span_destroy(span), hak__span_bitmap_bytes(class) != 0 ? bitmaps : NULL);
     for (size_t i = 0; i < class->slabs; i++)
         expect_eq(hak__owner_at(slab + i), 0);

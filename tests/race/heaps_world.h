@@ -52,19 +52,19 @@ static inline void note_given(const void *block)
 static inline void *take(uint32_t id, uint32_t class)
 {
     void *block = NULL;
-    hak__enter(heap(id));
+    hak__heap_lock(heap(id));
     if (hak__heap_take(heap(id), class, &block, 1) != 0)
         note_taken(block);
-    hak__leave(heap(id));
+    hak__heap_unlock(heap(id));
     return block;
 }
 
 static inline void give(uint32_t id, void *block)
 {
     note_given(block);
-    hak__enter(heap(id));
+    hak__heap_lock(heap(id));
     hak__heap_give(heap(id), &block, 1, "free");
-    hak__leave(heap(id));
+    hak__heap_unlock(heap(id));
 }
 
 static inline void publish(void *block)
@@ -82,16 +82,16 @@ static inline void end_foreign(uint32_t id, void *block)
 
 static inline void collect(uint32_t id)
 {
-    hak__enter(heap(id));
+    hak__heap_lock(heap(id));
     hak__heap_collect(heap(id));
-    hak__leave(heap(id));
+    hak__heap_unlock(heap(id));
 }
 
 static inline void sweep(uint32_t id)
 {
-    hak__enter(heap(id));
+    hak__heap_lock(heap(id));
     hak__heaps_sweep(heap(id));
-    hak__leave(heap(id));
+    hak__heap_unlock(heap(id));
 }
 
 /* --- the state in which a schedule begins ------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static inline void begin_unused(size_t first, unsigned count) { hak__pool_give(f
 static inline uint32_t owner_of(size_t slab)
 {
     uint32_t word = atomic_load(&hak__window.map[slab].owner);
-    return hak__owner_code(word) < HAK_CODE_LIMIT ? hak__owner_id(word) : 0;
+    return hak__owner_class_offset(word) < HAK_CLASS_OFFSET_LIMIT ? hak__owner_id(word) : 0;
 }
 
 static inline unsigned spans_of(uint32_t id, uint32_t class)
@@ -157,7 +157,7 @@ static inline void expect_span(size_t slab)
     EXPLORE_EXPECT(hak__span_is_valid(one), "a span is not valid");
     EXPLORE_EXPECT(atomic_load(&one->owner) == (one->blocks == 1 ? 0 : owner),
                    "the map and the span name two owners");
-    EXPLORE_EXPECT(hak__span_outside(one) == outside, "a block that was freed did not come back, or one twice");
+    EXPLORE_EXPECT(hak__span_allocated(one) == outside, "a block that was freed did not come back, or one twice");
     EXPLORE_EXPECT(one->blocks == 1 || one->listed == hak__span_has_blocks(one), "a span with blocks is not listed");
 }
 
@@ -184,7 +184,7 @@ static inline void check(void)
     uint64_t counted[2] = { 0 }, found[2] = { 0 };
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
         EXPLORE_EXPECT(hak__heap_is_valid(heap(id)), "a heap is not valid");
-        EXPLORE_EXPECT(atomic_load(&heap(id)->busy) == HAK_NOBODY, "a heap stays entered");
+        EXPLORE_EXPECT(atomic_load(&heap(id)->lock) == HAK_NOBODY, "a heap stays entered");
         counted[0] += hak_counted(&heap(id)->classes[SMALL].span_count);
         counted[1] += hak_counted(&heap(id)->classes[LARGE].span_count);
         found[0] += spans_of(id, SMALL);

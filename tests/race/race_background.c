@@ -196,8 +196,8 @@ static void about_to_rest(void)
 static void stir(void)
 {
     hak_store(&stirred, true, HAK_RELAXED);
-    hak__background_stir();
-    hak__background_stir();
+    hak__background_poll();
+    hak__background_poll();
 }
 static void stir_it(void) { act(stir); }
 static void nobody(void) { act(no_forks); }

@@ -57,7 +57,7 @@ static void end_twice(uint32_t id, uint32_t word)
         hak__heap_end_foreign(heap(id), block_at(0, 0), word, "free");
 }
 
-static uint32_t large_word(void) { return hak__owner_word(1, LARGE * HAK_RECORD_SIZE); }
+static uint32_t large_word(void) { return hak__owner_word(1, LARGE * HAK_BIN_SIZE); }
 static void end_twice_2(void) { end_twice(2, large_word()); }
 static void end_twice_3(void) { end_twice(3, large_word()); }
 
@@ -88,7 +88,7 @@ static void take_and_hand(void)
 {
     void *block = NULL;
     bool fresh;
-    hak__enter(heap(2));
+    hak__heap_lock(heap(2));
     size_t slab = hak__pool_take(LARGE_SLABS, &fresh);
     if (slab != HAK_NO_RUN) {
         hak__span_create(slab, hak__classes[LARGE].slabs, LARGE, 2, NULL, fresh);
@@ -96,7 +96,7 @@ static void take_and_hand(void)
         block = hak__span_take_fresh(span(slab));
         note_taken(block);
     }
-    hak__leave(heap(2));
+    hak__heap_unlock(heap(2));
     hak_store(&handed, block, HAK_RELEASE);
     collect(2);
 }

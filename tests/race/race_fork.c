@@ -32,12 +32,12 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 }
 
 /* No large blocks are kept here. */
-void hak__kept_flush(struct hak_heap *heap) { (void)heap; }
+void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_lost(uint32_t id) { return atomic_load(&heap(id)->state) == HAK_HEAP_LOST; }
+static bool is_lost(uint32_t id) { return atomic_load(&heap(id)->state) == HAK_HEAP_UNUSABLE; }
 
 static void expect_valid_heaps(void)
 {
@@ -60,7 +60,7 @@ static void expect_parked_once(void)
     for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL; taken[count++] = one) {
         EXPLORE_EXPECT(count < WORLD_HEAPS, "the parked heaps of the child have a cycle");
         EXPLORE_EXPECT(!is_lost(one->id) && one->id != 3, "a heap that must not serve is parked");
-        EXPLORE_EXPECT(atomic_load(&one->busy) == HAK_NOBODY, "a heap is parked that somebody has not left");
+        EXPLORE_EXPECT(atomic_load(&one->lock) == HAK_NOBODY, "a heap is parked that somebody has not left");
     }
     while (count > 0)
         hak__heap_park(taken[--count]);
@@ -72,10 +72,10 @@ static void drain_parked(void)
     struct hak_heap *taken[WORLD_HEAPS];
     unsigned count = 0;
     for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL; taken[count++] = one) {
-        hak__enter(one);
+        hak__heap_lock(one);
         hak__cache_drain(one, SMALL, SLOTS, "free");
         hak__outbox_flush(one, "free");
-        hak__leave(one);
+        hak__heap_unlock(one);
     }
     while (count > 0)
         hak__heap_park(taken[--count]);
@@ -124,7 +124,7 @@ static void one_parked(void)
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
         memset(heap(id)->outbox, 0, sizeof heap(id)->outbox);
         atomic_store(&heap(id)->outbox_used, 0);
-        heap(id)->records[SMALL] = (struct hak_record){ NULL, NULL };
+        heap(id)->bins[SMALL] = (struct hak_bin){ NULL, NULL };
         heap(id)->absorb[SMALL] = NULL;
         heap(id)->foreign[SMALL] = false;
     }
@@ -148,10 +148,10 @@ static void cache_of_2(void)
     two_heaps();
     heap(2)->classes[SMALL].bottom = slots + 1;
     heap(2)->classes[SMALL].capacity = SLOTS;
-    heap(2)->records[SMALL] = (struct hak_record){ slots + 1, slots + 1 + SLOTS };
+    heap(2)->bins[SMALL] = (struct hak_bin){ slots + 1, slots + 1 + SLOTS };
     heap(2)->absorb[SMALL] = slots + 1 + SLOTS;
     note_given(block_at(1, 1));
-    hak__cache_push(&heap(2)->records[SMALL], block_at(1, 1));
+    hak__cache_push(&heap(2)->bins[SMALL], block_at(1, 1));
 }
 
 static void cache_taken_up_first(void)
@@ -195,19 +195,19 @@ static void give_and_take(void)
 static void cache_and_absorb(void)
 {
     note_given(block_at(3, 0));
-    hak__cache_push(&heap(2)->records[SMALL], block_at(3, 0));
+    hak__cache_push(&heap(2)->bins[SMALL], block_at(3, 0));
     note_given(block_at(0, 0));
-    hak__cache_absorb(heap(2), SMALL * HAK_RECORD_SIZE, block_at(0, 0));
+    hak__cache_absorb(heap(2), SMALL * HAK_BIN_SIZE, block_at(0, 0));
 }
 static void sweep_2(void) { sweep(2); }
 
 /* What is cached comes back before the world is looked at. */
 static void check_cache(void)
 {
-    hak__enter(heap(2));
+    hak__heap_lock(heap(2));
     hak__cache_drain(heap(2), SMALL, SLOTS, "free");
     hak__outbox_flush(heap(2), "free");
-    hak__leave(heap(2));
+    hak__heap_unlock(heap(2));
     check();
 }
 

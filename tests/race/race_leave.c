@@ -15,7 +15,7 @@ static char memory[BLOCKS];                 /* the blocks; nobody looks into the
 static unsigned given[BLOCKS], in_use[BLOCKS];
 
 static struct hak_heap *the_heap(void) { return hak__heap_by_id(1); }
-static struct hak_record *record(void) { return &the_heap()->records[CLASS]; }
+static struct hak_bin *bin(void) { return &the_heap()->bins[CLASS]; }
 static unsigned number(const void *block) { return (unsigned)((const char *)block - memory); }
 
 /* --- what drain.c calls ------------------------------------------------------------------------------------------------ */
@@ -31,7 +31,7 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
 
 void hak__heap_wait(struct hak_heap *heap)
 {
-    for (unsigned tries = 0; !hak__heap_try_enter(heap, HAK_OWNER); tries++)
+    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
         hak__yield(tries);
 }
 
@@ -40,7 +40,7 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *block, uint32_t word, con
     (void)heap, (void)block, (void)word, (void)function;
 }
 void hak__outbox_flush(struct hak_heap *heap, const char *function) { (void)heap, (void)function; }
-void hak__kept_flush(struct hak_heap *heap) { (void)heap; }
+void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 
@@ -49,7 +49,7 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap,
 /* As malloc and free do it. */
 static void *pop(void)
 {
-    void *block = hak__cache_pop(record());
+    void *block = hak__cache_pop(bin());
     if (block != NULL)
         in_use[number(block)]++;
     return block;
@@ -60,14 +60,14 @@ static void push(void *block)
     if (block == NULL)
         return;
     in_use[number(block)]--;
-    EXPLORE_EXPECT(hak__cache_push(record(), block), "there is room for what was popped");
+    EXPLORE_EXPECT(hak__cache_push(bin(), block), "there is room for what was popped");
 }
 
 static void end(struct hak_heap *heap)
 {
-    hak__enter(heap);
+    hak__heap_lock(heap);
     hak__cache_leave(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     hak__heap_park(heap);
 }
 
@@ -83,7 +83,7 @@ static void thread_begins(void)
     if (heap == NULL)
         return;
     hak__cache_take_up(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     void *kept = pop(), *freed = pop();
     push(freed);
     (void)kept;
@@ -95,17 +95,17 @@ static void thread_begins_and_ends(void)
     if (heap == NULL)
         return;
     hak__cache_take_up(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     push(pop());
     end(heap);
 }
 
 static void step(void)
 {
-    if (!hak__heap_try_enter(the_heap(), HAK_SWEEPER))
+    if (!hak__heap_try_lock(the_heap(), HAK_SWEEPER))
         return;
     hak__cache_age_left(the_heap(), true);
-    hak__leave(the_heap());
+    hak__heap_unlock(the_heap());
 }
 
 static void setup(void)
@@ -120,7 +120,7 @@ static void setup(void)
     }
     heap->classes[CLASS].bottom = slots + 1;
     heap->classes[CLASS].capacity = BLOCKS;
-    heap->records[CLASS].top = heap->records[CLASS].end = slots + 1 + BLOCKS;
+    heap->bins[CLASS].top = heap->bins[CLASS].end = slots + 1 + BLOCKS;
     heap->left = HAK_LEFT_NOTHING;
 }
 
@@ -134,7 +134,7 @@ static void setup_parked(void)
 static void check(void)
 {
     unsigned places[BLOCKS] = { 0 };
-    for (void **slot = slots + 1; slot < record()->top; slot++)
+    for (void **slot = slots + 1; slot < bin()->top; slot++)
         places[number(*slot)]++;
     for (unsigned i = 0; i < BLOCKS; i++)
         EXPLORE_EXPECT(places[i] + given[i] + in_use[i] == 1, "a block is in one place");

@@ -1,4 +1,4 @@
-/* The outbox that its owner appends to without `busy` while a sweeper publishes from it (cache/cache.h, outbox.c), every
+/* The outbox that its owner appends to without `lock` while a sweeper publishes from it (cache/cache.h, outbox.c), every
  * schedule within the bounds: whatever the owner and the sweeper do at once, each block is published once.
  *   1. the owner appends while a sweeper is at the bucket;
  *   2. the same with two rounds of sweeping;
@@ -46,12 +46,12 @@ static void free_block(size_t i)
 {
     if (hak__outbox_add(mine(), block(i)))
         return;
-    if (!hak__heap_try_enter(mine(), HAK_OWNER)) {
+    if (!hak__heap_try_lock(mine(), HAK_OWNER)) {
         later[i] = true;
         return;
     }
     hak__outbox_add_slow(mine(), block(i), hak__owner_at(0), "free");
-    hak__leave(mine());
+    hak__heap_unlock(mine());
 }
 
 /* Block 0 waits in the outbox already. */
@@ -60,7 +60,7 @@ static void setup(void)
     world_reset();
     memset(mine()->outbox, 0, sizeof mine()->outbox);
     atomic_store(&mine()->outbox_used, 0);
-    atomic_store(&mine()->busy, HAK_NOBODY);
+    atomic_store(&mine()->lock, HAK_NOBODY);
     memset(later, 0, sizeof later);
     collected = 0;
     hak__span_create(0, 1, CLASS, THEIRS, NULL, true);
@@ -77,10 +77,10 @@ static void append_3(void) { free_block(3); }
 
 static void sweep(void)
 {
-    if (!hak__heap_try_enter(mine(), HAK_SWEEPER))
+    if (!hak__heap_try_lock(mine(), HAK_SWEEPER))
         return;
     hak__outbox_sweep(mine());
-    hak__leave(mine());
+    hak__heap_unlock(mine());
 }
 static void sweep_twice(void)
 {
@@ -90,9 +90,9 @@ static void sweep_twice(void)
 static void append_and_flush(void)
 {
     append_1_and_2();
-    if (hak__heap_try_enter(mine(), HAK_OWNER)) {
+    if (hak__heap_try_lock(mine(), HAK_OWNER)) {
         hak__outbox_flush(mine(), "free");
-        hak__leave(mine());
+        hak__heap_unlock(mine());
     }
     append_3();
 }
@@ -123,7 +123,7 @@ static void setup_rebirth(void)
 static void end_and_begin(void)
 {
     hak__remote_receive(hak__heap_by_id(THEIRS), collect);
-    if (hak__span_outside(&hak__spans[0]) != 0)
+    if (hak__span_allocated(&hak__spans[0]) != 0)
         return;
     hak__span_destroy(&hak__spans[0]);
     hak__span_create(0, hak__classes[OTHER_CLASS].slabs, OTHER_CLASS, THEIRS, NULL, true);

@@ -112,9 +112,9 @@ static void check_two(void)
 static void first_owner(void)
 {
     hak__remote_receive(heap(1), collect);
-    if (hak__span_outside(span(0)) != 0)
+    if (hak__span_allocated(span(0)) != 0)
         hak__remote_receive(heap(1), collect);
-    if (hak__span_outside(span(0)) != 0)
+    if (hak__span_allocated(span(0)) != 0)
         return;
     hak__span_destroy(span(0));
     hak_store(&released, true, HAK_RELEASE);

@@ -33,8 +33,8 @@ void world_reset(void)
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
         heaps[i].home = 0;
         memset(heaps[i].held_spare, 0, sizeof heaps[i].held_spare);
-        heaps[i].held_count = heaps[i].held_moves = heaps[i].held_seen = 0;
-        atomic_store(&heaps[i].busy, HAK_NOBODY);
+        heaps[i].assigned_count = heaps[i].held_moves = heaps[i].held_seen = 0;
+        atomic_store(&heaps[i].lock, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
         atomic_store(&heaps[i].pending, NULL);

@@ -24,18 +24,18 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
 /* One block, as malloc takes it: a pop, else a refill. */
 static inline CHECK_UNUSED void *heap_malloc(struct hak_heap *heap, uint32_t class)
 {
-    void *block = hak__cache_pop(&heap->records[class]);
+    void *block = hak__cache_pop(&heap->bins[class]);
     if (block != NULL)
         return block;
-    return hak__is_kept(class) ? hak__kept_refill(heap, class) : hak__cache_refill(heap, class);
+    return hak__is_large(class) ? hak__large_cache_refill(heap, class) : hak__cache_refill(heap, class);
 }
 
 /* A free by the owner: a push, else an overflow. */
 static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (hak__is_kept(class))
-        hak__kept_push(heap, class, block, "free");
-    else if (!hak__cache_push(&heap->records[class], block))
+    if (hak__is_large(class))
+        hak__large_cache_push(heap, class, block, "free");
+    else if (!hak__cache_push(&heap->bins[class], block))
         hak__cache_overflow(heap, class, block, "free");
 }
 

@@ -201,10 +201,10 @@ void stress_expect_valid(void)
 /* The background thread may be collecting for the heap just now, with what was pending in hand. */
 static void collect_alone(struct hak_heap *heap)
 {
-    while (!hak__heap_try_enter(heap, HAK_SWEEPER))
+    while (!hak__heap_try_lock(heap, HAK_SWEEPER))
         stress_sleep(0.0005);
     hak__heap_collect(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }
 
 void stress_expect_empty(void)

@@ -3,7 +3,7 @@
  * amount, unmapping as the last resort, extending, trimming, moving; and random operations against a model. After each
  * step hak__arena_is_valid holds, what the arena says is mapped is mapped, and nothing else is. */
 #include "arena/arena.h"
-#include "arena/books.h"
+#include "arena/state.h"
 
 #include "base/bits.h"
 #include "diag/options.h"
@@ -403,8 +403,8 @@ FRESH_TEST(child_has_the_sums_right)
     give(3, 2);
     hak__arena_figures(&before);
     hak__arena_lock();   /* as it was when the process forked */
-    hak__books.mapped += HAK_SUPER_SIZE;
-    hak__books.taken--;
+    hak__arena_state.mapped += HAK_SUPER_SIZE;
+    hak__arena_state.taken--;
     hak__arena_fork_child();
     expect_valid();
     give(6, 1);
@@ -436,13 +436,13 @@ FRESH_TEST(child_settles_what_was_under_way)
     set_kind(11, HAK_SUPER_HOLE);
     hak__lru_remove(13);
     hak__supers[13].mapped = 0;
-    hak__books.mapped -= HAK_SUPER_SIZE;
+    hak__arena_state.mapped -= HAK_SUPER_SIZE;
     expect_eq(hak__os_unmap((uintptr_t)hak__super_start(13), HAK_SUPER_SIZE), 0);
     hak__arena_fork_child();
     expect_valid();
     expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
-    expect_eq(hak__books.holes, 1);
-    expect_eq(hak__books.taken, 16 - 6);
+    expect_eq(hak__arena_state.holes, 1);
+    expect_eq(hak__arena_state.taken, 16 - 6);
     expect(!hak__super_is_taken(8) && !hak__super_is_taken(4) && hak__super_is_taken(11));
     for (unsigned i = 0; i < 4; i++) {
         expect(hak__supers_take(1, 1, HAK_SUPER_SIZE, HAK_SUPER_IN_SLABS, &fresh) != HAK_NO_SUPER);

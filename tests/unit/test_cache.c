@@ -1,4 +1,4 @@
-/* cache/: pop and push are a stack with a guard below; a refill is a batch in ascending order; a full record grows
+/* cache/: pop and push are a stack with a guard below; a refill is a batch in ascending order; a full bin grows
  * within its ceiling and the thread's budget, else gives its oldest half back; idle classes lose capacity to busy ones;
  * a flush leaves nothing; and after all of it both validity walks hold. */
 #include "cache/cache.h"
@@ -19,7 +19,7 @@ static struct hak_heap *start(void)
 
 static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
 
-/* Allocates more than the record holds and frees it again, so that the record overflows and may grow. */
+/* Allocates more than the bin holds and frees it again, so that the bin overflows and may grow. */
 static void churn(struct hak_heap *heap, uint32_t class, uint32_t count, unsigned rounds)
 {
     while (rounds-- > 0) {
@@ -36,32 +36,32 @@ static void stack(void **state)
 {
     void *slots[5] = { NULL };
     int things[4];
-    struct hak_record record = { slots + 1, slots + 5 };
+    struct hak_bin bin = { slots + 1, slots + 5 };
     (void)state;
-    expect(hak__cache_pop(&record) == NULL);
+    expect(hak__cache_pop(&bin) == NULL);
     for (unsigned i = 0; i < 4; i++)
-        expect(hak__cache_push(&record, &things[i]));
-    expect(!hak__cache_push(&record, &things[0]));
+        expect(hak__cache_push(&bin, &things[i]));
+    expect(!hak__cache_push(&bin, &things[0]));
     for (unsigned i = 4; i-- > 0;)
-        expect_ptr(hak__cache_pop(&record), &things[i]);
-    expect(hak__cache_pop(&record) == NULL);
-    expect_ptr(record.top, slots + 1);
+        expect_ptr(hak__cache_pop(&bin), &things[i]);
+    expect(hak__cache_pop(&bin) == NULL);
+    expect_ptr(bin.top, slots + 1);
 }
 
-/* A closed record is empty to a pop and full to a push, without any test of its own. */
+/* A closed bin is empty to a pop and full to a push, without any test of its own. */
 static void closed_record(void **state)
 {
     int thing;
-    struct hak_record record = { HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    struct hak_bin bin = { HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     (void)state;
-    expect(hak__cache_pop(&record) == NULL);
-    expect(!hak__cache_push(&record, &thing));
+    expect(hak__cache_pop(&bin) == NULL);
+    expect(!hak__cache_push(&bin, &thing));
 }
 
 /* --- opening and refill ------------------------------------------------------------------------------------------- */
 
 /* A class is closed just when it caches nothing yet, which only blocks too big for a start without use do, or when its
- * blocks are kept by kept.c. */
+ * blocks are kept by large_cache.c. */
 FRESH_TEST(opened)
 {
     (void)argument;
@@ -69,14 +69,14 @@ FRESH_TEST(opened)
     expect_heap_valid(heap);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         expect_eq(heap->closed_reasons[c], (capacity_of(heap, c) == 0 ? HAK_CLOSED_UNCACHED : 0)
-                                                      | (hak__is_kept(c) ? HAK_CLOSED_LARGE : 0));
+                                                      | (hak__is_large(c) ? HAK_CLOSED_LARGE : 0));
         expect(capacity_of(heap, c) != 0 || c > HAK_CLASS_TINY_LAST);
-        expect(hak__is_kept(c) || capacity_of(heap, c) * (size_t)hak__classes[c].size <= 1 << 20);
+        expect(hak__is_large(c) || capacity_of(heap, c) * (size_t)hak__classes[c].size <= 1 << 20);
         expect_eq(hak__cache_count(heap, c), 0);
-        expect(hak__cache_pop(&heap->records[c]) == NULL);
+        expect(hak__cache_pop(&heap->bins[c]) == NULL);
     }
     for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
-        expect(!hak__cache_push(&heap->records[code], blocks));
+        expect(!hak__cache_push(&heap->bins[code], blocks));
 }
 
 FRESH_TEST(options_set_ceilings)
@@ -167,7 +167,7 @@ FRESH_TEST(what_is_left)
     heap_free(heap, CLASS_LARGER, heap_malloc(heap, CLASS_LARGER));
     void *foreign = heap_malloc(other, CLASS_2048);
     heap_free(heap, CLASS_2048, heap_malloc(heap, CLASS_2048));
-    expect(hak__cache_absorb(heap, CLASS_2048 * HAK_RECORD_SIZE, foreign));
+    expect(hak__cache_absorb(heap, CLASS_2048 * HAK_BIN_SIZE, foreign));
     hak__cache_leave(heap);
     expect_eq(hak__cache_count(heap, CLASS_64), 16);
     expect_eq(hak__cache_count(heap, CLASS_1024), 4);
@@ -218,7 +218,7 @@ FRESH_TEST(refills_ascend)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         uint32_t batch = 0;
         char *first = hak__cache_refill(heap, c), *before = first, *block;
-        for (; (block = hak__cache_pop(&heap->records[c])) != NULL; before = block, batch++)
+        for (; (block = hak__cache_pop(&heap->bins[c])) != NULL; before = block, batch++)
             expect(block > before);
         expect_op(batch + 1, <=, hak_max(1, hak_min(hak__classes[c].batch, capacity_of(heap, c))));
         expect_eq(hak_counted(&heap->classes[c].refilled), batch + 1);
@@ -390,7 +390,7 @@ FRESH_TEST(oldest_half_is_drained)
     expect_eq(hak__cache_count(heap, CLASS_64), 5);
     expect_eq(hak_counted(&heap->classes[CLASS_64].drained), drained + 4);
     for (unsigned i = 8; i >= 4; i--)
-        expect_ptr(hak__cache_pop(&heap->records[CLASS_64]), blocks[i]);   /* the newest are still there */
+        expect_ptr(hak__cache_pop(&heap->bins[CLASS_64]), blocks[i]);   /* the newest are still there */
     expect_heap_valid(heap);
 }
 
@@ -436,12 +436,12 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     (void)argument;
     struct hak_heap *heap = start(), *other = heap_open(0);
     heap_free(heap, CLASS_64, heap_malloc(heap, CLASS_64));   /* the thread allocates of this class itself */
-    while (hak__cache_pop(&heap->records[CLASS_64]) != NULL)
+    while (hak__cache_pop(&heap->bins[CLASS_64]) != NULL)
         continue;
     uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
     unsigned count = 0;
     heap_malloc_many(other, CLASS_64, blocks, 64);
-    while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_RECORD_SIZE, blocks[count]))
+    while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_BIN_SIZE, blocks[count]))
         count++;
     expect_op(count, >, 0);
     expect_op(count, <=, capacity_of(heap, CLASS_64) / 2);
@@ -456,22 +456,22 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     expect_heap_valid(other);
 }
 
-/* Empties a record that has become deep, and gives the number of another heap's blocks that it takes in then. */
+/* Empties a bin that has become deep, and gives the number of another heap's blocks that it takes in then. */
 static uint32_t absorbed_by_deep(struct hak_heap *heap, struct hak_heap *other, uint32_t class)
 {
     uint32_t count = 0;
     churn(heap, class, 3000, 8);
     expect_op(capacity_of(heap, class) / 2, >, HAK_ABSORB_MOST);
-    while (hak__cache_pop(&heap->records[class]) != NULL)
+    while (hak__cache_pop(&heap->bins[class]) != NULL)
         continue;
     heap_malloc_many(other, class, blocks, capacity_of(heap, class));
-    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, class * HAK_RECORD_SIZE, blocks[count]))
+    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, class * HAK_BIN_SIZE, blocks[count]))
         count++;
     expect_heap_valid(heap);
     return count;
 }
 
-/* A thread that has enough of its own sends others' small blocks home, however deep its record has become. */
+/* A thread that has enough of its own sends others' small blocks home, however deep its bin has become. */
 FRESH_TEST(deep_records_absorb_few_small_blocks)
 {
     (void)argument;
@@ -483,8 +483,8 @@ FRESH_TEST(deep_records_absorb_few_small_blocks)
     }
 }
 
-/* Capacity may be reclaimed to nothing. A closed record then takes nothing in, wherever its top happens to lie: the
- * comparison with the limit alone would write over the closed record in programs whose constants lie below the heap. */
+/* Capacity may be reclaimed to nothing. A closed bin then takes nothing in, wherever its top happens to lie: the
+ * comparison with the limit alone would write over the closed bin in programs whose constants lie below the heap. */
 FRESH_TEST(closed_classes_absorb_nothing)
 {
     enum { CLASS_40K = 44 };
@@ -499,7 +499,7 @@ FRESH_TEST(closed_classes_absorb_nothing)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
     expect_eq(heap->closed_reasons[CLASS_40K], HAK_CLOSED_UNCACHED);
     expect(heap->absorb[CLASS_40K] == NULL);
-    expect(!hak__cache_absorb(heap, CLASS_40K * HAK_RECORD_SIZE, heap_malloc(other, CLASS_40K)));
+    expect(!hak__cache_absorb(heap, CLASS_40K * HAK_BIN_SIZE, heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);
 }
 
@@ -511,11 +511,11 @@ FRESH_TEST(parts_of_a_line_are_not_absorbed)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         size_t size = hak__classes[c].size;
         heap_free(heap, c, heap_malloc(heap, c));
-        while (hak__cache_pop(&heap->records[c]) != NULL)
+        while (hak__cache_pop(&heap->bins[c]) != NULL)
             continue;
         void *block = heap_malloc(other, c);
         if (size < 64)
-            expect(!hak__cache_absorb(heap, c * HAK_RECORD_SIZE, block));
+            expect(!hak__cache_absorb(heap, c * HAK_BIN_SIZE, block));
     }
 }
 

@@ -23,7 +23,7 @@ static struct hak_heap *make_common(void)
 /* As free_slow.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (!hak__cache_absorb(heap, class * HAK_RECORD_SIZE, block))
+    if (!hak__cache_absorb(heap, class * HAK_BIN_SIZE, block))
         heap_free_remote(heap, block);
 }
 
@@ -133,9 +133,9 @@ FRESH_TEST(nobody_waits)
 {
     (void)argument;
     struct hak_heap *common = make_common(), *heap = heap_open(0);
-    hak__enter(common);
+    hak__heap_lock(common);
     expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
-    hak__leave(common);
+    hak__heap_unlock(common);
     expect_heap_valid(heap);
 }
 
@@ -163,7 +163,7 @@ static void *take_and_free(void *argument)
     for (unsigned round = 0; round < ROUNDS; round++) {
         unsigned place = round * 7 % HELD;
         uint32_t class = CLASS_64 + place % 3;
-        hak__enter(heap);
+        hak__heap_lock(heap);
         heap->classes[class].common_left = SHARE;   /* for ever young */
         if (held[place] != NULL) {
             expect_eq(*held[place], (char)heap->id);
@@ -173,7 +173,7 @@ static void *take_and_free(void *argument)
                 free_foreign(heap, class, held[place]);
         }
         held[place] = heap_malloc(heap, class);
-        hak__leave(heap);
+        hak__heap_unlock(heap);
         memset(held[place], (char)heap->id, 64);
     }
     return NULL;

@@ -2,7 +2,7 @@
  * that are refused with them, what grows when nothing new can be mapped, what is given back where unmapping would split.
  * After each step the arena is valid, and what the kernel has mapped are no more pieces than it says. */
 #include "arena/arena.h"
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 
 #include "diag/options.h"
@@ -76,11 +76,11 @@ FRESH_TEST(from_a_share_on_tails_are_mapped)
     (void)argument;
     start();
     take_many(SHARE + 1);
-    expect_eq(hak__books.ends, SHARE + 1);
+    expect_eq(hak__arena_state.ends, SHARE + 1);
     expect_eq(count_pieces(), SHARE + 1);
     expect_eq(hak__supers[SHARE].mapped, PART);
     take_many(RUNS);
-    expect_op(hak__books.ends, <=, SHARE + 1);
+    expect_op(hak__arena_state.ends, <=, SHARE + 1);
     expect_op(count_pieces(), <=, SHARE + 1);
     expect_eq(hak__supers[SHARE].mapped, HAK_SUPER_SIZE);   /* the gap below the next one */
     expect_valid();
@@ -109,7 +109,7 @@ FRESH_TEST(an_unknown_limit_is_the_usual_one)
     hak__limit_ask_system();
     expect_eq(hak__limit_mappings(), 65530);
     take_many(RUNS);
-    expect_eq(hak__books.ends, RUNS);
+    expect_eq(hak__arena_state.ends, RUNS);
 }
 
 FRESH_TEST(a_request_goes_before_its_tail)
@@ -124,7 +124,7 @@ FRESH_TEST(a_request_goes_before_its_tail)
     expect_eq(hak__option_set("limit", "64M"), 0);   /* counts what is mapped, and so has the larger share */
     while (try_to_take(PART, 1) != HAK_NO_SUPER)
         continue;
-    expect_op(hak__books.mapped + PART, >, 64 * MIB);
+    expect_op(hak__arena_state.mapped + PART, >, 64 * MIB);
     expect_valid();
 }
 
@@ -267,7 +267,7 @@ FRESH_TEST(what_can_not_be_unmapped_gives_its_pages_back)
     expect_eq(hak__supers[first].mapped, HAK_SUPER_SIZE);
     expect_eq(hak__supers[first].dirty, 0);
     expect_eq(hak__super_start(first)[0], 0);
-    expect_eq(hak__books.dirty, 0);
+    expect_eq(hak__arena_state.dirty, 0);
     fake.refuse_unmap = false;
     expect_valid();
 }

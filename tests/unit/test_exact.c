@@ -19,13 +19,13 @@ FRESH_TEST(counts_every_call)
         uint32_t count = c < 30 ? COUNT : 5;
         expect((heap->closed_reasons[c] & HAK_CLOSED_EXACT) != 0);
         for (uint32_t i = 0; i < count; i++) {
-            expect(hak__cache_pop(&heap->records[c]) == NULL);   /* every call comes here */
+            expect(hak__cache_pop(&heap->bins[c]) == NULL);   /* every call comes here */
             blocks[i] = hak__closed_malloc(heap, c, hak__classes[c].size);
             expect_eq(hak_counted(&class->mallocs), i + 1);
         }
         expect_heap_valid(heap);
         for (uint32_t i = 0; i < count; i++) {
-            expect(!hak__cache_push(&heap->records[c], blocks[i]));
+            expect(!hak__cache_push(&heap->bins[c], blocks[i]));
             hak__closed_free(heap, c, blocks[i], "free");
             expect_eq(hak_counted(&class->frees), i + 1);
         }

@@ -72,7 +72,7 @@ FRESH_TEST(ascending_and_counted)
         expect(got > 0 && got <= 32);
         for (uint32_t i = got; i-- > 0; before = out[i])   /* the next pop is the last element */
             expect((char *)out[i] > before);
-        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64 * HAK_RECORD_SIZE));
+        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
         expect(hak__heap_is_valid(heap));
     }
     expect_eq(spans_of(heap, CLASS_64), 2);   /* 60 * 32 blocks of 64 bytes */
@@ -194,7 +194,7 @@ FRESH_TEST(large_spans_end_at_once)
     hak__arena_figures(&figures);
     expect_op(figures.taken, <=, HAK_HELD_SPARES);   /* empty, and held */
     expect_eq(hak_counted(&heap->slab_count), 0);
-    hak__held_let_go(heap);
+    hak__assigned_let_go(heap);
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 0);
 }
@@ -208,7 +208,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
         const struct hak_class *class = &hak__classes[c];
-        uint32_t single = hak__class_lone_slabs(c), first = (uint32_t)hak_min(3, HAK_SUPER_SLABS / single);
+        uint32_t single = hak__class_single_slabs(c), first = (uint32_t)hak_min(3, HAK_SUPER_SLABS / single);
         uint32_t left = HAK_SUPER_SLABS - first * single;
         uint32_t spans = left / class->slabs, singles = first + left % class->slabs / single;
         uint32_t count = spans * class->blocks + singles, lone = 0;
@@ -217,7 +217,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         expect_eq(figures.taken, 1);
         for (uint32_t i = 0; i < count; i++) {
             memset(blocks[i], (int)i, class->size);
-            lone += hak__span_is_lone(hak__slab_of(blocks[i]), c);
+            lone += hak__span_is_single(hak__slab_of(blocks[i]), c);
         }
         for (uint32_t i = 0; i < count; i++)
             expect(*(char *)blocks[i] == (char)i && ((char *)blocks[i])[class->size - 1] == (char)i);
@@ -375,9 +375,9 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
             if ((span_of(blocks[i]) == span) == (round == 1))
                 give_all(a, &blocks[i], 1);
     expect_eq(atomic_load(&span->owner), 0);
-    hak__enter(a);                             /* so that nobody sweeps it meanwhile */
+    hak__heap_lock(a);                             /* so that nobody sweeps it meanwhile */
     take_all(b, CLASS_64, &theirs, 1);
-    hak__leave(a);
+    hak__heap_unlock(a);
     expect_ptr(span_of(theirs), span);         /* b has got the very slab */
     publish(theirs);                           /* finds the mark set, and relies on it */
     expect(atomic_load(&b->pending) == NULL);
@@ -425,13 +425,13 @@ FRESH_TEST(busy_heaps_are_left_alone)
     struct hak_arena_figures figures;
     (void)argument;
     struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
-    hak__enter(idle);
+    hak__heap_lock(idle);
     take_all(heap, CLASS_LARGE, blocks, 20);
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 2);
     expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
-    hak__leave(idle);
-    expect_eq(atomic_load(&idle->busy), HAK_NOBODY);
+    hak__heap_unlock(idle);
+    expect_eq(atomic_load(&idle->lock), HAK_NOBODY);
     hak__heaps_sweep(heap);
     expect_op(spans_of(idle, CLASS_1024), <=, 1);
 }
@@ -441,7 +441,7 @@ static void *leave_later(void *argument)
     struct hak_heap *heap = argument;
     usleep(20000);
     heap->budget_hand = 77;
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     return NULL;
 }
 
@@ -451,13 +451,13 @@ FRESH_TEST(entered_by_one_at_a_time)
     pthread_t thread;
     (void)argument;
     struct hak_heap *heap = start();
-    expect(hak__heap_try_enter(heap, HAK_SWEEPER));
-    expect(!hak__heap_try_enter(heap, HAK_OWNER));
+    expect(hak__heap_try_lock(heap, HAK_SWEEPER));
+    expect(!hak__heap_try_lock(heap, HAK_OWNER));
     pthread_create(&thread, NULL, leave_later, heap);
-    hak__enter(heap);
+    hak__heap_lock(heap);
     expect_eq(heap->budget_hand, 77);
-    expect_eq(atomic_load(&heap->busy), HAK_OWNER);
-    hak__leave(heap);
+    expect_eq(atomic_load(&heap->lock), HAK_OWNER);
+    hak__heap_unlock(heap);
     pthread_join(thread, NULL);
 }
 
@@ -478,7 +478,7 @@ FRESH_TEST(large_blocks_of_others_end_at_once)
         expect_eq(heap_live(owner, c) + heap_live(other, c), 1);
         expect_eq(spans_of(owner, c) + spans_of(other, c), 1);
         give_all(other, &next, 1);
-        hak__held_let_go(other);   /* it would look there first */
+        hak__assigned_let_go(other);   /* it would look there first */
     }
 }
 
@@ -522,7 +522,7 @@ static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
 {
     size_t size = hak_min(hak__classes[slots[i].class].size, 256);
     expect(memory_holds(slots[i].block, size, size, slots[i].tag));
-    bool lone = hak__span_is_lone(hak__slab_of(slots[i].block), slots[i].class);
+    bool lone = hak__span_is_single(hak__slab_of(slots[i].block), slots[i].class);
     if (lone && rng_below(rng, 2))
         hak__heap_end_foreign(heap, slots[i].block, hak__owner_of(slots[i].block), "free");
     else if (!lone && rng_below(rng, 2))

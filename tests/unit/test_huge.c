@@ -3,7 +3,7 @@
  * figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
@@ -442,10 +442,10 @@ FRESH_TEST(no_guards_in_a_crowd)
         if (round == 0)
             expect_guarded(blocks[0]);
         expect(!faults(blocks[COUNT - 2] + hak__huge_usable(blocks[COUNT - 2])));
-        expect_op(hak__books.ends, <=, SHARE + 1);
+        expect_op(hak__arena_state.ends, <=, SHARE + 1);
         expect_ptr(hak__huge_resize(blocks[COUNT - 1], mib), blocks[COUNT - 1]);
         expect_ptr(hak__huge_resize(blocks[COUNT - 2], 2 * mib), blocks[COUNT - 2]);
-        expect_op(hak__books.ends, <=, SHARE + 1);
+        expect_op(hak__arena_state.ends, <=, SHARE + 1);
         expect(hak__arena_is_valid());
         for (unsigned i = 0; i < COUNT; i++)
             hak__huge_free(blocks[i], "free");

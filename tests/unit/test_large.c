@@ -27,7 +27,7 @@ static bool holds(void *block, size_t n, uint32_t filled_class)
 /* A resized block has all of the slabs that it needs: the largest class that needs no more. */
 static uint32_t roomiest(uint32_t class)
 {
-    while (class < LAST && hak__class_lone_slabs(class + 1) == hak__class_lone_slabs(class))
+    while (class < LAST && hak__class_single_slabs(class + 1) == hak__class_single_slabs(class))
         class++;
     return class;
 }
@@ -35,7 +35,7 @@ static uint32_t roomiest(uint32_t class)
 static bool lone(void *block)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
-    expect_eq(hak__span_is_lone(hak__slab_of(block), span->class), span->blocks == 1);
+    expect_eq(hak__span_is_single(hak__slab_of(block), span->class), span->blocks == 1);
     return span->blocks == 1;
 }
 
@@ -43,10 +43,10 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t slab = hak__span_slab(span);
-    uint32_t code = class * HAK_RECORD_SIZE, inner = lone(block) ? HAK_CODE_INNER : code;
+    uint32_t code = class * HAK_BIN_SIZE, inner = lone(block) ? HAK_CLASS_OFFSET_INNER : code;
     expect_eq(hak__owner_of(block), hak__owner_word(heap->id, code));
     expect_eq(span->class, class);
-    expect_eq(span->slabs, lone(block) ? hak__class_lone_slabs(class) : hak__classes[class].slabs);
+    expect_eq(span->slabs, lone(block) ? hak__class_single_slabs(class) : hak__classes[class].slabs);
     for (unsigned i = 0; i < span->slabs; i++) {
         expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, i == 0 ? code : inner));
         expect_ptr(hak__span_around(slab + i), span);
@@ -94,7 +94,7 @@ FRESH_TEST(every_class_to_every_class)
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);
     struct hak_arena_figures figures;
-    hak__held_let_go(heap);
+    hak__assigned_let_go(heap);
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 0);   /* no slab was lost */
 }

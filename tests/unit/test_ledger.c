@@ -53,7 +53,7 @@ FRESH_TEST(within_a_page)
     struct hak_heap *heap = heap_open(0);
     *(char *)(blocks[0] = heap_malloc(heap, CLASS_64)) = 1;
     look();
-    uint64_t out = hak__span_outside(hak__span_at(hak__slab_of(blocks[0]))) * 64;
+    uint64_t out = hak__span_allocated(hak__span_at(hak__slab_of(blocks[0]))) * 64;
     expect_eq(stats.ledger_live, 64);
     expect_eq(stats.ledger_cached, out - 64);
     expect_eq(stats.ledger_frontier_slack, hak__page_size() - out);
@@ -90,15 +90,15 @@ FRESH_TEST(an_occupied_heap_is_left_alone)
     heaps_start();
     struct hak_heap *heap = heap_open(0);
     *(char *)(blocks[0] = heap_malloc(heap, CLASS_64)) = 1;
-    hak__enter(heap);
+    hak__heap_lock(heap);
     look();
     expect_eq(stats.ledger_unread_spans, 1);
     expect_eq(stats.ledger_live + stats.ledger_cached, hak__page_size());
-    expect_eq(hak_load(&heap->busy, HAK_RELAXED), HAK_OWNER);
-    hak__leave(heap);
+    expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_OWNER);
+    hak__heap_unlock(heap);
     look();
     expect_eq(stats.ledger_unread_spans, 0);
-    expect_eq(hak_load(&heap->busy, HAK_RELAXED), HAK_NOBODY);
+    expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_NOBODY);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* arena/lend.c on a steered system: which emptied SuperSlab lends to which part of a run, what is left of it, and what becomes
  * of the run when the kernel refuses. After each step the arena is valid and what it says is mapped is mapped. */
 #include "arena/arena.h"
-#include "arena/books.h"
+#include "arena/state.h"
 
 #include "diag/options.h"
 #include "support/fake_os.h"
@@ -77,7 +77,7 @@ FRESH_TEST(whole_ones_go_to_whole_gaps)
     expect_eq(hak__supers[4].mapped, 0);
     expect_eq(hak__supers[2].mapped, 0);
     expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
-    expect_eq(hak__books.kept, 1);
+    expect_eq(hak__arena_state.kept, 1);
     use(first, 2 * HAK_SUPER_SIZE);
 }
 
@@ -109,14 +109,14 @@ FRESH_TEST(several_for_one_gap)
     expect_of(first, MIB, MIB + PART, 1);
     expect_of(first, MIB + PART, HAK_SUPER_SIZE, 0);
     expect_of(first + 1, 0, HAK_SUPER_SIZE, 0);
-    expect_eq(hak__books.kept, 0);
+    expect_eq(hak__arena_state.kept, 0);
     expect_eq(hak__supers[first].moved, 2);
     use(first, 2 * HAK_SUPER_SIZE);
     hak__supers_give(first, 2);
     expect_valid();
     hak__arena_purge(fake.now, true);   /* mappings of its own do not stay */
     expect_eq(hak__supers[first].mapped, 0);
-    expect_eq(hak__books.moved, 0);
+    expect_eq(hak__arena_state.moved, 0);
     expect_valid();
 }
 
@@ -161,13 +161,13 @@ FRESH_TEST(there_is_a_limit_to_pieces)
     start();
     lenders(bytes, 1);
     size_t first = take(2 * HAK_SUPER_SIZE);
-    hak__books.moved = 512;
+    hak__arena_state.moved = 512;
     expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE));
     expect_eq(fake.moves, 0);
-    hak__books.moved = 511;
+    hak__arena_state.moved = 511;
     expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE));
     expect_eq(fake.moves, 1);
-    hak__books.moved -= 511;
+    hak__arena_state.moved -= 511;
     expect_valid();
 }
 
@@ -220,7 +220,7 @@ FRESH_TEST(refused_and_not_taken)
     expect_of(0, 0, HAK_SUPER_SIZE, 1);
     expect_eq(hak__lru_newest(), 0);
     expect_valid();
-    expect_eq(hak__books.kept, 2);
+    expect_eq(hak__arena_state.kept, 2);
     fake.refuse_move = 0;
     expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE - MIB));
     expect_of(first, 0, HAK_SUPER_SIZE, 1);

@@ -172,7 +172,7 @@ FRESH_TEST(figures_are_those_of_the_snapshot)
     }
 }
 
-/* What a reader needs for the derived columns: stacks, their real record, the outboxes. */
+/* What a reader needs for the derived columns: stacks, their real bin, the outboxes. */
 FRESH_TEST(stacks_can_be_counted)
 {
     static struct hak_stats stats;
@@ -185,10 +185,10 @@ FRESH_TEST(stacks_can_be_counted)
             uint64_t heap = root("heaps") + id * number("heap_stride");
             uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
             bool closed = *(const uint8_t *)(uintptr_t)(heap + number("heap_closed") + class) != 0;
-            uint64_t record = closed ? k + number("heap_class_hidden")
+            uint64_t bin = closed ? k + number("heap_class_hidden")
                                      : heap + number("heap_records") + class * number("record_stride");
             uint64_t bottom = word_at(k + number("heap_class_bottom"));
-            cached += bottom == 0 ? 0 : (word_at(record + number("record_top")) - bottom) / sizeof(void *);
+            cached += bottom == 0 ? 0 : (word_at(bin + number("record_top")) - bottom) / sizeof(void *);
         }
         expect_eq(cached, stats.classes[class].cached);
     }
@@ -221,7 +221,7 @@ FRESH_TEST(spans_can_be_found)
         expect_eq(first, hak__span_slab(span));
         expect_eq(field(at, "span_slabs", 1), span->slabs);
         expect_eq(field(at, "span_blocks", 2), span->blocks);
-        expect_eq(field(at, "span_frontier", 2) - field(at, "span_free_count", 2), hak__span_outside(span));
+        expect_eq(field(at, "span_frontier", 2) - field(at, "span_free_count", 2), hak__span_allocated(span));
         seen++;
     }
     expect_op(seen, >=, 2);
@@ -233,19 +233,19 @@ static bool bit_at(uint64_t bits, uint64_t i) { return (word_at(bits + i / 64 * 
 
 /* Blocks that lie in a stack or in an outbox. */
 static uint64_t held[MANY * 4];
-static unsigned held_count;
+static unsigned assigned_count;
 
 static void hold(uint64_t at, uint64_t end)
 {
     for (; at < end; at += 8) {
-        expect_op(held_count, <, sizeof held / sizeof held[0]);
-        held[held_count++] = word_at(at);
+        expect_op(assigned_count, <, sizeof held / sizeof held[0]);
+        held[assigned_count++] = word_at(at);
     }
 }
 
-static bool is_held(uint64_t block)
+static bool is_assigned(uint64_t block)
 {
-    for (unsigned i = 0; i < held_count; i++)
+    for (unsigned i = 0; i < assigned_count; i++)
         if (held[i] == block)
             return true;
     return false;
@@ -256,9 +256,9 @@ static void hold_what_lies_in(uint64_t heap)
     for (uint64_t class = 0; class < number("class_count"); class++) {
         uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
         uint64_t visible = heap + number("heap_records") + class * number("record_stride");
-        uint64_t record = field(heap + class, "heap_closed", 1) != 0 ? k + number("heap_class_hidden") : visible;
+        uint64_t bin = field(heap + class, "heap_closed", 1) != 0 ? k + number("heap_class_hidden") : visible;
         uint64_t bottom = field(k, "heap_class_bottom", 8);
-        hold(bottom, bottom == 0 ? 0 : field(record, "record_top", 8));
+        hold(bottom, bottom == 0 ? 0 : field(bin, "record_top", 8));
     }
     for (uint64_t i = 0; i < number("bucket_count"); i++) {
         uint64_t bucket = heap + number("heap_outbox") + i * number("bucket_stride"), list = bucket + number("bucket_list");
@@ -278,7 +278,7 @@ static uint64_t live_in_span(uint64_t slab, unsigned class)
     uint64_t size = half_at(root("classes") + class * number("class_stride") + number("class_size"));
     expect_eq(field(span, "span_class", 2), class);
     for (uint64_t i = 0; i < frontier; i++) {
-        bool waits = is_held(start + i * size);
+        bool waits = is_assigned(start + i * size);
         frees += bit_at(free, i);
         expect(!(waits && (bit_at(free, i) || bit_at(remote, i))));
         live += !bit_at(free, i) && !waits;

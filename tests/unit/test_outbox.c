@@ -212,7 +212,7 @@ FRESH_TEST(large_blocks_go_back_at_once)
                 few[i] = heap_malloc(p.owner, c);
             malloc_many(p.owner, c, count);
             if (busy)
-                hak__enter(p.owner);
+                hak__heap_lock(p.owner);
             for (uint32_t i = 0; i < count; i++)
                 heap_free_remote(p.other, blocks[i]);
             expect_eq(hak__owner_of(blocks[0]) != 0, busy && count > 1);
@@ -221,7 +221,7 @@ FRESH_TEST(large_blocks_go_back_at_once)
                 expect_eq(hak__owner_of(few[i]), 0);
             }
             if (busy)
-                hak__leave(p.owner);
+                hak__heap_unlock(p.owner);
             hak__heap_collect(p.owner);
             expect_eq(hak__owner_of(blocks[0]), 0);
             expect_eq(heap_live(p.owner, c) + heap_live(p.other, c), 0);

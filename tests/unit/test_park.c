@@ -59,22 +59,22 @@ FRESH_TEST(forked_child)
     (void)argument;
     open_heaps(heaps, 7);
     struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4], *swept = heaps[6];
-    atomic_store(&changing->busy, 1);
-    atomic_store(&mine->busy, 1);   /* fork can be called in the middle of anything, by a signal handler */
+    atomic_store(&changing->lock, 1);
+    atomic_store(&mine->lock, 1);   /* fork can be called in the middle of anything, by a signal handler */
     hak__heap_park(parked);
     hak__heap_park(swept);
-    atomic_store(&swept->busy, HAK_SWEEPER);
+    atomic_store(&swept->lock, HAK_SWEEPER);
     hak__heaps_fork_child(mine, shared);
     expect_eq(atomic_load(&mine->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&shared->state), HAK_HEAP_ACTIVE);
-    expect_eq(atomic_load(&changing->state), HAK_HEAP_LOST);
-    expect_eq(atomic_load(&swept->state), HAK_HEAP_LOST);
+    expect_eq(atomic_load(&changing->state), HAK_HEAP_UNUSABLE);
+    expect_eq(atomic_load(&swept->state), HAK_HEAP_UNUSABLE);
     expect_ptr(hak__heap_unpark(), heaps[5]);
     expect_ptr(hak__heap_unpark(), heaps[0]);
     expect_ptr(hak__heap_unpark(), parked);
     expect(hak__heap_unpark() == NULL);
     hak__heaps_fork_child(NULL, NULL);   /* everybody's, also in a child's child; what is lost stays lost */
-    expect_eq(atomic_load(&changing->state), HAK_HEAP_LOST);
+    expect_eq(atomic_load(&changing->state), HAK_HEAP_UNUSABLE);
     expect_ptr(hak__heap_unpark(), heaps[5]);
 }
 
@@ -85,19 +85,19 @@ FRESH_TEST(forked_child_of_a_further_thread)
     struct hak_heap *heaps[5];
     (void)argument;
     open_heaps(heaps, 5);
-    atomic_store(&heaps[1]->busy, HAK_OWNER);
+    atomic_store(&heaps[1]->lock, HAK_OWNER);
     hak__heap_park(heaps[2]);
     hak__heap_park(heaps[3]);
-    atomic_store(&heaps[3]->busy, HAK_SWEEPER);
+    atomic_store(&heaps[3]->lock, HAK_SWEEPER);
     expect(hak__heaps_fork_further());
     expect_eq(atomic_load(&heaps[0]->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&heaps[1]->state), HAK_HEAP_ACTIVE);
-    expect_eq(atomic_load(&heaps[3]->state), HAK_HEAP_LOST);
+    expect_eq(atomic_load(&heaps[3]->state), HAK_HEAP_UNUSABLE);
     expect_ptr(hak__heap_unpark(), heaps[2]);
     expect(hak__heap_unpark() == NULL);
-    atomic_store(&heaps[4]->busy, HAK_SWEEPER);   /* its owner may be the one that has forked, and has to leave it */
+    atomic_store(&heaps[4]->lock, HAK_SWEEPER);   /* its owner may be the one that has forked, and has to leave it */
     expect(!hak__heaps_fork_further());
-    expect_eq(atomic_load(&heaps[4]->state), HAK_HEAP_LOST);
+    expect_eq(atomic_load(&heaps[4]->state), HAK_HEAP_UNUSABLE);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * system or HAKMEM_LIMIT refuses is refused, after emptied SuperSlabs have given way; and a process whose new memory is there at
  * once, or that has been told to, is thrifty. */
 #include "arena/arena.h"
-#include "arena/books.h"
+#include "arena/state.h"
 #include "arena/limit.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
@@ -47,13 +47,13 @@ FRESH_TEST(only_pieces_are_mapped)
         expect(i == 31 || !is_mapped(base + (i + 1) * PIECE));
         expect_valid();
     }
-    expect_eq(hak__books.pieces, 7 * PIECE);
+    expect_eq(hak__arena_state.pieces, 7 * PIECE);
     for (int i = 0; i < 32; i += 5) {
         expect(hak__piece_unmap(base + i * PIECE, PIECE));
         expect(!is_mapped(base + i * PIECE));
         expect_valid();
     }
-    expect_eq(hak__books.pieces, 0);
+    expect_eq(hak__arena_state.pieces, 0);
 }
 
 /* 2 MiB at once can't be had, a piece can. */
@@ -68,7 +68,7 @@ FRESH_TEST(where_a_whole_one_is_refused)
     char *base = hak__super_start(open_bare());
     expect_eq(hak__piece_map(base, PIECE), 0);
     expect_eq(hak__piece_map(base + PIECE, HAK_SUPER_SIZE - PIECE), ENOMEM);
-    expect_eq(hak__books.pieces, PIECE);
+    expect_eq(hak__arena_state.pieces, PIECE);
     expect_valid();
 }
 
@@ -95,7 +95,7 @@ FRESH_TEST(the_limit_holds_for_pieces)
     start();
     char *base = hak__super_start(open_bare());
     char text[32];
-    snprintf(text, sizeof text, "%zu", hak__books.mapped + 3 * PIECE);
+    snprintf(text, sizeof text, "%zu", hak__arena_state.mapped + 3 * PIECE);
     expect_eq(hak__option_set("limit", text), 0);
     expect_eq(hak__piece_map(base, 2 * PIECE), 0);
     unsigned maps = fake.maps;
@@ -113,7 +113,7 @@ FRESH_TEST(a_piece_that_cannot_go_stays_in_the_books)
     expect_eq(hak__piece_map(base, PIECE), 0);
     fake.refuse_unmap = true;
     expect(!hak__piece_unmap(base, PIECE));
-    expect_eq(hak__books.pieces, PIECE);
+    expect_eq(hak__arena_state.pieces, PIECE);
     expect_valid();
     fake.refuse_unmap = false;
     expect(hak__piece_unmap(base, PIECE));

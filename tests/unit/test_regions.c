@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "arena/arena.h"
-#include "arena/books.h"
+#include "arena/state.h"
 #include "support/fake_os.h"
 
 enum { EACH = HAK_REGION_SUPERS, FAR = 1024 };

@@ -32,7 +32,7 @@ static void tiny_codes(void **state)
 {
     (void)state;
     for (size_t unit = 0; unit <= HAK_TINY_MAX / HAK_ALIGN; unit++)
-        expect_eq(hak__tiny_code[unit], hak__class_of(unit * HAK_ALIGN) * HAK_RECORD_SIZE);
+        expect_eq(hak__tiny_class_offset[unit], hak__class_of(unit * HAK_ALIGN) * HAK_BIN_SIZE);
 }
 
 /* --- places in a span --------------------------------------------------------------------------------------------- */
@@ -139,8 +139,8 @@ static void table_follows_the_rule(void **state)
         expect_eq(class->slabs, slabs_by_rule(size));
         expect_eq(class->blocks, class->slabs * HAK_SLAB_SIZE / size);
         expect_op(class->slabs, <=, HAK_SPAN_SLABS_MAX);
-        expect_op(hak__class_lone_slabs(c) * HAK_SLAB_SIZE, >=, size);
-        expect_op(hak__class_lone_slabs(c) * HAK_SLAB_SIZE - size, <, HAK_SLAB_SIZE);
+        expect_op(hak__class_single_slabs(c) * HAK_SLAB_SIZE, >=, size);
+        expect_op(hak__class_single_slabs(c) * HAK_SLAB_SIZE - size, <, HAK_SLAB_SIZE);
         expect_eq(class->reciprocal, UINT64_MAX / size + (hak_is_power_of_two(size) ? 2 : 1));
         expect_eq(class->batch, hak_max(1, hak_min(32, (64 << 10) / size)));
         expect_op(class->blocks, <=, HAK_SPAN_BLOCKS_MAX);

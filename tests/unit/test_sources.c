@@ -101,7 +101,7 @@ FRESH_TEST(a_span_in_use_again_stays)
     take_all(heap, CLASS_64, blocks, 1);
     take_all(heap, CLASS_80, &next, 1);
     expect(span_of(next) != span_of(blocks[0]));
-    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64 * HAK_RECORD_SIZE));
+    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
     expect_stages(heap, "0 0 0 1 1");
 }
 
@@ -169,14 +169,14 @@ FRESH_TEST(little_holds_nothing)
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_256K, blocks, 2);
-    expect_eq(heap->held_count, 0);
-    hak_fetch_add(&heap->large_lost, HALF, HAK_RELAXED);
+    expect_eq(heap->assigned_count, 0);
+    hak_fetch_add(&heap->large_remote_freed, HALF, HAK_RELAXED);
     take_all(heap, CLASS_256K, blocks + 2, 1);
     expect_eq(heap->large_out, 3 * HALF);
-    expect_eq(heap->held_count, 0);
+    expect_eq(heap->assigned_count, 0);
     take_all(heap, CLASS_256K, blocks + 3, 2);
-    expect_op(heap->held_count, >, 0);
-    hak_fetch_sub(&heap->large_lost, HALF, HAK_RELAXED);
+    expect_op(heap->assigned_count, >, 0);
+    hak_fetch_sub(&heap->large_remote_freed, HALF, HAK_RELAXED);
     hak__heap_give(heap, blocks, 5, "free");
     expect(hak__heap_is_valid(heap));
 }

@@ -68,9 +68,9 @@ static void created_and_destroyed(void **state)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_class *class = &hak__classes[c];
         struct hak_span *span = create(c);
-        uint32_t code = c * HAK_RECORD_SIZE, inner = class->blocks == 1 ? HAK_CODE_INNER : code;
+        uint32_t code = c * HAK_BIN_SIZE, inner = class->blocks == 1 ? HAK_CLASS_OFFSET_INNER : code;
         expect_eq(span->blocks, class->blocks);
-        expect_eq(hak__span_outside(span), 0);
+        expect_eq(hak__span_allocated(span), 0);
         expect(hak__span_has_blocks(span) && hak__span_is_valid(span));
         for (size_t i = 0; i < class->slabs; i++) {
             expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? code : inner));
@@ -78,7 +78,7 @@ static void created_and_destroyed(void **state)
         }
         expect_eq(hak__owner_at(SLAB + class->slabs), 0);
         for (size_t i = 0; i < class->slabs && c >= HAK_CLASS_FIRST_LARGE; i++)
-            expect_eq(hak__span_is_lone(SLAB + i, c), class->blocks == 1);
+            expect_eq(hak__span_is_single(SLAB + i, c), class->blocks == 1);
         void *memory = hak__span_destroy(span);
         expect_ptr(memory, hak__span_bitmap_bytes(class) != 0 ? bitmaps : NULL);
         for (size_t i = 0; i < class->slabs; i++)
@@ -93,13 +93,13 @@ static void lone_blocks(void **state)
     void *out[2];
     (void)state;
     for (uint32_t c = HAK_CLASS_FIRST_LARGE; c < HAK_CLASSES; c++) {
-        uint32_t slabs = hak__class_lone_slabs(c), index;
+        uint32_t slabs = hak__class_single_slabs(c), index;
         struct hak_span *span = hak__span_create(SLAB, slabs, c, OWNER, NULL, true);
         expect_eq(span->blocks, 1);
         expect_eq(span->slabs, slabs);
-        expect(hak__span_is_lone(SLAB, c));
+        expect(hak__span_is_single(SLAB, c));
         for (size_t i = 0; i < slabs; i++) {
-            expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? c * HAK_RECORD_SIZE : HAK_CODE_INNER));
+            expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? c * HAK_BIN_SIZE : HAK_CLASS_OFFSET_INNER));
             expect_ptr(hak__span_around(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + slabs), 0);
@@ -221,7 +221,7 @@ static void whole_words(void **state)
     for (uint32_t i = 0; i < 128; i += i == 64 ? 63 : 64)
         expect_eq(take(span, out, i == 127 ? 1 : i == 64 ? 63 : 64), i == 127 ? 1 : i == 64 ? 63 : 64);
     expect_ptr(out[0], block_at(span, 127));
-    expect_eq(hak__span_outside(span), 128);
+    expect_eq(hak__span_allocated(span), 128);
 }
 
 static void take_fresh(void **state)
@@ -321,10 +321,10 @@ static void collected_once(void **state)
     expect_eq(hak__span_set_remote(span, 3, 1ull << 63), 0);
     expect_eq(hak__span_set_remote(span, 0, 0x2), 0);
     expect_eq(hak__span_set_remote(span, 0, 0x6), 0x6);   /* both again: double frees, and which */
-    expect_eq(hak__span_outside(span), 256);
+    expect_eq(hak__span_allocated(span), 256);
     expect_eq(hak__span_collect_owner(span, &fault, &culprit), 4);
     expect_eq(fault, HAK_SPAN_OK);
-    expect_eq(hak__span_outside(span), 252);
+    expect_eq(hak__span_allocated(span), 252);
     expect(hak__span_is_valid(span));
     expect_eq(hak__span_collect_owner(span, &fault, &culprit), 0);
     expect_eq(take(span, out, 3), 3);
@@ -434,7 +434,7 @@ static void random_operations(void **state)
             steps[rng_below(&rng, sizeof steps / sizeof *steps)](span, &rng);
             expect(hak__span_is_valid(span));
             expect_eq(span->free_count, count_of(span, FREE));
-            expect_eq(hak__span_outside(span), count_of(span, OUTSIDE) + count_of(span, REMOTE));
+            expect_eq(hak__span_allocated(span), count_of(span, OUTSIDE) + count_of(span, REMOTE));
         }
     }
 }

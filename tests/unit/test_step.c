@@ -10,7 +10,7 @@
 #include "shared/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
-#include "upkeep/armed.h"
+#include "upkeep/polling.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
@@ -112,10 +112,10 @@ FRESH_TEST(idle_heaps_are_swept)
     for (uint32_t i = 0; i < MANY; i++)
         heap_free_remote(heap, blocks[i]);
     hak__outbox_flush(heap, "free");
-    hak__enter(idle);   /* its owner is in a slow path: not to be touched */
+    hak__heap_lock(idle);   /* its owner is in a slow path: not to be touched */
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 0);
-    hak__leave(idle);
+    hak__heap_unlock(idle);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), MANY);
     expect_heap_valid(idle);
@@ -129,12 +129,12 @@ FRESH_TEST(ticks)
     free_most(heap, MANY / 4);
     unsigned before = fake.purges;
     for (unsigned i = 0; i < 1000; i++)
-        hak__upkeep_tick(heap);
+        hak__upkeep_poll(heap);
     expect_eq(fake.purges, before);   /* not due */
     fake.now += 2 * DELAY;
     unsigned ticks = 0;
     while (fake.purges == before && ticks < 1000) {
-        hak__upkeep_tick(heap);
+        hak__upkeep_poll(heap);
         ticks++;
     }
     expect_op(ticks, <=, 64);
@@ -296,10 +296,10 @@ FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
     hak__idle_walk(&few);
     expect_eq(idle_figures().purges, 10);
     fake.now = then + idle_delay() - 1 + DELAY / 32 - 1;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect_eq(idle_figures().purges, 10);
     fake.now++;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect_op(idle_figures().purges, >, 10);
 }
 
@@ -314,10 +314,10 @@ FRESH_TEST(due_slabs_are_not_left)
     hak__upkeep_step(fake.now = then + DELAY - DELAY / 8, HAK_UPKEEP_BOUNDED);
     unsigned before = fake.purges;
     fake.now = then + DELAY - 1;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect_eq(fake.purges, before);
     fake.now++;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect_op(fake.purges, >, before);
 }
 
@@ -408,7 +408,7 @@ static struct hak_heap *heap_that_freed_much(void)
     return heap;
 }
 
-static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
+static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
 FRESH_TEST_OF_SMALL_PAGES(arming)
 {
@@ -417,16 +417,16 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
     struct hak_heap *heap = heap_that_freed_much();
     expect(!armed(heap));
     fake.now += DELAY;   /* of the time that has to pass between two armings */
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect(armed(heap) && heap->closed_reasons[CLASS_1024] == HAK_CLOSED_POLLING);
     expect_heap_valid(heap);
-    expect(hak__cache_pop(&heap->records[CLASS_1024]) == NULL);
-    void *block = hak__armed_pop(heap, CLASS_1024);
-    expect(block != NULL && hak__armed_push(heap, CLASS_1024, block));
+    expect(hak__cache_pop(&heap->bins[CLASS_1024]) == NULL);
+    void *block = hak__polling_pop(heap, CLASS_1024);
+    expect(block != NULL && hak__polling_push(heap, CLASS_1024, block));
     fake.now += 2 * DELAY;
     unsigned before = fake.purges, calls = 0;
     while (fake.purges == before && calls < 1000) {   /* calls that all hit */
-        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+        expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
         calls += 2;
     }
     expect_op(calls, <=, HAK_ARMED_PER_LOOK);
@@ -435,33 +435,33 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
 }
 
 /* What has come and gone by batches meanwhile, and fast, is not held up. */
-FRESH_TEST(armed_heaps_in_a_hurry)
+FRESH_TEST(polling_heaps_in_a_hurry)
 {
     (void)argument;
     start();
     struct hak_heap *heap = heap_that_freed_much();
     fake.now += DELAY;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect(armed(heap));
     for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
-        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+        expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(armed(heap));   /* it only hit */
     heap->refills++;       /* a refill or two do not make slow paths come by themselves */
     for (unsigned i = 0; i < HAK_ARMED_CALLS; i++)
-        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+        expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(armed(heap));
     heap->refills += 100;
     for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
-        expect(hak__armed_push(heap, CLASS_1024, hak__armed_pop(heap, CLASS_1024)));
+        expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(!armed(heap));
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect(!armed(heap));  /* not again at once */
     heap->overflows += 8;
     heap->refills++;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect(!armed(heap));
     heap->overflows += 8;
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
     expect(armed(heap));   /* but when it only frees */
 }
 
@@ -595,7 +595,7 @@ int main(void)
         cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(what_a_thread_left_goes_back),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
-        cmocka_unit_test(armed_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
+        cmocka_unit_test(polling_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
         cmocka_unit_test(collapse_is_given_up), cmocka_unit_test(never_huge), cmocka_unit_test(always_huge),
     };

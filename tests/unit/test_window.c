@@ -97,7 +97,7 @@ FRESH_TEST(small_address_space)
     fake.map_refused_from = HAK_WINDOW_LOW;
     fake.map_refused_to = HAK_WINDOW_HIGH;
     size_t supers = (size_t)1 << (30 - HAK_SUPER_SHIFT);
-    fake.largest_probe = ((size_t)1 << 30) + hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_NOTHING_SIZE
+    fake.largest_probe = ((size_t)1 << 30) + hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE
         + HAK_SUPER_SIZE;
     expect_eq(hak__window_choose(), 0);
     expect_eq(hak__window_supers(), supers);

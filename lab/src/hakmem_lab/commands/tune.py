@@ -234,17 +234,22 @@ def show_trials(trials: list[Trial], most: int = 5) -> None:
 
 def sentence(trials: list[Trial], compared: Comparison | None, env: Path) -> str:
     """The outcome in words."""
+    import shlex
+
     from rich.markup import escape
 
     if compared is None:
         return f"None of {len(trials)} settings was better than the default: the default stands."
     if compared.verdict == "GO":
-        return escape(f"The settings are in {env}. Use them with: set -a; . {env.absolute()}; set +a")
+        use = f"set -a; . {shlex.quote(str(env.absolute()))}; set +a"
+        return escape(f"The settings are in {env}. Use them with: {use}")
     return f"The verdict is {compared.verdict}: the default stands, and {escape(str(env))} is not written."
 
 
 def write_env(path: Path, found: Search, session: Session, compared: Comparison) -> None:
-    """The settings as lines NAME=VALUE, as shells, systemd and containers read them."""
+    """The settings as lines NAME=VALUE for shells, systemd and containers.
+
+    A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
     import shlex
 
     from hakmem_lab import show
@@ -252,12 +257,13 @@ def write_env(path: Path, found: Search, session: Session, compared: Comparison)
     head = session.experiment.head
     settings = next(each.settings for each in head.series if each.label == "B")
     gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
-    lines = [
+    comments = [
         f"{MARK}: {compared.verdict}, {gain} over the default, {compared.rounds} rounds.",
-        f"# {head.metric.title}, of: {shlex.join(head.plan.command)}".replace("\n", " "),
+        f"# {head.metric.title}, of: {shlex.join(head.plan.command)}",
         f"# {head.find('B').description}, {head.created:%Y-%m-%d}",
-        *(f"{name}={value}" for name, value in settings.items()),
     ]
+    lines = [each.replace("\n", " ") for each in comments]
+    lines += [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

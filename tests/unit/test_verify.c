@@ -1,4 +1,4 @@
-/* cache/doubt.c: a freed block is found wherever it is: in a stack, visible, hidden or moved to a larger area, its own or
+/* cache/verify.c: a freed block is found wherever it is: in a stack, visible, hidden or moved to a larger area, its own or
  * another heap's, in an outbox, as a remote bit, in a bitmap, above the frontier, in a span that was adopted or has
  * ended; and a block in use is found nowhere, whatever stale pointers to it are left above a top or a count. */
 #include "cache/cache.h"
@@ -77,7 +77,7 @@ FRESH_TEST(in_a_hidden_record)
     expect(p.owner->closed_reasons[CLASS_64] == HAK_CLOSED_EXACT);
     void *block = hak__cache_refill(p.owner, CLASS_64);
     expect_freed(p, block, false);
-    expect(hak__cache_push(hak__heap_record(p.owner, CLASS_64), block));
+    expect(hak__cache_push(hak__heap_bin(p.owner, CLASS_64), block));
     expect_freed(p, block, true);
 }
 
@@ -87,12 +87,12 @@ FRESH_TEST(absorbed_by_another)
     struct pair p = start();
     malloc_many(p.owner, 4);
     (void)heap_malloc(p.other, CLASS_64);
-    while (hak__cache_pop(&p.other->records[CLASS_64]) != NULL)
+    while (hak__cache_pop(&p.other->bins[CLASS_64]) != NULL)
         continue;
-    expect(hak__cache_absorb(p.other, CLASS_64 * HAK_RECORD_SIZE, blocks[2]));
+    expect(hak__cache_absorb(p.other, CLASS_64 * HAK_BIN_SIZE, blocks[2]));
     expect_freed(p, blocks[2], true);
     expect_freed(p, blocks[1], false);
-    expect_ptr(hak__cache_pop(&p.other->records[CLASS_64]), blocks[2]);
+    expect_ptr(hak__cache_pop(&p.other->bins[CLASS_64]), blocks[2]);
     expect_freed(p, blocks[2], false);
 }
 
@@ -102,15 +102,15 @@ FRESH_TEST(on_its_way_home)
     (void)argument;
     struct pair p = start();
     malloc_many(p.owner, 100);
-    while (hak__cache_pop(&p.owner->records[CLASS_64]) != NULL)
+    while (hak__cache_pop(&p.owner->bins[CLASS_64]) != NULL)
         continue;
     for (unsigned i = 0; i < 3; i++)
         heap_free_remote(p.other, blocks[i]);
     expect_freed(p, blocks[2], true);
     expect_freed(p, blocks[3], false);
-    expect(hak__heap_try_enter(p.other, HAK_SWEEPER));
+    expect(hak__heap_try_lock(p.other, HAK_SWEEPER));
     expect_eq(hak__outbox_sweep(p.other), 3);   /* remote bits; the bucket keeps the pointers */
-    hak__leave(p.other);
+    hak__heap_unlock(p.other);
     expect_freed(p, blocks[2], true);
     hak__heap_collect(p.owner);           /* free bits */
     expect_freed(p, blocks[2], true);
@@ -142,7 +142,7 @@ FRESH_TEST(never_handed_out)
     struct pair p = start();
     char *block = heap_malloc(p.owner, CLASS_64);
     expect_op(hak__cache_count(p.owner, CLASS_64), >, 0);
-    char *next = p.owner->records[CLASS_64].top[-1];
+    char *next = p.owner->bins[CLASS_64].top[-1];
     expect_eq(hak__looks_freed(next), HAK_PROTECT);
     expect_freed(p, next, true);
     expect_freed(p, block, false);
@@ -184,11 +184,11 @@ FRESH_TEST(busy_heaps_are_left_alone)
     struct pair p = start();
     malloc_many(p.owner, 4);
     heap_free(p.owner, CLASS_64, blocks[0]);
-    expect(hak__heap_try_enter(p.owner, HAK_OWNER));
+    expect(hak__heap_try_lock(p.owner, HAK_OWNER));
     expect(!hak__cache_has_freed(p.other, CLASS_64, blocks[0]));
-    hak__leave(p.owner);
+    hak__heap_unlock(p.owner);
     expect(hak__cache_has_freed(p.other, CLASS_64, blocks[0]));
-    hak_store(&p.owner->state, HAK_HEAP_LOST, HAK_RELAXED);
+    hak_store(&p.owner->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
     expect(!hak__cache_has_freed(p.other, CLASS_64, blocks[0]));
 }
 
@@ -206,17 +206,17 @@ FRESH_TEST(purged)
     hak__cache_flush(p.owner);
     for (uint32_t i = 100; i < 400; i++)
         memset(blocks[i], 0, 64);
-    hak__span_doubt(span);
-    expect_eq(hak__limit_doubts(hak__limit_now(slab)), HAK_PROTECT);
+    hak__span_lose_keys(span);
+    expect_eq(hak__start_bound_is_lost(hak__start_bound(slab)), HAK_PROTECT);
     expect(hak__cache_has_purged(CLASS_64, blocks[200]));
     expect(!hak__cache_has_purged(CLASS_64, blocks[0]));
     while (span->free_count != 0) {
-        expect_eq(hak__limit_doubts(hak__limit_now(slab)), HAK_PROTECT);
+        expect_eq(hak__start_bound_is_lost(hak__start_bound(slab)), HAK_PROTECT);
         void *taken = heap_malloc(p.owner, CLASS_64);
         expect_eq(hak__looks_freed(taken), HAK_PROTECT);   /* until malloc takes the key away */
         expect(!hak__cache_has_purged(CLASS_64, taken));
     }
-    expect(!hak__limit_doubts(hak__limit_now(slab)));
+    expect(!hak__start_bound_is_lost(hak__start_bound(slab)));
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Looking for a block in the books before a double free is reported: see slab/freed.h. Called by pointer.c.
+/* Looking for a block in the state before a double free is reported: see slab/freed.h. Called by pointer.c.
  *
  * A look goes into one heap at a time, which it has entered: so no batch moves there, no slot area, no span of it. What
  * may go on meanwhile is what the owner does without entering: it pops, pushes, and adds to its outbox.
@@ -19,7 +19,7 @@ enum { PATIENCE = 1000 };
 
 static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void *p)
 {
-    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__heap_record(heap, class)->top);
+    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__heap_bin(heap, class)->top);
     while (slot > bottom)
         if (hak_peek(--slot) == p)
             return true;
@@ -40,7 +40,7 @@ static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_RECORD_SIZE))
+    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_BIN_SIZE))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
@@ -55,7 +55,7 @@ static hak_cold bool heap_has(struct hak_heap *heap, uint32_t class, const void 
         return false;
     bool found = in_stack(heap, class, p) || in_outbox(heap, p) || in_span(heap, class, p)
         || hak__quarantine_has(heap, p);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     return found;
 }
 
@@ -65,7 +65,7 @@ static hak_cold bool span_has(struct hak_heap *heap, uint32_t class, const void 
     if (!hak__enter_foreign(heap, PATIENCE))
         return false;
     bool found = in_span(heap, class, p);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
     return found;
 }
 
@@ -74,7 +74,7 @@ static hak_cold bool owner_has(bool look(struct hak_heap *, uint32_t, const void
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_code(word) != class * HAK_RECORD_SIZE)
+        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class_offset(word) != class * HAK_BIN_SIZE)
             return true;   /* the span has ended, which no block in use lets happen */
         if (look(hak__heap_by_id(id), class, p))
             return true;

@@ -1,16 +1,16 @@
-/* The large blocks that a thread keeps. Their records are always closed, so that every call comes here: the stack behind
- * the closed record is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
+/* The large blocks that a thread keeps. Their bins are always closed, so that every call comes here: the stack behind
+ * the closed bin is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
  * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
  * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, refill.c, drain.c and upkeep/.
  *
  * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
  *
  * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
- * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/held.c),
+ * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/assigned.c),
  * and others are given up for it there, the oldest first, before the heap grows.
  *
- * Invariants, with the heap entered: bit c of kept_classes <=> the stack of class c holds a block;  kept_bytes is the sum of
- * their sizes;  kept_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+ * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
+ * their sizes;  large_cache_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -50,14 +50,14 @@ static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t
 /* The stack of a class has lost blocks. */
 hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
-    heap->kept_classes &= ~((uint64_t)!any_left << class);
-    hak_owner_store(&heap->kept_bytes, heap->kept_bytes - count * (size_t)hak__classes[class].size);
+    heap->large_cache_classes &= ~((uint64_t)!any_left << class);
+    hak_owner_store(&heap->large_cache_bytes, heap->large_cache_bytes - count * (size_t)hak__classes[class].size);
 }
 
 /* The bit of the smallest class with a block for one, or 0. */
-hak_inline uint64_t kept_fit(const struct hak_heap *heap, uint32_t class)
+hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
 {
-    uint64_t fit = heap->kept_classes >> class;
+    uint64_t fit = heap->large_cache_classes >> class;
     if ((fit & 1) != 0)
         return 1ull << class;
     fit &= hak_ones64(REACH + 1);
@@ -68,23 +68,23 @@ hak_inline uint64_t kept_fit(const struct hak_heap *heap, uint32_t class)
 /* Of a class with a block. */
 hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 {
-    struct hak_record *stack = &heap->classes[class].hidden;
+    struct hak_bin *stack = &heap->classes[class].hidden;
     void **top = stack->top - 1, *block = *top;
     hak_owner_store(&stack->top, top);
     stack_lost(heap, class, 1, top != heap->classes[class].bottom);
     return block;
 }
 
-void *hak__kept_pop(struct hak_heap *heap, uint32_t class)
+void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
 {
-    if ((heap->kept_classes >> class & 1) == 0)
+    if ((heap->large_cache_classes >> class & 1) == 0)
         return NULL;
     return pop_from(heap, class);
 }
 
-void *hak__kept_pop_near(struct hak_heap *heap, uint32_t class)
+void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
 {
-    uint64_t fit = kept_fit(heap, class);
+    uint64_t fit = large_cache_fit(heap, class);
     return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
 }
 
@@ -101,24 +101,24 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
     stack_lost(heap, index, count, count != held);
-    heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+    heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
 }
 
-void hak__kept_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
+void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
 {
     count = (uint32_t)hak_min(count, heap->classes[index].hidden.top - heap->classes[index].bottom);
     if (count != 0)
         give_from(heap, index, 0, count, function);
 }
 
-bool hak__kept_clear_behind(struct hak_heap *heap, const void *block)
+bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
 {
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t behind = hak__span_slab(span) + span->slabs;
     if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
         return false;
-    uint32_t word = hak__owner_at(behind), index = hak__owner_code(word) / HAK_RECORD_SIZE;
-    if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_kept(index))
+    uint32_t word = hak__owner_at(behind), index = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_large(index))
         return false;
     const struct hak_heap_class *class = &heap->classes[index];
     for (void **slot = class->hidden.top; slot-- > class->bottom;)
@@ -133,8 +133,8 @@ bool hak__kept_clear_behind(struct hak_heap *heap, const void *block)
 static uint32_t oldest_class(const struct hak_heap *heap)
 {
     uint32_t found = 0, age = 0;
-    for (uint64_t left = heap->kept_classes; left != 0; left &= left - 1) {
-        uint32_t class = hak_ctz64(left), its = heap->kept_clock - heap->kept_oldest[class - HAK_CLASS_FIRST_LARGE];
+    for (uint64_t left = heap->large_cache_classes; left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left), its = heap->large_cache_clock - heap->large_cache_oldest[class - HAK_CLASS_FIRST_LARGE];
         if (its >= age) {
             age = its;
             found = class;
@@ -145,7 +145,7 @@ static uint32_t oldest_class(const struct hak_heap *heap)
 
 static void give_up_oldest(struct hak_heap *heap)
 {
-    hak__kept_drain(heap, oldest_class(heap), 1, "free");
+    hak__large_cache_drain(heap, oldest_class(heap), 1, "free");
 }
 
 /* --- into the stacks -------------------------------------------------------------------------------------------------- */
@@ -159,12 +159,12 @@ static size_t room_for_large(const struct hak_heap *heap)
     return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
 }
 
-static bool is_hollow(const struct hak_heap *heap) { return heap->kept_hollow >= ABSENT_MUCH; }
+static bool is_hollow(const struct hak_heap *heap) { return heap->large_cache_hollow >= ABSENT_MUCH; }
 
 static bool weigh_due(const struct hak_heap *heap)
 {
-    return heap->kept_clock < WEIGH_FIRST
-        && heap->kept_clock - heap->kept_weighed >= hak_min(WEIGH_EVERY, heap->kept_clock / 8);
+    return heap->large_cache_clock < WEIGH_FIRST
+        && heap->large_cache_clock - heap->large_cache_weighed >= hak_min(WEIGH_EVERY, heap->large_cache_clock / 8);
 }
 
 /* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. Whether
@@ -176,48 +176,48 @@ static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * WEIGHT / count) - (int)heap->kept_hollow;
-    heap->kept_hollow += (uint32_t)(change / 4);
-    heap->kept_weighed = heap->kept_clock;
+    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache_hollow;
+    heap->large_cache_hollow += (uint32_t)(change / 4);
+    heap->large_cache_weighed = heap->large_cache_clock;
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
 /* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
  * (docs/decisions/0026); and no more than there is room for. What counts is what is resident (docs/decisions/0050). */
-static size_t kept_limit(struct hak_heap *heap)
+static size_t large_cache_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t all = heap->large_out - hak_load(&heap->large_lost, HAK_RELAXED), used = all - heap->kept_bytes;
+    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache_bytes;
     if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
     heap->large_peak = hak_max(heap->large_peak, used);
     size_t by_share = budget + share_of(all) - hak_min(budget, heap->cache_bytes);
     size_t limit = hak_min(by_share, room_for_large(heap) - used);
-    return limit / (WEIGHT - hak_min(heap->kept_hollow, ABSENT_MOST)) * WEIGHT;
+    return limit / (WEIGHT - hak_min(heap->large_cache_hollow, ABSENT_MOST)) * WEIGHT;
 }
 
 /* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
 static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    size_t size = hak__classes[index].size, limit = kept_limit(heap);
-    if ((heap->kept_bytes + size > limit || is_hollow(heap)) && weigh_due(heap)) {
+    size_t size = hak__classes[index].size, limit = large_cache_limit(heap);
+    if ((heap->large_cache_bytes + size > limit || is_hollow(heap)) && weigh_due(heap)) {
         weigh(heap, index, block);
-        limit = kept_limit(heap);
+        limit = large_cache_limit(heap);
     }
     if (class->capacity == 0 || size > limit)
         return false;
     if (class->hidden.top == class->hidden.end)
-        hak__kept_drain(heap, index, 1, function);
-    while (heap->kept_bytes + size > limit)
+        hak__large_cache_drain(heap, index, 1, function);
+    while (heap->large_cache_bytes + size > limit)
         give_up_oldest(heap);
-    while (heap->kept_bytes + size > heap->kept_charged && !hak__cache_charge_kept(heap)) {
-        if (heap->kept_bytes == 0)
+    while (heap->large_cache_bytes + size > heap->large_cache_charged && !hak__cache_charge_kept(heap)) {
+        if (heap->large_cache_bytes == 0)
             return false;
         give_up_oldest(heap);
     }
-    heap->kept_sure = hak_min(limit, heap->kept_charged);
-    if (heap->kept_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+    heap->large_cache_sure = hak_min(limit, heap->large_cache_charged);
+    if (heap->large_cache_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
         heap->upkeep_calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
@@ -227,30 +227,30 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
 {
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
-    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->kept_clock;
+    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache_clock;
     times_of(class)[held] = now;
     if (held == 0)
-        heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] = now;
+        heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = now;
     hak_slot_store(top, block);
     hak_owner_store(&class->hidden.top, top + 1);
-    heap->kept_classes |= 1ull << index;
-    hak_owner_store(&heap->kept_bytes, sum);
+    heap->large_cache_classes |= 1ull << index;
+    hak_owner_store(&heap->large_cache_bytes, sum);
 }
 
-bool hak__kept_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
+bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 {
-    struct hak_record *stack = &heap->classes[index].hidden;
-    size_t sum = heap->kept_bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->kept_sure || stack->top == stack->end || heap->kept_clock % LOOK_EVERY == 0))
+    struct hak_bin *stack = &heap->classes[index].hidden;
+    size_t sum = heap->large_cache_bytes + hak__classes[index].size;
+    if (hak_unlikely(sum > heap->large_cache_sure || stack->top == stack->end || heap->large_cache_clock % LOOK_EVERY == 0))
         return false;
     push_to(heap, index, block, sum);
     return true;
 }
 
-void hak__kept_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
+void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
     if (find_place(heap, index, block, function))
-        push_to(heap, index, block, heap->kept_bytes + hak__classes[index].size);
+        push_to(heap, index, block, heap->large_cache_bytes + hak__classes[index].size);
     else
         hak__heap_give(heap, &block, 1, function);
 }
@@ -260,28 +260,28 @@ void hak__kept_push(struct hak_heap *heap, uint32_t index, void *block, const ch
 /* A block in whose place one of the class fits, if there is one. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->kept_classes & lone_classes & ~0ull << index;
-    hak__kept_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
+    uint64_t larger = heap->large_cache_classes & lone_classes & ~0ull << index;
+    hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
-/* Whether a further SuperSlab fits what the heap may have for large blocks. Where much of these is not resident, blocks rather
- * stay where their pages are: in the place of others they would touch further ones. */
+/* Whether a new SuperSlab fits what the heap may have for large blocks. Where much of these is not resident, blocks rather
+ * stay where their pages are: in the place of others they would touch new ones. */
 static bool may_open(struct hak_heap *heap)
 {
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
         weigh(heap, oldest, heap->classes[oldest].bottom[0]);
-    return is_hollow(heap) || (hak_max(heap->held_count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    return is_hollow(heap) || (hak_max(heap->assigned_count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
 }
 
-void *hak__kept_refill(struct hak_heap *heap, uint32_t index)
+void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 {
-    void *block = hak__kept_pop(heap, index);
+    void *block = hak__large_cache_pop(heap, index);
     if (block != NULL)
         return block;
     hak_count(&heap->classes[index].misses, 1);
     heap->refills++;
-    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->kept_classes != 0 && !may_open(heap))
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache_classes != 0 && !may_open(heap))
         give_up_for(heap, index);
     if (block == NULL)
         hak__heap_take(heap, index, &block, 1);
@@ -293,46 +293,46 @@ void *hak__kept_refill(struct hak_heap *heap, uint32_t index)
 /* Gives up what was freed before the time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
-    while (heap->kept_classes != 0) {
+    while (heap->large_cache_classes != 0) {
         uint32_t oldest = oldest_class(heap);
-        if ((int32_t)(heap->kept_oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
+        if ((int32_t)(heap->large_cache_oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
-        hak__kept_drain(heap, oldest, 1, "free");
+        hak__large_cache_drain(heap, oldest, 1, "free");
     }
 }
 
 /* Of a class the block that was freed last; of the next ones too, while they surprise. */
 static void weigh_some(struct hak_heap *heap)
 {
-    uint64_t left = heap->kept_classes;
-    if (left == 0 || heap->kept_pass-- != 0)
+    uint64_t left = heap->large_cache_classes;
+    if (left == 0 || heap->large_cache_pass-- != 0)
         return;
     bool surprised = true;
     for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0 && surprised; i++, left &= left - 1) {
         uint32_t index = hak_ctz64(left);
         surprised = weigh(heap, index, heap->classes[index].hidden.top[-1]);
     }
-    heap->kept_pass = surprised ? 0 : LOOKS_TO_PASS;
-    heap->kept_sure = 0;
+    heap->large_cache_pass = surprised ? 0 : LOOKS_TO_PASS;
+    heap->large_cache_sure = 0;
 }
 
-void hak__kept_age(struct hak_heap *heap)
+void hak__large_cache_age(struct hak_heap *heap)
 {
-    give_up_before(heap, heap->kept_seen);
+    give_up_before(heap, heap->large_cache_seen);
     weigh_some(heap);
-    heap->kept_seen = heap->kept_clock;
+    heap->large_cache_seen = heap->large_cache_clock;
     heap->large_peak -= heap->large_peak / 4;
     hak__cache_discharge_kept(heap);
 }
 
-void hak__kept_flush(struct hak_heap *heap)
+void hak__large_cache_flush(struct hak_heap *heap)
 {
-    while (heap->kept_classes != 0)
-        hak__kept_drain(heap, hak_ctz64(heap->kept_classes), UINT32_MAX, "free");
+    while (heap->large_cache_classes != 0)
+        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache_classes), UINT32_MAX, "free");
     hak__cache_discharge_kept(heap);
 }
 
-bool hak__kept_is_valid(const struct hak_heap *heap)
+bool hak__large_cache_is_valid(const struct hak_heap *heap)
 {
     size_t bytes = 0;
     bool valid = true;
@@ -340,9 +340,9 @@ bool hak__kept_is_valid(const struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         size_t held = (size_t)(class->hidden.top - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= (held != 0) == (heap->kept_classes >> index & 1);
-        valid &= held == 0 || heap->kept_oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
+        valid &= (held != 0) == (heap->large_cache_classes >> index & 1);
+        valid &= held == 0 || heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
     }
-    return hak__holds(valid && bytes == heap->kept_bytes && bytes <= heap->kept_charged,
-                      "large blocks that are kept are counted", &heap->kept_bytes);
+    return hak__holds(valid && bytes == heap->large_cache_bytes && bytes <= heap->large_cache_charged,
+                      "large blocks that are kept are counted", &heap->large_cache_bytes);
 }

@@ -1,13 +1,13 @@
-/* What the files of the arena share: its books and its lock. For arena.c, regions.c, lru.c, reserve.c, pieces.c, lend.c and
+/* What the files of the arena share: its state and its lock. For arena.c, regions.c, lru.c, reserve.c, pieces.c, lend.c and
  * crowd.c alone; everything here is read and written under the lock. */
-#ifndef HAK_ARENA_BOOKS_H
-#define HAK_ARENA_BOOKS_H
+#ifndef HAK_ARENA_STATE_H
+#define HAK_ARENA_STATE_H
 
 #include "arena/arena.h"
 #include "base/bits.h"
 #include "base/retain.h"
 
-struct hak_books {
+struct hak_arena_state {
     hak_line_aligned size_t mapped;   /* user bytes mapped, now; then at most */
     size_t peak;
     size_t dirty;             /* of free SuperSlabs: bytes that may hold old data */
@@ -25,11 +25,11 @@ struct hak_books {
     uint64_t looked_ms;       /* when the list was last looked at for its age */
 };
 
-extern struct hak_books hak__books;
+extern struct hak_arena_state hak__arena_state;
 
 void hak__arena_lock(void);
 bool hak__arena_is_locked(void);
-void hak__arena_unlock(void);   /* and publishes the books for readers that must not wait */
+void hak__arena_unlock(void);   /* and publishes the state for readers that must not wait */
 
 hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
 {
@@ -48,7 +48,7 @@ hak_inline size_t hak__super_need(size_t i, size_t bytes)
 
 hak_inline void hak__super_set_moved(size_t super, size_t pieces)
 {
-    hak__books.moved += pieces - hak__supers[super].moved;
+    hak__arena_state.moved += pieces - hak__supers[super].moved;
     hak__supers[super].moved = (uint16_t)pieces;
 }
 
@@ -118,9 +118,9 @@ hak_cold bool hak__lru_is_valid(void);
 
 /* --- crowd.c: few mappings ----------------------------------------------------------------------------------------- */
 
-/* Says how many bytes of a SuperSlab are mapped, from its start; books.mapped is the caller's. */
+/* Says how many bytes of a SuperSlab are mapped, from its start; state.mapped is the caller's. */
 void hak__super_set_mapped(size_t super, uint32_t bytes);
-size_t hak__crowd_count(void);   /* what books.ends is to be */
+size_t hak__crowd_count(void);   /* what state.ends is to be */
 
 /* Whether there are so many mappings that no more are to be made. */
 bool hak__is_crowded(void);
@@ -131,7 +131,7 @@ void hak__crowd_publish(void);   /* notes it for hak__arena_crowded */
 size_t hak__crowd_bytes(size_t bytes);
 
 /* Maps `length` bytes behind what is mapped of a SuperSlab, and with it the gap below if mappings are few. The caller says in
- * the books what he has asked for. 0 or an errno code. */
+ * the state what he has asked for. 0 or an errno code. */
 int hak__crowd_map(size_t super, size_t length);
 
 /* --- reserve.c ----------------------------------------------------------------------------------------------------- */

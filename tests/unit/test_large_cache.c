@@ -1,4 +1,4 @@
-/* cache/kept.c: a large block that was freed serves the next request of its class or of a smaller one of which it fills
+/* cache/large_cache.c: a large block that was freed serves the next request of its class or of a smaller one of which it fills
  * no more than twice the size; bytes are bounded over all classes together, by the budget, the share, and the most that
  * was in use; the oldest go first; a block of another class makes room before the heap grows; what is not touched between
  * two looks goes back; a block freed by another thread does not count as in use for good. */
@@ -56,7 +56,7 @@ FRESH_TEST(last_freed_first)
         expect_eq(hak_counted(&heap->classes[c].drained), drained);
         heap_free_many(heap, c, blocks, 2);
         hak__cache_flush(heap);
-        expect_eq(heap->kept_bytes, 0);
+        expect_eq(heap->large_cache_bytes, 0);
         expect_eq(heap_live(heap, c), 0);
         expect_heap_valid(heap);
     }
@@ -74,7 +74,7 @@ FRESH_TEST(near_classes_serve)
             heap_free(heap, c, block);
             bool lone = hak__classes[c].blocks == 1, alike = lone || hak__classes[wanted].blocks != 1;
             bool serves = wanted == c || (wanted < c && wanted + 3 >= c && alike);
-            void *got = hak__kept_pop_near(heap, wanted);
+            void *got = hak__large_cache_pop_near(heap, wanted);
             expect_ptr(got, serves ? block : NULL);
             /* the smallest request of the class is what realloc and sized frees would leave in such a block */
             expect(!serves || hak__classes[wanted - 1].size + 1 > hak__classes[c].size / 2);
@@ -93,9 +93,9 @@ FRESH_TEST(nearest_class_serves)
     void *larger = heap_malloc(heap, CLASS_640K), *same = heap_malloc(heap, CLASS_512K);
     heap_free(heap, CLASS_640K, larger);
     heap_free(heap, CLASS_512K, same);
-    expect_ptr(hak__kept_pop_near(heap, CLASS_512K), same);
-    expect_ptr(hak__kept_pop_near(heap, CLASS_512K), larger);
-    expect(hak__kept_pop_near(heap, CLASS_512K) == NULL);
+    expect_ptr(hak__large_cache_pop_near(heap, CLASS_512K), same);
+    expect_ptr(hak__large_cache_pop_near(heap, CLASS_512K), larger);
+    expect(hak__large_cache_pop_near(heap, CLASS_512K) == NULL);
     heap_free(heap, CLASS_512K, same);
     heap_free(heap, CLASS_640K, larger);
 }
@@ -109,19 +109,19 @@ FRESH_TEST(bytes_are_bounded)
         heap_malloc_many(heap, c, blocks, 20);
         touch(c, 20);
         heap_free_many(heap, c, blocks, 20);
-        expect_op(heap->kept_bytes, <=, 2 << 20);
-        expect_op(heap->kept_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
+        expect_op(heap->large_cache_bytes, <=, 2 << 20);
+        expect_op(heap->large_cache_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
         expect_ptr(heap_malloc(heap, c), blocks[19]);
         heap_free(heap, c, blocks[19]);
     }
     set("thread_budget", "0");
-    heap->kept_sure = 0;
+    heap->large_cache_sure = 0;
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 3);
     hak__cache_flush(heap);
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 3);
-    expect_eq(heap->kept_bytes, 0);
+    expect_eq(heap->large_cache_bytes, 0);
 }
 
 /* A thread with much in use may keep more, but no more than it has had in use lately and the share of that. */
@@ -139,9 +139,9 @@ FRESH_TEST(share_follows_what_is_in_use)
     expect_eq(kept(heap, CLASS_1M), 12);
     for (uint32_t i = 12; i < MANY; i++) {
         heap_free(heap, CLASS_1M, blocks[i]);
-        size_t used = heap->large_out - heap->kept_bytes;
-        expect_op(heap->kept_bytes, <=, (1 << 20) + (used + heap->kept_bytes) / 2 + (1 << 20));
-        expect_op(heap->kept_bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
+        size_t used = heap->large_out - heap->large_cache_bytes;
+        expect_op(heap->large_cache_bytes, <=, (1 << 20) + (used + heap->large_cache_bytes) / 2 + (1 << 20));
+        expect_op(heap->large_cache_bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
     }
     expect_op(kept(heap, CLASS_1M), <=, 3);
     expect_heap_valid(heap);
@@ -165,7 +165,7 @@ FRESH_TEST(resident_bytes_count)
     struct hak_heap *heap = start_with_2m();
     for (uint32_t round = 0; round < 8; round++) {
         replace(heap, 1, false);
-        expect_op(heap->kept_bytes, <=, 8 << 20);
+        expect_op(heap->large_cache_bytes, <=, 8 << 20);
         expect_heap_valid(heap);
     }
     expect_op(kept(heap, CLASS_512K), >, 8);
@@ -182,20 +182,20 @@ FRESH_TEST(looks_end)
     struct hak_heap *heap = start_with_2m();
     replace(heap, 600, false);
     uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
-    uint32_t hollow = heap->kept_hollow;
+    uint32_t purged_mapped = heap->large_cache_hollow;
     expect_op(looks, >, 0);
     replace(heap, 64, true);
     expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
-    expect_eq(heap->kept_hollow, hollow);
+    expect_eq(heap->large_cache_hollow, purged_mapped);
     for (uint32_t round = 0; round < 16; round++) {
         replace(heap, 1, false);
-        hak__kept_age(heap);
+        hak__large_cache_age(heap);
         if (round == 4)   /* as many as were surprises */
-            expect_op(heap->kept_hollow, <, hollow / 2);
+            expect_op(heap->large_cache_hollow, <, purged_mapped / 2);
     }
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), >=, looks + 6);
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), <=, looks + 9);
-    expect_op(heap->kept_hollow, <, hollow / 4);
+    expect_op(heap->large_cache_hollow, <, purged_mapped / 4);
     replace(heap, 1, false);
     expect_op(kept(heap, CLASS_512K), <=, 5);
     expect_heap_valid(heap);
@@ -213,7 +213,7 @@ FRESH_TEST(oldest_go_first)
     heap_free(heap, CLASS_512K, a);
     heap_free(heap, CLASS_1M, b);
     heap_free(heap, CLASS_512K, c);
-    expect_eq(heap->kept_bytes, 2 << 20);
+    expect_eq(heap->large_cache_bytes, 2 << 20);
     heap_free(heap, CLASS_512K, d);   /* instead of a */
     expect_eq(kept(heap, CLASS_512K), 2);
     expect_eq(kept(heap, CLASS_1M), 1);
@@ -225,7 +225,7 @@ FRESH_TEST(oldest_go_first)
 }
 
 /* Blocks are given up before the heap grows by another SuperSlab. */
-FRESH_TEST(kept_blocks_make_room)
+FRESH_TEST(large_cache_blocks_make_room)
 {
     struct hak_arena_figures before, after;
     (void)argument;
@@ -251,17 +251,17 @@ FRESH_TEST(what_is_not_touched_goes_back)
     heap_malloc_many(heap, CLASS_128K, blocks, 4);
     void *late = blocks[3];
     heap_free_many(heap, CLASS_128K, blocks, 3);
-    hak__kept_age(heap);
+    hak__large_cache_age(heap);
     expect_eq(kept(heap, CLASS_128K), 3);
     heap_free(heap, CLASS_128K, late);
-    hak__kept_age(heap);
+    hak__large_cache_age(heap);
     expect_eq(kept(heap, CLASS_128K), 1);
     expect_ptr(heap_malloc(heap, CLASS_128K), late);
     heap_free(heap, CLASS_128K, late);
-    hak__kept_age(heap);
-    hak__kept_age(heap);
-    expect_eq(heap->kept_bytes, 0);
-    expect_eq(heap->kept_charged, 0);
+    hak__large_cache_age(heap);
+    hak__large_cache_age(heap);
+    expect_eq(heap->large_cache_bytes, 0);
+    expect_eq(heap->large_cache_charged, 0);
     expect_heap_valid(heap);
 }
 
@@ -272,11 +272,11 @@ FRESH_TEST(clock_wraps)
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 2);
-    heap->kept_clock += (uint32_t)INT32_MAX + 10;
+    heap->large_cache_clock += (uint32_t)INT32_MAX + 10;
     heap_free(heap, CLASS_128K, blocks[2]);
     hak__cache_flush(heap);
-    expect_eq(heap->kept_bytes, 0);
-    expect_eq(heap->kept_charged, 0);
+    expect_eq(heap->large_cache_bytes, 0);
+    expect_eq(heap->large_cache_charged, 0);
     expect_heap_valid(heap);
 }
 
@@ -294,7 +294,7 @@ FRESH_TEST(freed_by_others)
         for (uint32_t i = 0; i < 4; i++)
             heap_free_remote(other, blocks[i]);
         hak__heap_collect(heap);
-        expect_eq(heap->large_out - heap->large_lost, 0);
+        expect_eq(heap->large_out - heap->large_remote_freed, 0);
     }
     expect_eq(other->large_out, 0);
     expect_heap_valid(heap);
@@ -309,13 +309,13 @@ FRESH_TEST(process_is_charged)
     size_t first = hak__cache_process_bytes();
     heap_malloc_many(heap, CLASS_1M, blocks, 4);
     heap_free_many(heap, CLASS_1M, blocks, 3);
-    expect_op(hak__cache_process_bytes(), >=, first + heap->kept_bytes);
+    expect_op(hak__cache_process_bytes(), >=, first + heap->large_cache_bytes);
     expect_eq(hak__cache_process_bytes(), heap->process_bytes);
     hak__cache_flush(heap);
     expect_eq(hak__cache_process_bytes(), first);
     set("process_budget", "1");
     heap_free(heap, CLASS_1M, blocks[3]);
-    expect_eq(heap->kept_bytes, 0);
+    expect_eq(heap->large_cache_bytes, 0);
     expect_eq(hak__cache_process_bytes(), first);
 }
 
@@ -341,7 +341,7 @@ FRESH_TEST(ring_cap_holds)
     heap = heap_open(0);
     heap_malloc_many(heap, CLASS_64K, blocks, 3);
     heap_free_many(heap, CLASS_64K, blocks, 3);
-    expect_eq(heap->kept_bytes, 0);
+    expect_eq(heap->large_cache_bytes, 0);
 }
 
 /* A full stack sends every free the slow way, which is not to bring upkeep any sooner: what counts are the frees that went
@@ -354,7 +354,7 @@ FRESH_TEST(full_stack_counts_once)
     uint32_t calls = heap->upkeep_calls;
     heap_free_many(heap, CLASS_64K, blocks, MANY);
     expect_eq(kept(heap, CLASS_64K), 16);
-    expect_eq(heap->kept_clock, MANY);
+    expect_eq(heap->large_cache_clock, MANY);
     expect_op(heap->upkeep_calls - calls, >=, MANY / 2);
     expect_op(heap->upkeep_calls - calls, <=, 2 * MANY);
     expect_heap_valid(heap);
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(resident_bytes_count),
         cmocka_unit_test(looks_end),
         cmocka_unit_test(oldest_go_first),
-        cmocka_unit_test(kept_blocks_make_room),
+        cmocka_unit_test(large_cache_blocks_make_room),
         cmocka_unit_test(what_is_not_touched_goes_back),
         cmocka_unit_test(clock_wraps),
         cmocka_unit_test(freed_by_others),

@@ -1,5 +1,5 @@
-/* When a heap is armed and opened. See armed.h. */
-#include "upkeep/armed.h"
+/* When a heap is polling and opened. See polling.h. */
+#include "upkeep/polling.h"
 
 #include "base/forked.h"
 #include "diag/options.h"
@@ -9,20 +9,20 @@
 #include "upkeep/idle.h"
 #include "upkeep/step.h"
 
-/* The clock is coarse: this is two of its ticks on most systems. So many refills in ARMED_CALLS calls are slow paths enough
+/* The clock is coarse: this is two of its ticks on most systems. So many refills in POLLING_CALLS calls are slow paths enough
  * for an open heap to look at the clock now and then. */
 enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
-static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_ARMED) != 0; }
+static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
-/* Entered, because a child forked meanwhile must not take over a heap of which half the records are closed. */
+/* Entered, because a child forked meanwhile must not take over a heap of which half the bins are closed. */
 static void arm(struct hak_heap *heap, uint64_t now_ms)
 {
     if (!hak__enter_own(heap))
         return;
     hak__cache_arm(heap);
-    hak__leave(heap);
-    heap->armed_ms = now_ms;
+    hak__heap_unlock(heap);
+    heap->polling_ms = now_ms;
     hak_fetch_add(&hak__upkeep_counts.armings, 1, HAK_RELAXED);
 }
 
@@ -31,18 +31,18 @@ static void disarm(struct hak_heap *heap)
     if (!is_armed(heap) || !hak__enter_own(heap))
         return;
     hak__cache_disarm(heap);
-    hak__leave(heap);
+    hak__heap_unlock(heap);
 }
 
 static void begin_count(struct hak_heap *heap, uint64_t now_ms)
 {
     heap->count_ms = now_ms;
-    heap->armed_left = HAK_ARMED_CALLS;
+    heap->polling_left = HAK_ARMED_CALLS;
     heap->refills_seen = heap->refills;
     heap->overflows_seen = heap->overflows;
 }
 
-/* Whether the count went by so fast that being armed is felt, while slow paths were taken, and not only to free. */
+/* Whether the count went by so fast that polling is felt, while slow paths were taken, and not only to free. */
 static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
 {
     uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
@@ -63,11 +63,11 @@ static bool only_frees(struct hak_heap *heap)
 static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
 {
     uint64_t since = now_ms - heap->much_ms;
-    bool kept = hak_counted(&hak__arena_books.dirty) != 0;
+    bool kept = hak_counted(&hak__arena_published.dirty) != 0;
     return since > (kept ? 4 * delay : delay + delay / 2) && !hak__idle_unfinished();
 }
 
-void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
+void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
     uint64_t delay = hak__option(HAK_OPTION_purge_delay);
     bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
@@ -81,22 +81,22 @@ void hak__armed_decide(struct hak_heap *heap, uint64_t now_ms)
         heap->much_ms = 0;
     if (!much || hak__background_runs() || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_HARDENED)) != 0) {
         disarm(heap);
-    } else if (!is_armed(heap) && (only_frees(heap) || now_ms - heap->armed_ms >= delay / 4)) {
+    } else if (!is_armed(heap) && (only_frees(heap) || now_ms - heap->polling_ms >= delay / 4)) {
         begin_count(heap, now_ms);
         arm(heap, now_ms);
     }
 }
 
-void hak__armed_look(struct hak_heap *heap)
+void hak__polling_look(struct hak_heap *heap)
 {
     hak__fork_check();
     if (hak__heap_is_lost(heap))   /* a child has had to leave it */
         return;
-    if (heap->armed_left == 0) {
+    if (heap->polling_left == 0) {
         uint64_t now = hak__os->now_ms();
         if (is_a_burden(heap, now))
             disarm(heap);
         begin_count(heap, now);
     }
-    hak__upkeep_look(heap);
+    hak__upkeep_poll_now(heap);
 }

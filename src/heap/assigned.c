@@ -3,26 +3,26 @@
  * by thread.c and upkeep/ when the heap is to let go; always with the heap entered.
  *
  * To hold is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a further
- * SuperSlab is opened (hak__pool_take_held). An entry of the list may be out of date; the holder's id decides. */
+ * SuperSlab is opened (hak__pool_take_assigned). An entry of the list may be out of date; the holder's id decides. */
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
 
 /* Upkeep looks whether there are any before it enters the heap. */
-static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->held_count, count); }
+static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned_count, count); }
 
 /* Keeps the order: who was held first serves first. */
 static void forget(struct hak_heap *heap, unsigned place)
 {
-    set_count(heap, heap->held_count - 1);
-    for (; place < heap->held_count; place++)
-        heap->held[place] = heap->held[place + 1];
+    set_count(heap, heap->assigned_count - 1);
+    for (; place < heap->assigned_count; place++)
+        heap->assigned[place] = heap->assigned[place + 1];
 }
 
 static void let_go_of(struct hak_heap *heap, unsigned place)
 {
-    size_t super = heap->held[place];
+    size_t super = heap->assigned[place];
     forget(heap, place);
     hak__pool_let_go(super, heap->id);
 }
@@ -30,8 +30,8 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
 /* A run of an entry; one that is no good any more leaves the list and gives none. */
 static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
-    size_t super = heap->held[place];
-    if (hak_unlikely(hak_load(&hak__supers[super].holder, HAK_RELAXED) != heap->id)) {
+    size_t super = heap->assigned[place];
+    if (hak_unlikely(hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != heap->id)) {
         forget(heap, place);
         return HAK_NO_RUN;
     }
@@ -44,27 +44,27 @@ static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, boo
 }
 
 /* The first that has a run, so that the last ones empty. */
-size_t hak__held_take(struct hak_heap *heap, unsigned count, bool *fresh)
+size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     size_t slab = HAK_NO_RUN;
     heap->held_moves++;
-    for (unsigned place = 0; place < heap->held_count && slab == HAK_NO_RUN;) {
-        unsigned before = heap->held_count;
+    for (unsigned place = 0; place < heap->assigned_count && slab == HAK_NO_RUN;) {
+        unsigned before = heap->assigned_count;
         slab = take_at(heap, place, count, fresh);
-        place += heap->held_count == before;
+        place += heap->assigned_count == before;
     }
     return slab;
 }
 
 static bool is_spare(const struct hak_heap *heap, size_t super)
 {
-    return hak_load(&hak__supers[super].holder, HAK_RELAXED) == heap->id
+    return hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) == heap->id
         && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
 }
 
 /* A few that are empty are kept, so that a thread whose blocks come and go does not open and close SuperSlabs all the
  * time. */
-void hak__held_emptied(struct hak_heap *heap, size_t slab)
+void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     for (unsigned i = 0; i < HAK_HELD_SPARES; i++) {
@@ -81,8 +81,8 @@ void hak__held_emptied(struct hak_heap *heap, size_t slab)
 static unsigned worst_place(const struct hak_heap *heap)
 {
     unsigned worst = 0, least = HAK_SUPER_SLABS + 1;
-    for (unsigned place = 0; place < heap->held_count; place++) {
-        unsigned room = hak_popcount32(hak__slabs_unused(hak_load(&hak__supers[heap->held[place]].slabs, HAK_RELAXED)));
+    for (unsigned place = 0; place < heap->assigned_count; place++) {
+        unsigned room = hak_popcount32(hak__slabs_unused(hak_load(&hak__supers[heap->assigned[place]].slabs, HAK_RELAXED)));
         if (room < least) {
             least = room;
             worst = place;
@@ -97,28 +97,28 @@ enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
 
 static bool is_worth_one(struct hak_heap *heap)
 {
-    size_t lost = hak_load(&heap->large_lost, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
+    size_t lost = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
     return heap->large_out >= lost + WORTH_ONE;
 }
 
-void hak__held_add(struct hak_heap *heap, size_t slab)
+void hak__assigned_add(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     if (!is_worth_one(heap))
         return;
-    for (unsigned place = 0; place < heap->held_count; place++)
-        if (heap->held[place] == super)
+    for (unsigned place = 0; place < heap->assigned_count; place++)
+        if (heap->assigned[place] == super)
             return;
     if (!hak__pool_hold(super, heap->id))
         return;
-    if (heap->held_count == HAK_HELD_MAX)
+    if (heap->assigned_count == HAK_ASSIGNED_MAX)
         let_go_of(heap, worst_place(heap));
-    heap->held[heap->held_count] = (uint32_t)super;
-    set_count(heap, heap->held_count + 1);
+    heap->assigned[heap->assigned_count] = (uint32_t)super;
+    set_count(heap, heap->assigned_count + 1);
 }
 
-void hak__held_let_go(struct hak_heap *heap)
+void hak__assigned_let_go(struct hak_heap *heap)
 {
-    while (heap->held_count != 0)
+    while (heap->assigned_count != 0)
         let_go_of(heap, 0);
 }

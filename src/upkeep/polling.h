@@ -1,0 +1,50 @@
+/* How a thread that only hits comes to take a step of upkeep, where no background thread does.
+ *
+ * A thread that has given much memory back to its spans, and has not seen it go back to the system, arms its heap: all
+ * bins are closed, so each call takes the slow path, and every 64th of them looks at the clock. Such a call costs a
+ * few nanoseconds more than the fast path's, so a heap is polling for POLLING_CALLS calls at a time that the bins could
+ * serve. After them it depends on what the thread has done:
+ *   - they went by within milliseconds, and blocks came by many batches as well as they went: polling would be felt, and
+ *     slow paths come by themselves; the heap is opened. They look at the clock more often while memory waits, and may
+ *     arm the heap again a quarter of the purge delay later, or when it only frees;
+ *   - it freed only, or only hit, or is not in a hurry: the heap stays polling, until the memory has had its time to go
+ *     back, one and a half purge delays after it became much.
+ * A heap that is polling when its thread goes to sleep is polling when it wakes, and then a step is due at once. */
+#ifndef HAK_UPKEEP_POLLING_H
+#define HAK_UPKEEP_POLLING_H
+
+#include "cache/cache.h"
+
+enum { HAK_ARMED_CALLS = 4096, HAK_ARMED_PER_LOOK = 64 };
+#define HAK_ARMED_MUCH ((size_t)8 << 20)
+
+/* From a tick that has looked at the clock. The heap is not entered. */
+hak_cold void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms);
+
+/* After POLLING_PER_LOOK more calls that an polling bin has served. */
+hak_noinline void hak__polling_look(struct hak_heap *heap);
+
+hak_inline void hak__polling_count(struct hak_heap *heap)
+{
+    if (hak_unlikely(--heap->polling_left % HAK_ARMED_PER_LOOK == 0))
+        hak__polling_look(heap);
+}
+
+/* A pop from and a push to the bin behind the closed one; NULL, false: it has to be refilled, drained, or is closed
+ * for another reason. */
+hak_inline void *hak__polling_pop(struct hak_heap *heap, uint32_t class)
+{
+    void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(hak__heap_bin(heap, class));
+    if (hak_likely(block != NULL))
+        hak__polling_count(heap);
+    return block;
+}
+hak_inline bool hak__polling_push(struct hak_heap *heap, uint32_t class, void *block)
+{
+    if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_bin(heap, class), block))
+        return false;
+    hak__polling_count(heap);
+    return true;
+}
+
+#endif
