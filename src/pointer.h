@@ -15,7 +15,7 @@ hak_inline bool hak__names_span(uint32_t word)
 const char *hak__why_invalid(const void *p, uint32_t word);
 
 /* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
- * by the program's own doing; so the state decide. `why_freed` is what to say of a free one; NULL: that this is its
+ * by the program's own doing; so the heap's own state decides. `why_freed` is what to say of a free one; NULL: that this is its
  * second free. */
 hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 

@@ -190,7 +190,7 @@ hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
-/* Whether the state say that the block of the class at p, which looks freed, is: it is in a stack, in an outbox, or free
+/* Whether the heap's own state says that the block of the class at p, which looks freed, is: it is in a stack, in an outbox, or free
  * in its span. `mine` is the calling thread's heap, not entered, or NULL; what that heap has had in hand is always found.
  * A block that another thread is moving just now may be missed: its double free is found when it is collected. */
 bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);

@@ -1,4 +1,4 @@
-/* Looking for a block in the state before a double free is reported: see slab/freed.h. Called by pointer.c.
+/* Looking for a block in the heap's own state before a double free is reported: see slab/freed.h. Called by pointer.c.
  *
  * A look goes into one heap at a time, which it has entered: so no batch moves there, no slot area, no span of it. What
  * may go on meanwhile is what the owner does without entering: it pops, pushes, and adds to its outbox.

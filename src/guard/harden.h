@@ -7,7 +7,7 @@
  * The seal is a word made of the block's address, its slack and secret numbers, its lowest byte 0; it says what n is. From
  * the end of the request on, as far as SLACK_CHECKED bytes reach, slack has a secret pattern; its first byte is 0, so that a
  * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has no seal: to find
- * it is proof of a block in use, and only who does not find it asks the state what the pointer is.
+ * it is proof of a block in use, and only who does not find it asks the heap what the pointer is.
  *
  * A huge block ends with two words: n, disguised, and a seal of it. */
 #ifndef HAK_GUARD_HARDEN_H

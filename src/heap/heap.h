@@ -122,7 +122,7 @@ struct hak_heap {
     void **slots_free[10];                          /* given back slot areas, by power of two */
     void *bitmaps_free[HAK_BITMAP_SIZES];           /* given back bitmaps, by size */
     uint32_t upkeep_calls;                          /* slow paths since the clock was last looked at */
-    uint32_t polling_left;                            /* calls until an polling heap is looked at again (upkeep/polling.h) */
+    uint32_t polling_left;                            /* calls until a polling heap is looked at again (upkeep/polling.h) */
     uint32_t refills, overflows;                    /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen;          /* when the heap was polling */
     uint64_t polling_ms, count_ms;                    /* when that was, and when its calls were last counted anew */

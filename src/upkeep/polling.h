@@ -21,7 +21,7 @@ enum { HAK_ARMED_CALLS = 4096, HAK_ARMED_PER_LOOK = 64 };
 /* From a tick that has looked at the clock. The heap is not entered. */
 hak_cold void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms);
 
-/* After POLLING_PER_LOOK more calls that an polling bin has served. */
+/* After POLLING_PER_LOOK more calls that a polling bin has served. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
 
 hak_inline void hak__polling_count(struct hak_heap *heap)
