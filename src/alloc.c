@@ -6,13 +6,14 @@
 #include "guard/exact.h"
 #include "huge/huge.h"
 #include "request.h"
+#include "slab/hardened.h"
 #include "start.h"
 #include "upkeep/step.h"
 
-/* The heap is entered. */
+/* The heap is entered. One of a thread that was there before the options could be read is open in a hardened process. */
 hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
 {
-    if (heap->closed_reasons[class] != 0)
+    if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))
         return hak__closed_malloc(heap, class, n);
     void *block = hak__cache_pop(&heap->bins[class]);
     if (block == NULL)

@@ -227,9 +227,9 @@ static void use_exited_sentinel(void)
 }
 
 /* The key's destructor. The value may be that of a former thread with the same stack, which got its heap when no destructor
- * came any more: it is this thread's only if the thread works with it. The first time it only asks to be called again, so that the destructors of other keys in this
- * round still find the thread's heap; the second time the heap is emptied and parked, and what comes later uses the
- * shared heap. It does not wait for the last round: a heap attached by a destructor might never see it. */
+ * came any more: it is this thread's only if the thread works with it. The first time it only asks to be called again, so that
+ * the destructors of other keys in this round still find the thread's heap; the second time the heap is emptied and parked, and
+ * what comes later uses the exit heap. It does not wait for the last round: a heap attached by a destructor might never see it. */
 static void thread_ends(void *value)
 {
     struct hak_heap *heap = value;

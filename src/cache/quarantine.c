@@ -27,7 +27,7 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
         hak__heap_lock(heap);
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_large(class))
+    else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0))   /* whose bins are open */
         hak__heap_give(heap, &p, 1, function);
     else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_bin(heap, class), p))
         hak__cache_overflow(heap, class, p, function);

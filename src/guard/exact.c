@@ -6,7 +6,7 @@
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t index, size_t n)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    uint32_t reasons = heap->closed_reasons[index];
+    uint32_t reasons = heap->closed_reasons[index] | (hak__hardened.on ? HAK_CLOSED_HARDENED : 0);
     if ((reasons & (HAK_CLOSED_EXACT | HAK_CLOSED_HARDENED)) != HAK_CLOSED_HARDENED)
         hak_count(&class->mallocs, 1);
     if ((reasons & HAK_CLOSED_HARDENED) != 0)

@@ -2,6 +2,7 @@
  * count of changes, because single elements are popped (ABA). Heaps are never unmapped, so reading the link of one
  * that another thread has just taken is safe, and the count makes the exchange fail then. */
 #include "heap/heap.h"
+#include "slab/hardened.h"
 
 static _Atomic uint64_t parked;   /* changes << 32 | id of the first; id 0: none */
 static _Atomic uint32_t borrowers;
@@ -33,10 +34,18 @@ static struct hak_heap *first_parked(void)
     return NULL;
 }
 
+/* One that was opened before the options could be read, in a process that is hardened since, serves no more. */
+static bool is_usable(struct hak_heap *heap)
+{
+    if (hak_unlikely(hak__hardened.on && (heap->mode & HAK_MODE_HARDENED) == 0))
+        hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+    return hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_UNUSABLE;
+}
+
 struct hak_heap *hak__heap_unpark(void)
 {
     struct hak_heap *heap = first_parked();
-    while (heap != NULL && hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE)
+    while (heap != NULL && !is_usable(heap))
         heap = first_parked();
     if (heap != NULL)
         hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
