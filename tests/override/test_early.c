@@ -3,6 +3,7 @@
 #include "expect.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 enum { SIZES = 6 };
 
@@ -39,7 +40,46 @@ static void release(struct set *set)
 
 /* --- before main ------------------------------------------------------------------------------------------------------ */
 
-static void preinit(void) { fill(&from_preinit); }
+/* A thread that is there before any constructor, and goes on until the end. */
+static struct set from_early_thread;
+static sem_t early_asked, early_done;
+
+static void *lives_on(void *argument)
+{
+    fill(&from_early_thread);
+    for (;;) {
+        sem_post(&early_done);
+        while (sem_wait(&early_asked) != 0)
+            ;
+        for (int round = 0; round < 3; round++)
+            release(&from_early_thread);
+    }
+    return argument;
+}
+
+static void start_early_thread(void)
+{
+    pthread_t thread;
+    expect(sem_init(&early_asked, 0, 0) == 0 && sem_init(&early_done, 0, 0) == 0);
+    expect(pthread_create(&thread, NULL, lives_on, NULL) == 0);
+    while (sem_wait(&early_done) != 0)
+        ;
+}
+
+static void use_early_thread(void)
+{
+    check(&from_early_thread);
+    sem_post(&early_asked);
+    while (sem_wait(&early_done) != 0)
+        ;
+    check(&from_early_thread);
+}
+
+static void preinit(void)
+{
+    fill(&from_preinit);
+    start_early_thread();
+}
 __attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(void) = preinit;
 
 static void *run(void *argument)
@@ -70,6 +110,7 @@ __attribute__((constructor)) static void construct(void)
 
 static void use_all(void)
 {
+    use_early_thread();
     release(&from_preinit);
     release(&from_constructor);
     release(&from_thread);
