@@ -168,10 +168,15 @@ static void fork_once(void)
     STRESS_EXPECT(status_of(child) == 0, "the forked child failed");
 }
 
-/* A thread that has just begun is in the middle of its first step, whose locks and words the child has as they were. */
+/* A thread that has just begun is in the middle of its first step, whose locks and words the child has as they were. Under
+ * AddressSanitizer, whose own locks a fork does not reset, the thread has long begun. */
 static void forks(void)
 {
-    enum { FORKS = 100 };
+    enum { FORKS = HAK_ASAN ? 0 : 100 };
+    if (HAK_ASAN) {
+        rest(100);
+        fork_once();
+    }
     for (int i = 0; i < FORKS; i++) {
         set("background", "0");
         take_slow_paths();
