@@ -89,7 +89,7 @@ hak_inline const struct hak_class *hak__class_at_offset(size_t code)
 {
     return (const struct hak_class *)((const char *)hak__classes + code);
 }
-_Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a record's offset is its class's too");
+_Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
 
 /* What the fraction grows by from block to block. */
 hak_inline uint32_t hak__class_excess(const struct hak_class *class)

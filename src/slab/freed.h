@@ -10,7 +10,7 @@
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
  * heap (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
- * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is doubtful, and a
+ * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is verified, and a
  * block that begins with the zero of a returned page is looked up as well. */
 #ifndef HAK_SLAB_FREED_H
 #define HAK_SLAB_FREED_H
