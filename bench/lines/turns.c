@@ -14,7 +14,7 @@
 
 enum { TURNS_MOST = 4096, FUTEX_WAIT_ALONE = 0x80, FUTEX_WAKE_ALONE = 0x81, FUTEX_MASK = 0x7f };
 enum { F_WAIT = 0, F_WAKE = 1, F_WAIT_BITSET = 9, F_WAKE_BITSET = 10 };
-enum { NAP_NS = 20000, NAPS = 5000, PATIENCE_NS = 50000000, PATIENCE = 10, LONG_SLEEP_NS = 100000000 };
+enum { NAP_NS = 20000, NAPS = 500000, PATIENCE_NS = 50000000, PATIENCE = 60, LONG_SLEEP_NS = 100000000 };
 
 struct thread {
     Bool partakes;
@@ -163,6 +163,8 @@ void turns_wait(ThreadId id)
 {
     static const struct vki_timespec limit = {0, PATIENCE_NS};
     UInt rounds = 0;
+    if (thread[id].left <= 0 && turn == id)
+        pass_turn(); /* only here: a system call that ends a turn still belongs to it */
     ThreadId seen = turn;
     while (turn != id && thread[id].partakes && !VG_(is_exiting)(id)) {
         const UInt go = thread[id].go;
@@ -184,8 +186,6 @@ void turns_pause(ThreadId id)
     Int rest;
     VG_(get_shadow_regs_area)(id, (UChar *)&rest, 0, offsetof(VexGuestArchState, host_EvC_COUNTER), sizeof rest);
     thread[id].left -= mean_blocks == 0 ? 0 : thread[id].granted - (rest > 0 ? rest : 0);
-    if (thread[id].left <= 0 && turn == id)
-        pass_turn();
 }
 
 void turns_ended(ThreadId id)
