@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 THREADS = (2, 8, 16, 32, 64)
 FOREVER = 1 << 38  # the tool ends the program
-WARM_UP = 4000  # operations of each thread before counting begins, and 64,000 of all threads at least
+WARM_UP = 8000  # operations of each thread before counting begins, and 64,000 of all threads at least
 COUNTED = 64_000  # operations of all threads together
 
 

@@ -79,8 +79,8 @@ static Bool name_memory(Addr address, HChar *name)
     PtrdiffT offset = 0;
     const NSegment *segment = VG_(am_find_nsegment)(address);
     const HChar *file = segment != NULL ? VG_(am_get_filename)(segment) : NULL;
-    const Bool object = VG_(get_objname)(VG_(current_DiEpoch)(), address, &found);
-    const Bool program = (file != NULL && in_program(file)) || (file == NULL && object && in_program(found));
+    const Bool variable = VG_(DebugInfo_sect_kind)(&found, address) != Vg_SectUnknown;
+    const Bool program = (file != NULL && in_program(file)) || (variable && in_program(found));
     for (Addr word = address; word < address + CACHE_LINE; word += CACHE_WORD) {
         if (VG_(get_datasym_and_offset)(VG_(current_DiEpoch)(), word, &found, &offset)) {
             copy_name(name, found);

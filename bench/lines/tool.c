@@ -8,6 +8,7 @@
  */
 #include "calls.h"
 #include "events.h"
+#include "prefetch.h"
 #include "report.h"
 #include "turns.h"
 
@@ -168,10 +169,31 @@ static void add_instructions(struct writing *w)
     w->instructions = 0;
 }
 
-static void begin_instruction(struct writing *w, Addr code)
+static IRExpr *register_value(struct writing *w, Int offset)
+{
+    return computed(w, Ity_I64, IRExpr_Get(offset, Ity_I64));
+}
+
+/* Takes the line as a writer would, without writing. */
+static void add_prefetch(struct writing *w, const struct prefetch *prefetch)
+{
+    IRExpr *address = register_value(w, prefetch->base);
+    if (prefetch->index >= 0) {
+        IRExpr *index = register_value(w, prefetch->index);
+        index = computed(w, Ity_I64, IRExpr_Binop(Iop_Shl64, index, IRExpr_Const(IRConst_U8((UChar)prefetch->shift))));
+        address = computed(w, Ity_I64, IRExpr_Binop(Iop_Add64, address, index));
+    }
+    address = computed(w, Ity_I64, IRExpr_Binop(Iop_Add64, address, number((UWord)prefetch->distance)));
+    add_access(w, address, CACHE_WORD, CACHE_CLAIM, NULL);
+}
+
+static void begin_instruction(struct writing *w, Addr code, UInt length)
 {
     const struct watched *found = watched_at(code);
+    struct prefetch prefetch;
     w->code = code;
+    if (prefetch_decode((const UChar *)code, length, &prefetch))
+        add_prefetch(w, &prefetch);
     w->instructions++;
     if (found != NULL)
         addStmtToIRSB(w->to, IRStmt_Dirty(unsafeIRDirty_0_N(0, found->name, VG_(fnptr_to_fnentry)(found->call),
@@ -257,7 +279,7 @@ static IRSB *instrument(VgCallbackClosure *closure, IRSB *from, const VexGuestLa
         add_statement(&w, i);
         addStmtToIRSB(w.to, statement);
         if (statement->tag == Ist_IMark)
-            begin_instruction(&w, statement->Ist.IMark.addr);
+            begin_instruction(&w, statement->Ist.IMark.addr, statement->Ist.IMark.len);
         if (statement->tag == Ist_CAS)
             add_swap(&w, statement->Ist.CAS.details);
     }
@@ -334,6 +356,7 @@ static void begin(void)
     VG_(details_copyright_author)("Part of HAKMEM.");
     VG_(details_bug_reports_to)("HAKMEM's issues");
     VG_(basic_tool_funcs)(initialise, instrument, at_end);
+    VG_(clo_vex_control).iropt_register_updates_default = VexRegUpdAllregsAtEachInsn; /* for the registers of prefetches */
     VG_(needs_command_line_options)(option, usage, debug_usage);
     VG_(needs_syscall_wrapper)(calls_before, calls_after);
     VG_(track_start_client_code)(client_starts);

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("cache.c", "turns.c", "events.c", "calls.c", "report.c", "tool.c")
+SOURCES = ("cache.c", "turns.c", "events.c", "calls.c", "prefetch.c", "report.c", "tool.c")
 TIMEOUT_S = 600
 
 # By machine: valgrind's name of it, and where a tool's text begins, out of the way of the program's.
