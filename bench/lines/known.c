@@ -1,5 +1,5 @@
 /*
- * known CASE THREADS ROUNDS
+ * lines_known CASE THREADS ROUNDS
  *
  * Programs whose transfers follow from their text, for the test of bench/lines.  Run with --turn=0: a thread goes
  * on until it yields, and turns go round, so that no two rounds of one thread follow each other.
@@ -23,6 +23,18 @@ alignas(64) volatile uint64_t known_tail[8];
 alignas(64) volatile uint64_t known_slot[RING];
 alignas(64) volatile uint64_t known_sum[8];
 
+#if defined(__x86_64__)
+static void known_prefetch(volatile uint64_t *word)
+{
+    __asm__ volatile("prefetchw %0" : : "m"(*word));
+}
+#else
+static void known_prefetch(volatile uint64_t *word)
+{
+    __builtin_prefetch((const void *)word, 1);
+}
+#endif
+
 static unsigned threads;
 static uint64_t rounds;
 static pthread_barrier_t line;
@@ -37,6 +49,21 @@ static void shared(unsigned me)
 {
     (void)me;
     __atomic_fetch_add(&known_shared[0], 1, __ATOMIC_RELAXED);
+}
+
+/* The word is read, then written by another instruction. */
+static void look(unsigned me)
+{
+    (void)me;
+    uint64_t value = known_shared[0];
+    known_shared[0] = value + 1;
+}
+
+/* The same, after the line was asked for as its writer. */
+static void claim(unsigned me)
+{
+    known_prefetch(known_shared);
+    look(me);
 }
 
 /* A counter per thread, each on its own line. */
@@ -74,7 +101,7 @@ static void ring(unsigned me)
 static const struct {
     const char *name;
     void (*step)(unsigned me);
-} cases[] = {{"shared", shared}, {"padded", padded}, {"pair", pair}, {"handed", handed}, {"ring", ring}};
+} cases[] = {{"shared", shared}, {"look", look}, {"claim", claim}, {"padded", padded}, {"pair", pair}, {"handed", handed}, {"ring", ring}};
 
 static void (*step)(unsigned me);
 

@@ -1,4 +1,4 @@
-/* PREFETCHW of amd64: [REX] 0F 0D /1 with any memory operand but one relative to the instruction. */
+/* PREFETCHW of amd64: [REX] 0F 0D /1 with any memory operand. */
 #include "prefetch.h"
 
 #include "pub_tool_guest.h"
@@ -21,12 +21,12 @@ static Int register_offset(UInt number)
     return offset[number];
 }
 
-static Long distance_of(const UChar *at, UInt mode)
+static Long distance_of(const UChar *at, UInt mode, Bool without_base)
 {
-    if (mode == 0)
-        return 0;
     if (mode == 1)
         return (signed char)at[0];
+    if (mode == 0 && !without_base)
+        return 0;
     return (Int)((UInt)at[0] | (UInt)at[1] << 8 | (UInt)at[2] << 16 | (UInt)at[3] << 24);
 }
 
@@ -39,16 +39,17 @@ Bool prefetch_decode(const UChar *code, UInt length, struct prefetch *found)
     const UInt mode = at[2] >> 6, low = at[2] & 7;
     *found = (struct prefetch){.base = register_offset(low | (rex & 1) << 3), .index = NO_REGISTER};
     if (low == SIB) {
-        const UInt sib = at[3], index = (sib >> 3 & 7) | (rex & 2) << 2;
-        found->base = register_offset((sib & 7) | (rex & 1) << 3);
+        const UInt index = (at[3] >> 3 & 7) | (rex & 2) << 2;
+        found->base = register_offset((at[3] & 7) | (rex & 1) << 3);
         found->index = index == SIB ? NO_REGISTER : register_offset(index);
-        found->shift = sib >> 6;
-        if (mode == 0 && (sib & 7) == RBP)
-            return False;
-    } else if (mode == 0 && low == RBP) {
-        return False;
+        found->shift = at[3] >> 6;
     }
-    found->distance = distance_of(at + 3 + (low == SIB), mode);
+    const Bool relative = mode == 0 && low == RBP, without_base = relative || (mode == 0 && low == SIB && (at[3] & 7) == RBP);
+    found->distance = distance_of(at + 3 + (low == SIB), mode, without_base);
+    if (without_base)
+        found->base = NO_REGISTER;
+    if (relative)
+        found->distance += (Long)(Addr)(code + length);
     return True;
 }
 

@@ -5,9 +5,10 @@
 #include "libvex_ir.h"
 #include "pub_tool_basics.h"
 
-/* Whether the instruction is one, and where: a base register, an index register times a scale, a distance. */
+/* Whether the instruction is one, and where: a base register, an index register times a scale, a distance;
+ * with neither register the distance is the address. */
 struct prefetch {
-    Int base;  /* offsets in the guest's state, or -1 */
+    Int base; /* offsets in the guest's state, or -1 */
     Int index;
     UInt shift;
     Long distance;

@@ -177,7 +177,7 @@ static IRExpr *register_value(struct writing *w, Int offset)
 /* Takes the line as a writer would, without writing. */
 static void add_prefetch(struct writing *w, const struct prefetch *prefetch)
 {
-    IRExpr *address = register_value(w, prefetch->base);
+    IRExpr *address = prefetch->base >= 0 ? register_value(w, prefetch->base) : number(0);
     if (prefetch->index >= 0) {
         IRExpr *index = register_value(w, prefetch->index);
         index = computed(w, Ity_I64, IRExpr_Binop(Iop_Shl64, index, IRExpr_Const(IRConst_U8((UChar)prefetch->shift))));
