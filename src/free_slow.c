@@ -182,6 +182,8 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
 {
     uint32_t code = hak__owner_class_offset((uint32_t)x);
     bool absorbs = names_a_span(heap, x) && hak__cache_absorbs(heap, code);
+    if (absorbs)
+        hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
     if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_at_offset(code), p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_foreign_slow(p, x, heap);
