@@ -85,8 +85,11 @@ def build(folder: Path) -> Path:
         compile_tool(making / f"lines-{machine}-linux", headers, libraries)
         for path in [runtime / "default.supp", *runtime.glob(f"vgpreload_core-{machine}-linux.so")]:
             (making / path.name).symlink_to(path)
-        if not done.is_dir():
+        try:
             making.rename(done)
+        except OSError:
+            if not done.is_dir():  # else another process was quicker
+                raise
     return done
 
 
