@@ -71,7 +71,7 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 def measure(options: argparse.Namespace, folder: Path, allocators: list[Allocator], out: Path) -> list[dict[str, Any]]:
     rows = load(out)
-    done = {(row["pattern"], row["threads"], row["allocator"]) for row in rows if row["type"] == "run"}
+    done = {(row["pattern"], row["threads"], row["allocator"]) for row in rows if row["type"] == "run" and "report" in row}
     out.parent.mkdir(parents=True, exist_ok=True)
     patterns = [each for each in PATTERNS if re.search(options.only, each.name)]
     counts = [int(each) for each in options.threads.split(",")]
