@@ -172,7 +172,13 @@ def _leader_among_new(before: set[int]) -> int:
         time.sleep(0.001)
 
 
-def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes], complaints: IO[bytes]) -> int:
+def _launch(
+    command: list[str],
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    complaints: IO[bytes],
+    source: IO[bytes] | int = subprocess.DEVNULL,
+) -> int:
     """Starts the program in a session of its own and returns its process id.
 
     The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
@@ -183,7 +189,7 @@ def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes
     assignments = [f"{name}={value}" for name, value in environment.items()]
     started = subprocess.Popen(
         [launcher, "--fork", setter, "-i", *assignments, *command],
-        stdin=subprocess.DEVNULL,
+        stdin=source,
         stdout=output,
         stderr=complaints,
         env={"PATH": os.environ.get("PATH", os.defpath)},
@@ -232,14 +238,34 @@ def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
         _reap_session(leader)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None) -> Outcome:
-    """Runs a resolved command once, its input empty, and returns what it took, whatever its exit status.
+@contextlib.contextmanager
+def _opened(source: Path | None) -> Iterator[IO[bytes] | int]:
+    """The input of a program: a file, or nothing."""
+    if source is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise LabError(f"--input {source}: {error.strerror}", "Give a file that can be read.") from error
+    with file:
+        yield file
 
-    timeout_s: seconds after which it is ended; a RunFailed then, as when it cannot be started."""
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float | None = None,
+    source: Path | None = None,
+) -> Outcome:
+    """Runs a resolved command once and returns what it took, whatever its exit status.
+
+    source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
+    RunFailed then, as when it cannot be started."""
     _become_reaper()
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+    with _opened(source) as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
         began = time.perf_counter()
-        leader = _launch(list(command), environment, output, complaints)
+        leader = _launch(list(command), environment, output, complaints, given)
         with _watched(leader, timeout_s) as late:
             _, status, usage = os.wait4(leader, 0)
         ended = time.perf_counter()

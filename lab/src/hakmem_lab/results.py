@@ -158,6 +158,18 @@ class Plan(Model):
     max_runs: int | None = Field(default=None, description="bound of rounds; set means: until decided")
     noise_check: bool = False
     timeout_s: float | None = None
+    prepare: str | None = Field(default=None, description="a shell command before each run, not measured")
+    cleanup: str | None = Field(default=None, description="a shell command after each run, not measured")
+    input: str | None = Field(default=None, description="the file that is the program's input")
+
+
+class Surroundings(Model):
+    """What the machine did beside a run."""
+
+    others: float = Field(description="processors that other programs used, on average")
+    stolen: float = Field(description="processors that the host took from this machine, on average")
+    waiting: float | None = Field(default=None, description="share of the time in which a task waited for a processor")
+    mhz: float | None = Field(default=None, description="clock of the processors, on average, after the run")
 
 
 class Run(Model):
@@ -175,6 +187,7 @@ class Run(Model):
     minor_faults: int
     major_faults: int
     switches: int
+    surroundings: Surroundings | None = None
 
     @classmethod
     def of(cls, round_: int, position: int, label: str, at: float, value: float, outcome: Outcome) -> Run:

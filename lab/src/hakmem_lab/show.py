@@ -72,9 +72,32 @@ def outlier_sentence(found: Comparison) -> str:
     return f"Outliers, all kept: {listed}; {statistics.OUTLIER_RULE}.{without}"
 
 
+def conditions_sentence(found: Comparison) -> str:
+    """That the machine was busy, and what processor time says; empty for a quiet one."""
+    if found.conditions is None or not found.conditions.busy:
+        return ""
+    busy = f"The machine was busy: {', '.join(found.conditions.reasons)}."
+    second = found.by_processor_time
+    if second is None:
+        return busy
+    interval = between(second.low, second.high)
+    said = f"{busy} By processor time the gain is {gain(second.gain)} ({interval}): {second.verdict}"
+    if second.verdict in ("INCONCLUSIVE", found.verdict):
+        return said + "."
+    if not second.agrees:
+        return said + ", which wall time does not bear out; the program may wait for more than processors."
+    return said + ". Where processor time is what counts, measure it: --metric cpu."
+
+
 def sentences(found: Comparison) -> list[str]:
     """All that is to be said beside the figures."""
-    said = (more_runs(found), prediction_sentence(found), noise_sentence(found), outlier_sentence(found))
+    said = (
+        more_runs(found),
+        prediction_sentence(found),
+        conditions_sentence(found),
+        noise_sentence(found),
+        outlier_sentence(found),
+    )
     return [each for each in said if each]
 
 

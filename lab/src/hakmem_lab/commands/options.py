@@ -80,6 +80,60 @@ Record = Annotated[
         show_default=False,
     ),
 ]
+Prepare = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="A shell command before each run; not measured.", show_default=False),
+]
+Cleanup = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="A shell command after each run; not measured.", show_default=False),
+]
+Input = Annotated[
+    str | None,
+    typer.Option("--input", metavar="FILE", help="The program's input; without it, there is none.", show_default=False),
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE,VALUE",
+        help="One case for each value, which takes the place of {NAME} in the command; repeatable.",
+        show_default=False,
+    ),
+]
+Cases = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="Several programs in one experiment, with one verdict.", show_default=False),
+]
+Save = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Keep the results as a baseline: a word, or a path that ends with .json. A is then by default "
+        "alloc:system, beside which later measurements are taken as well.",
+        show_default=False,
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Measure what the baseline has measured, and judge how B has changed since.",
+        show_default=False,
+    ),
+]
+OtherMachine = Annotated[
+    bool, typer.Option("--other-machine", help="With --against: compare though the baseline is of another machine.")
+]
+Markdown = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the verdict as Markdown.", show_default=False)
+]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a line per case.", show_default=False)]
+Junit = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a JUnit report, a test per case.", show_default=False)
+]
+Github = Annotated[
+    bool, typer.Option("--github", help="Print annotations for GitHub's actions, and add to the job's summary.")
+]
 
 
 def typed() -> str:
@@ -90,3 +144,18 @@ def typed() -> str:
 def print_json(document: dict[str, Any]) -> None:
     """One document on standard output; numbers that JSON has not (infinite bounds) are null."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_plain(text: str) -> None:
+    """Text on standard output as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def list_files(files: dict[str, str]) -> None:
+    """What was written, one to a line."""
+    from hakmem_lab import console
+
+    width = max(len(name) for name in files) + 2
+    for name, path in files.items():
+        console.out.print(f"{name + ':':{width}}{path}", markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import show
-from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
 from hakmem_lab.verdict import Comparison, summarize, values_of
 
@@ -141,7 +141,7 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
     provenance(page, head)
 
 
-def compose(experiment: Experiment, found: Comparison) -> Page:
+def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -> Page:
     """The whole page."""
     head = experiment.head
     series = {each.label: each.text or "as it is" for each in head.series}
@@ -149,11 +149,11 @@ def compose(experiment: Experiment, found: Comparison) -> Page:
         f"A/B: {shlex.join(head.plan.command)}",
         f"A: {series[found.base]}   B: {series[found.other]}   metric: {head.metric.title}",
     )
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparison, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Comparison, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

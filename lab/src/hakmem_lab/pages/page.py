@@ -7,6 +7,8 @@ import functools
 import gzip
 import html
 import importlib.resources
+import os
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,17 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.results import Head
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
-Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads elsewhere: to a page or a file beside this one."""
+
+    text: str
+    target: str
+
+
+Cell = str | int | float | Link | None
 
 
 @dataclass(frozen=True)
@@ -57,9 +69,13 @@ class Page:
     def command(self, text: str) -> None:
         self.parts.append(f'<code class="command">{html.escape(text)}</code>')
 
-    def verdict(self, found: Verdict, anchor: str = "") -> None:
-        """The box that a reader sees first; with an anchor, of what, and the way there."""
+    def verdict(self, found: Verdict, anchor: str = "", raw: str | None = None) -> None:
+        """The box that a reader sees first; with an anchor, of what, and the way there.
+
+        raw: the address of the runs that it follows from, relative to the page."""
         said = "".join(f"<p>{html.escape(each)}</p>" for each in found.sentences)
+        if raw is not None:
+            said += f'<p class="raw"><a href="{html.escape(raw)}">Every run, as a file</a></p>'
         of = f'<p class="of"><a href="#{html.escape(anchor)}">{html.escape(found.of)}</a></p>' if anchor else ""
         self.parts.append(
             f'<div class="verdict {found.word}">{of}<span class="word">{html.escape(found.word)}</span>'
@@ -84,7 +100,7 @@ class Page:
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         """A table that can be sorted; numbers are aligned and sorted as such, None is an empty cell."""
         cells = [list(row) for row in rows]
-        words = [any(isinstance(row[place], str) for row in cells) for place in range(len(heads))]
+        words = [any(isinstance(row[place], str | Link) for row in cells) for place in range(len(heads))]
         style = ['class="text"' if each else "" for each in words]
         head = "".join(
             f'<th {style[place]}><button type="button">{html.escape(name)}</button></th>'
@@ -123,10 +139,20 @@ class Page:
 def _cell(value: Cell, style: str) -> str:
     if value is None:
         return f"<td {style}></td>"
+    if isinstance(value, Link):
+        target = html.escape(urllib.parse.quote(value.target))
+        return f'<td {style}><a href="{target}">{html.escape(value.text)}</a></td>'
     if isinstance(value, str):
         return f"<td {style}>{html.escape(value)}</td>"
     shown = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
     return f'<td {style} data-value="{value!r}">{shown}</td>'
+
+
+def link_to(file: Path | None, page: Path) -> str | None:
+    """The address of a file, relative to the page beside which it lies; None for no file."""
+    if file is None:
+        return None
+    return urllib.parse.quote(os.path.relpath(file.resolve(), page.resolve().parent))
 
 
 def _asset(name: str) -> str:
