@@ -103,14 +103,37 @@ def charts_of(page: str) -> list[dict[str, object]]:
 def test_page_is_whole_and_shows_the_verdict_first(tmp_path: Path) -> None:
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
-    ab_page.write(made, found, tmp_path / "page.html")
+    ab_page.compose(made, found).write(tmp_path / "page.html", single=True)
     page = (tmp_path / "page.html").read_text()
-    body = page[page.index("<body>") :]
+    body = page[page.index("<body ") :]
     assert body.index(">GO<") < body.index("<table") < body.index('class="chart"')
     assert len(charts_of(page)) == 3
     assert not re.findall(r'(?:src|href)="(?!data:)', page)  # nothing from elsewhere
     packed = re.search(r'window.hakmemCharts = "([A-Za-z0-9+/=]+)"', page)
     assert packed is not None and b"newPlot" in gzip.decompress(base64.b64decode(packed.group(1)))
+
+
+def test_pages_of_a_folder_share_the_chart_library(tmp_path: Path) -> None:
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    found = verdict.compare(made, "A", "B")
+    for name in ("one.html", "two.html"):
+        ab_page.write(made, found, tmp_path / name, tmp_path / "runs.jsonl")
+        page = (tmp_path / name).read_text()
+        assert len(page) < 200_000 and 'href="runs.jsonl"' in page
+    (library,) = tmp_path.glob("*.js")
+    assert f'<script src="{library.name}">' in page and library.read_text().startswith("window.hakmemCharts = ")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [library.name, "one.html", "two.html"]
+
+
+def test_a_chart_is_told_in_words(tmp_path: Path) -> None:
+    made = make_experiment({"A": [1.0, 2.0, 4.0], "B": [1.0, 1.0, 1.0]})
+    ab_page.write(made, verdict.compare(made, "A", "B"), tmp_path / "page.html")
+    said = re.findall(r'class="alternative" id="chart-\d">(.*?)</p>', (tmp_path / "page.html").read_text())
+    assert len(said) == 3
+    assert said[1] == (
+        "Chart: Distribution. up: wall time, s. A: 3 values from 1 to 4, the median 2. "
+        "B: 3 values from 1 to 1, the median 1."
+    )
 
 
 def test_page_escapes_what_it_shows(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hakmem_lab import __version__, allocators, libhakmem
+from hakmem_lab import __version__, allocators, extras, libhakmem
 from hakmem_lab.configuration import Configuration
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
@@ -63,7 +63,8 @@ class Machine(Model):
         facts["C library"] = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
         if governor != "unknown":
             facts["frequency governor"] = governor
-        versions = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "plotly", "pydantic")}
+        names = [name for name in ("numpy", "scipy", "plotly", "pydantic") if extras.has(name)]
+        versions = {name: importlib.metadata.version(name) for name in names}
         return cls(
             facts=facts,
             cpus=len(os.sched_getaffinity(0)),

@@ -282,7 +282,6 @@ def finish(session: Session, wanted: Wanted) -> None:
     """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
     from hakmem_lab import exports, many, show, verdict
     from hakmem_lab import record as records
-    from hakmem_lab.pages import ab as pages
 
     with session:
         session.run(decided)
@@ -291,8 +290,11 @@ def finish(session: Session, wanted: Wanted) -> None:
     if not wanted.json:
         show.comparison(session.experiment, found)
     files = {"results": str(session.path)}
-    pages.write(session.experiment, found, page_path, session.path)
-    files["page"] = str(page_path)
+    if opt.draws_pages():
+        from hakmem_lab.pages import ab as pages
+
+        pages.write(session.experiment, found, page_path, session.path)
+        files["page"] = str(page_path)
     if wanted.record is not None:
         files["record"] = str(records.write(wanted.record, session.experiment, found))
     case = one_name(session.experiment)
@@ -364,16 +366,19 @@ def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
 def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) -> None:
     """The verdict first, then what is kept of it."""
     from hakmem_lab import showing
-    from hakmem_lab.pages import cases as pages
 
     folder = parts[0].session.path.parent
     page = wanted.page or folder / "index.html"
     if not wanted.json:
         showing.cases(report)
     files = {"results": str(folder)}
-    made = [(part.experiment, judged.comparisons[part.name], part.session.path) for part in parts]
-    pages.write(report, made, page)
-    files["page"] = str(page)
+    if opt.draws_pages():
+        from hakmem_lab.pages import cases as pages
+
+        pages.write(
+            report, [(each.experiment, judged.comparisons[each.name], each.session.path) for each in parts], page
+        )
+        files["page"] = str(page)
     files |= keep(wanted, report, {part.name: part.experiment for part in parts})
     if wanted.json:
         heads = {part.name: part.experiment.head.model_dump(mode="json") for part in parts}

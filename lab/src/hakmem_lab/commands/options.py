@@ -159,3 +159,13 @@ def list_files(files: dict[str, str]) -> None:
     width = max(len(name) for name in files) + 2
     for name, path in files.items():
         console.out.print(f"{name + ':':{width}}{path}", markup=False, soft_wrap=True)
+
+
+def draws_pages() -> bool:
+    """Whether a page can be drawn; says what is missing otherwise, since the results are kept all the same."""
+    from hakmem_lab import console, extras
+
+    if extras.has("plotly"):
+        return True
+    console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem-lab[pages]' brings it")
+    return False
