@@ -46,7 +46,7 @@ else:
 sys.stdout.flush()
 print(json.dumps({"status": status, "modules": sorted(sys.modules)}), file=sys.stderr)
 """
-LARGE = ("numpy", "scipy", "plotly", "optuna", "pydantic", "psutil", "rich.progress")
+LARGE = ("numpy", "scipy", "plotly", "optuna", "psutil", "rich.progress")  # typer itself may import pydantic
 
 
 def started(folder: Path, *arguments: str, missing: tuple[str, ...] = ()) -> tuple[int, list[str], str]:

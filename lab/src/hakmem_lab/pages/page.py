@@ -59,7 +59,7 @@ class Page:
 
     def heading(self, text: str, anchor: str = "") -> None:
         attribute = f' id="{html.escape(anchor)}"' if anchor else ""
-        self.parts.append(f"<h2{attribute}>{html.escape(text)}</h2>")
+        self.parts.append(f"<h2{attribute}>{_heading(text)}</h2>")
 
     def open(self, style: str) -> None:
         """Begins a group of parts; `close` ends it."""
@@ -136,7 +136,7 @@ class Page:
             '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
             f"<title>{html.escape(self.title)}</title>\n<style>\n{_asset('page.css')}</style></head>\n"
             f'<body data-library="{library_name() if charts else ""}"><main>'
-            f"<h1>{html.escape(self.title)}</h1>{subtitle}\n"
+            f"<h1>{_heading(self.title)}</h1>{subtitle}\n"
             + "\n".join(self.parts)
             + f"\n</main>\n{script}\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
         )
@@ -156,6 +156,11 @@ class Page:
             path.write_text(content, encoding="utf-8")
         except OSError as error:
             raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place for the page.") from error
+
+
+def _heading(text: str) -> str:
+    """Text whose paths may break behind a slash, and nowhere else."""
+    return html.escape(text).replace("/", "/<wbr>")
 
 
 def alternative(figure: go.Figure, caption: str) -> str:
