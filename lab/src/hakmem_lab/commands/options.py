@@ -100,6 +100,32 @@ Param = Annotated[
         show_default=False,
     ),
 ]
+Client = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="The program is a server, and this shell command its client: time, exit status and numbers are the "
+        "client's, memory and CPU time those of the server with its children.",
+        show_default=False,
+    ),
+]
+Ready = Annotated[
+    str | None,
+    typer.Option(
+        metavar="port:N|output:REGEX|file:PATH|TIMEs",
+        help="How one sees that the server is ready for the client.",
+        show_default=False,
+    ),
+]
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Latencies that the client prints, one group for the number: their quantiles are compared, and are "
+        "metrics (p50, p99, p99.9).",
+        show_default=False,
+    ),
+]
 Cases = Annotated[
     Path | None,
     typer.Option(metavar="FILE.toml", help="Several programs in one experiment, with one verdict.", show_default=False),
