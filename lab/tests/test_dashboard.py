@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -19,8 +20,10 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from hakmem_lab import dashboard, views
+from hakmem_lab.watching import CLASS_RATES, Watch
 from tests.inside import Running, running
 
 ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
@@ -50,6 +53,28 @@ def test_legend_breaks_no_figure() -> None:
         assert all(cell_len(line.plain) <= width for line in lines)
         assert sum(line.plain.count("123.0 MiB") for line in lines) == len(now)
         assert f"sum {123 * len(now)}.0 MiB" in lines[-1].plain or f"sum {123 * len(now)}.0 MiB" in lines[-2].plain
+
+
+@pytest.mark.parametrize(("width", "height"), [(160, 50), (120, 34), (100, 24), (80, 24), (60, 20), (40, 16)])
+def test_no_figure_is_cut_on_any_screen(program: Path, width: int, height: int) -> None:
+    """With every class busy and every rate above 0, the frame still fits."""
+    with running(program, more={"HAKMEM_STATS": "exact"}) as process:
+        seen = Watch(process.pid)
+        shown = dashboard.Dashboard(seen)
+        for number in (1, 2):
+            process.tell("a")
+            process.tell("r")
+            seen.step()
+            for row in seen.now.snapshot.classes:
+                row.update(dict.fromkeys((name for name in CLASS_RATES if name in row), number * 12_345))
+            shown.step()
+        console = Console(width=width, height=height, record=True, file=io.StringIO())
+        console.print(shown.frame(width, height))
+    lines = console.export_text().splitlines()
+    assert len(lines) <= height and all(cell_len(line.rstrip()) <= width for line in lines)
+    said = "\n".join(lines)
+    assert "…" not in said, said
+    assert f"pid {process.pid}" in said and re.search(r"live \d", said) and "misses/s" in said
 
 
 class Terminal:

@@ -23,9 +23,13 @@ from hakmem_lab.watching import CLASS_RATES, FIGURE_RATES, Watch, line_of
 LOOKS = 400  # kept: more than a terminal has columns
 LEAST_CHART = 4  # lines
 MOST_THREADS = 5
+NARROW = 60  # columns, up to which the title is short
 SIDE_BY_SIDE = 100  # columns, from which on there are two of tables
 AXIS = 11  # columns of the chart's scale
 RATES_KEPT = 30
+NAME = 20  # columns of a rate's name, and of its figure
+RATE = 9
+GAP = 3
 
 
 class Threads:
@@ -85,28 +89,34 @@ class Dashboard:
         wide = width >= SIDE_BY_SIDE
         lines = max(height - 3, 6)
         room = lines // 2 if wide else lines // 3
-        shown: list[RenderableType] = [self._title(width)]
+        shown: list[RenderableType] = [*self._title(width)]
         if self._history[-1]:
             names = [name for name in self._history[-1] if any(each.get(name, 0) for each in self._history)]
-            rows = max(room - len(legend(self._history[-1], names, width)), LEAST_CHART)
-            shown += [*chart(list(self._history), names, width, rows), *legend(self._history[-1], names, width)]
-        rest = lines - sum(1 for _ in shown)
-        classes = self._classes(
-            max(rest - 4, 1) if wide else max(rest // 2 - 3, 1), width if not wide else width * 3 // 5
-        )
-        side = [*self._figures(), Text(""), *self._busiest()]
+            below = legend(self._history[-1], names, width)
+            shown += [*chart(list(self._history), names, width, max(room - len(below), LEAST_CHART)), *below]
+        rest = lines - len(shown)
         if not wide:
-            return Group(*shown, classes, *side[: max(rest - rest // 2, 3)])
-        table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, show_header=False)
-        table.add_row(classes, Group(*side[:rest]))
+            classes = self._classes(max(rest // 2 - 2, 1), width)
+            return Group(*shown, classes, *self._side(width)[: max(rest - rest // 2, 3)])
+        left = width * 3 // 5
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
+        table.add_column(width=left, no_wrap=True)
+        table.add_row(self._classes(max(rest - 2, 1), left), Group(*self._side(width - left - GAP)[:rest]))
         return Group(*shown, table)
 
-    def _title(self, width: int) -> Text:
+    def _side(self, width: int) -> list[Text]:
+        return [*self._figures(width), Text(""), *self._busiest()]
+
+    def _title(self, width: int) -> list[Text]:
+        """The command and what it is, in one line where both fit."""
         snapshot = self._seen.now.snapshot
-        about = f"pid {self._seen.live.pid}, HAKMEM {self._seen.live.version}, {self._threads.count} threads, "
-        about += f"{snapshot.group('remote').get('heaps', 0)} heaps"
-        room = max(width - len(about) - 3, 8)
-        return Text(self._seen.command[:room], "bold", no_wrap=True).append(f"   {about}", "default")
+        version = f"HAKMEM {self._seen.live.version}, " if width >= NARROW else ""
+        heaps = snapshot.group("remote").get("heaps", 0)
+        about = f"pid {self._seen.live.pid}, {version}{self._threads.count} threads, {heaps} heaps"
+        command = " ".join(self._seen.command.split())
+        if len(command) + len(about) + GAP <= width:
+            return [Text(command, "bold", no_wrap=True).append(f"{' ' * GAP}{about}", "default")]
+        return [Text(command[:width], "bold", no_wrap=True), Text(about)]
 
     def _classes(self, rows: int, width: int) -> RenderableType:
         """The classes in which most blocks moved."""
@@ -130,18 +140,19 @@ class Dashboard:
         while shown < len(heads) and sum(widths[: shown + 1]) <= width:
             shown += 1
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for head in heads[:shown]:
-            table.add_column(head, justify="right", no_wrap=True, header_style="dim")
+        for head, needed in zip(heads[:shown], widths, strict=False):
+            table.add_column(head, justify="right", no_wrap=True, header_style="dim", min_width=needed - 2)
         for line in cells:
             table.add_row(*line[:shown])
         return table
 
-    def _figures(self) -> list[Text]:
-        """Rates with their course, a line each; those that never were above 0 are left out."""
+    def _figures(self, width: int) -> list[Text]:
+        """Rates with their course, as long as there is room; those that never were above 0 are left out."""
+        room = max(width - NAME - RATE - 4, 0)
         return [
-            Text(f"{name:24}", "dim", no_wrap=True)
-            .append(f"{views.number(each[-1]):>10}/s  ", "default")
-            .append(line_of(list(each)), "cyan")
+            Text(f"{name:{NAME}}", "dim", no_wrap=True)
+            .append(f"{views.number(each[-1]):>{RATE}}/s  ", "default")
+            .append(line_of(list(each)[-room:]) if room else "", "cyan")
             for name, each in self._rates.items()
             if max(each) > 0
         ]
