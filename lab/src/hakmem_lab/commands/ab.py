@@ -44,7 +44,7 @@ Examples:
 
   hakmem ab --a '' --b 'refill_count=64' --param size=10,1000 --prepare './make {size} >in' --input in -- ./program
 
-  hakmem ab --a '' --b 'refill_count=64' --ready port:7000 --client 'redis-benchmark -p 7000 -q -n 100000 -t set' \\
+  hakmem ab --a '' --b 'refill_count=64' --ready port:7000 --client 'redis-benchmark -p 7000 -q -n 100000 -t set' \
     --metric rss -- redis-server --port 7000 --save ''
 
   hakmem ab --a '' --b 'refill_count=64' --cases bench.toml --markdown verdict.md --junit verdict.xml
@@ -338,7 +338,7 @@ def finish(session: Session, wanted: Wanted) -> None:
     else:
         opt.list_files(files)
     if wanted.github:
-        opt.print_plain(exports.annotate(report))
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(verdict.STATUS[found.verdict])
 
 
@@ -378,7 +378,7 @@ def finish_all(
     report = many.report(parts, judged)
     show_all(parts, judged, report, wanted)
     if wanted.github:
-        opt.print_plain(exports.annotate(report))
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(exports.STATUS[judged.verdict])
 
 
@@ -388,7 +388,11 @@ def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
 
     if out is not None and out.suffix == ".jsonl":
         raise LabError(f"--out {out}: several cases need a folder", "Give a folder.")
-    folder = experiment.results_path("ab", out).with_suffix("")
+    stem = folder = experiment.results_path("ab", out).with_suffix("")
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = stem.with_name(f"{stem.name}-{number}")
     return [
         many.Part(case.name, asked.begin(case, many.file_of(folder, place, case.name)))
         for place, case in enumerate(found, start=1)

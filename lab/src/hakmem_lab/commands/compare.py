@@ -110,7 +110,7 @@ def conclude(session: Session, page: Path | None, json: bool) -> None:
     experiment = session.experiment
     found = comparing.analyse(experiment)
     page_path = page or session.path.with_suffix(".html")
-    pages.write(experiment, found, page_path)
+    pages.write(experiment, found, page_path, session.path)
     files = {"results": str(session.path), "page": str(page_path)}
     if json:
         failures = [each.model_dump(mode="json") for each in experiment.failures]

@@ -172,10 +172,11 @@ def print_json(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def print_plain(text: str) -> None:
-    """Text on standard output as it is."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def print_plain(text: str, aside: bool) -> None:
+    """Text as it is on standard output; aside: on standard error, since a machine reads the other."""
+    file = sys.stderr if aside else sys.stdout
+    file.write(text)
+    file.flush()
 
 
 def list_files(files: dict[str, str]) -> None:

@@ -148,7 +148,7 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
 
     found = sweeps.analyse(session.experiment, session.experiment.labels[0])
     page_path = page or session.path.with_suffix(".html")
-    pages.write(session.experiment, found, page_path)
+    pages.write(session.experiment, found, page_path, session.path)
     files = {"results": str(session.path), "page": str(page_path)}
     if record is not None:
         files["record"] = str(records.write(record, session.experiment, found))

@@ -183,7 +183,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
     if session is not None:
         compared = verdict.compare(session.experiment, "A", "B")
         page_path = page or session.path.with_suffix(".html")
-        pages.write(session.experiment, compared, page_path)
+        pages.write(session.experiment, compared, page_path, session.path)
         files |= {"results": str(session.path), "page": str(page_path)}
         if compared.verdict == "GO":
             write_env(env, found, session, compared)
