@@ -127,7 +127,7 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
     outcome = json.loads(same.stdout)["outcome"]
     assert outcome["verdict"] == "LEVEL" and list(outcome["changes"]) == ["sh"]
     worse = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=16", "--github", "--json", status=3)
-    assert "::error title=WORSE%3A sh::" in worse.stdout
+    assert "::error title=WORSE%3A sh::" in worse.stderr and json.loads(worse.stdout)["outcome"]
     better = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=64")
     assert "BETTER" in better.stdout and "against the baseline" in better.stdout
     said = hakmem("ab", "--against", "main", "--save", "main", status=1).stderr

@@ -162,6 +162,11 @@ class Plan(Model):
     prepare: str | None = Field(default=None, description="a shell command before each run, not measured")
     cleanup: str | None = Field(default=None, description="a shell command after each run, not measured")
     input: str | None = Field(default=None, description="the file that is the program's input")
+    client: str | None = Field(default=None, description="the program is a server; this shell command is its client")
+    ready: str | None = Field(default=None, description="how the server shows that it is ready")
+    latency: str | None = Field(
+        default=None, description="a regular expression for the latencies that the client prints"
+    )
 
 
 class Surroundings(Model):
@@ -189,6 +194,7 @@ class Run(Model):
     major_faults: int
     switches: int
     surroundings: Surroundings | None = None
+    quantiles: dict[str, float] | None = Field(default=None, description="of a client's latencies")
 
     @classmethod
     def of(cls, round_: int, position: int, label: str, at: float, value: float, outcome: Outcome) -> Run:
@@ -205,6 +211,7 @@ class Run(Model):
             minor_faults=outcome.minor_faults,
             major_faults=outcome.major_faults,
             switches=outcome.switches,
+            quantiles=outcome.quantiles,
         )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from hakmem_lab import console
 from hakmem_lab.exports import Report, Row
+from hakmem_lab.latencies import Shift
+from hakmem_lab.statistics import CONFIDENCE
 
 COLOURS = {
     "GO": "green",
@@ -66,3 +70,22 @@ def cases(report: Report) -> None:
     console.out.print(f"[bold {colour}]{report.verdict}[/]  {escape(report.reason)}", soft_wrap=True)
     for said in report.remarks:
         console.out.print(f"{escape(said)}.", soft_wrap=True)
+
+
+def shifts(found: Sequence[Shift]) -> None:
+    """Prints by how much each quantile of the latencies shifts; nothing without latencies."""
+    if not found:
+        return
+    shown = f"latencies, B against A; the intervals hold together with {CONFIDENCE:.0%}"
+    made = Table(title=shown, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    made.add_column("quantile")
+    for name in ("A", "B", "gain %", "interval, %"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for each in found:
+        bounds = f"{_gain(each.low)} .. {_gain(each.high)}"
+        made.add_row(each.quantile, f"{each.base:.4g}", f"{each.other:.4g}", _gain(each.gain), bounds)
+    if console.out.width >= console.out.measure(made).minimum:
+        console.out.print(made)
+        return
+    for each in found:
+        console.out.print(f"{each.quantile}: {each.base:.4g}, {each.other:.4g}, {_gain(each.gain)} %", soft_wrap=True)

@@ -5,6 +5,7 @@ else; so does a clean-up, since the next run would begin elsewhere."""
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,11 +24,25 @@ def run(
     try:
         meter = Meter()
         source = Path(plan.input) if plan.input is not None else None
-        outcome = measure.run(command, environment, plan.timeout_s, source)
+        outcome = _measured(plan, command, environment, source)
         beside = meter.stop(outcome.cpu_s)
     finally:
         _hook("--cleanup", plan.cleanup)
     return outcome, beside
+
+
+def _measured(
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str], source: Path | None
+) -> measure.Outcome:
+    """The program alone, or as the server of a client."""
+    if plan.client is None:
+        return measure.run(command, environment, plan.timeout_s, source)
+    from hakmem_lab import latencies, servers
+
+    outcome = servers.run(command, environment, plan.client, plan.ready or "", plan.timeout_s, source)
+    if plan.latency is None or outcome.status != 0:
+        return outcome
+    return dataclasses.replace(outcome, quantiles=latencies.quantiles(plan.latency, outcome.output))
 
 
 def _hook(option: str, command: str | None) -> None:

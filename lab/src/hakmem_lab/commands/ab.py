@@ -44,6 +44,9 @@ Examples:
 
   hakmem ab --a '' --b 'refill_count=64' --param size=10,1000 --prepare './make {size} >in' --input in -- ./program
 
+  hakmem ab --a '' --b 'refill_count=64' --ready port:7000 --client 'redis-benchmark -p 7000 -q -n 100000 -t set' \
+    --metric rss -- redis-server --port 7000 --save ''
+
   hakmem ab --a '' --b 'refill_count=64' --cases bench.toml --markdown verdict.md --junit verdict.xml
 """
 
@@ -84,7 +87,26 @@ class Asked:
             prepare=case.prepare,
             cleanup=case.cleanup,
             input=case.input,
+            **self.server(case),
         )
+
+    @staticmethod
+    def server(case: Case) -> dict[str, str | None]:
+        """A server's part of the plan, checked before anything starts."""
+        if case.client is None:
+            if case.ready is not None or case.latency is not None:
+                raise LabError(
+                    "--ready and --latency need --client", "The program is then a server: docs/lab.md, Servers."
+                )
+            return {}
+        from hakmem_lab import latencies, servers
+
+        if case.ready is None:
+            raise LabError("--client needs --ready", servers.READY_EXAMPLE)
+        servers.parse_ready(case.ready)
+        if case.latency is not None:
+            latencies.check(case.latency)
+        return {"client": case.client, "ready": case.ready, "latency": case.latency}
 
     def begin(self, case: Case, path: Path) -> Session:
         """The experiment of one case."""
@@ -146,6 +168,9 @@ def ab(
     input_: opt.Input = None,
     param: opt.Param = None,
     cases: opt.Cases = None,
+    client: opt.Client = None,
+    ready: opt.Ready = None,
+    latency: opt.Latency = None,
     save: opt.Save = None,
     against: opt.Against = None,
     other_machine: opt.OtherMachine = False,
@@ -193,6 +218,7 @@ def ab(
         library=library,
     )
     hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
+    hooks |= {"client": client, "ready": ready, "latency": latency}
     asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
     if known is None and len(found) == 1 and cases is None:
         finish(asked.begin(found[0], experiment.results_path("ab", out)), wanted)
@@ -268,6 +294,9 @@ def case_again(name: str, then: Experiment) -> Case:
         prepare=plan.prepare,
         cleanup=plan.cleanup,
         input=plan.input,
+        client=plan.client,
+        ready=plan.ready,
+        latency=plan.latency,
     )
 
 
@@ -280,7 +309,7 @@ def decided(found: Experiment) -> bool:
 
 def finish(session: Session, wanted: Wanted) -> None:
     """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
-    from hakmem_lab import exports, many, show, verdict
+    from hakmem_lab import exports, latencies, many, show, showing, verdict
     from hakmem_lab import record as records
 
     with session:
@@ -289,6 +318,7 @@ def finish(session: Session, wanted: Wanted) -> None:
     page_path = wanted.page or session.path.with_suffix(".html")
     if not wanted.json:
         show.comparison(session.experiment, found)
+        showing.shifts(latencies.shifts(session.experiment))
     files = {"results": str(session.path)}
     if opt.draws_pages():
         from hakmem_lab.pages import ab as pages
@@ -302,11 +332,13 @@ def finish(session: Session, wanted: Wanted) -> None:
     files |= keep(wanted, report, {case: session.experiment})
     if wanted.json:
         head = session.experiment.head.model_dump(mode="json")
-        opt.print_json({"head": head, "comparison": found.model_dump(mode="json"), "files": files})
+        shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
+        document = {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts, "files": files}
+        opt.print_json(document)
     else:
         opt.list_files(files)
     if wanted.github:
-        opt.print_plain(exports.annotate(report))
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(verdict.STATUS[found.verdict])
 
 
@@ -346,7 +378,7 @@ def finish_all(
     report = many.report(parts, judged)
     show_all(parts, judged, report, wanted)
     if wanted.github:
-        opt.print_plain(exports.annotate(report))
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(exports.STATUS[judged.verdict])
 
 
@@ -356,7 +388,11 @@ def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
 
     if out is not None and out.suffix == ".jsonl":
         raise LabError(f"--out {out}: several cases need a folder", "Give a folder.")
-    folder = experiment.results_path("ab", out).with_suffix("")
+    stem = folder = experiment.results_path("ab", out).with_suffix("")
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = stem.with_name(f"{stem.name}-{number}")
     return [
         many.Part(case.name, asked.begin(case, many.file_of(folder, place, case.name)))
         for place, case in enumerate(found, start=1)

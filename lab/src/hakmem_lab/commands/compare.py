@@ -113,7 +113,7 @@ def conclude(session: Session, page: Path | None, json: bool) -> None:
     files = {"results": str(session.path)}
     if not json:
         show.compare(experiment, found)
-    if opt.kept(lambda: pages.write(experiment, found, page_path)):
+    if opt.kept(lambda: pages.write(experiment, found, page_path, session.path)):
         files["page"] = str(page_path)
     if json:
         failures = [each.model_dump(mode="json") for each in experiment.failures]

@@ -103,6 +103,32 @@ Param = Annotated[
         show_default=False,
     ),
 ]
+Client = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="The program is a server, and this shell command its client: time, exit status and numbers are the "
+        "client's, memory and CPU time those of the server with its children.",
+        show_default=False,
+    ),
+]
+Ready = Annotated[
+    str | None,
+    typer.Option(
+        metavar="port:N|output:REGEX|file:PATH|TIMEs",
+        help="How one sees that the server is ready for the client.",
+        show_default=False,
+    ),
+]
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Latencies that the client prints, one group for the number: their quantiles are compared, and are "
+        "metrics (p50, p99, p99.9).",
+        show_default=False,
+    ),
+]
 Cases = Annotated[
     Path | None,
     typer.Option(metavar="FILE.toml", help="Several programs in one experiment, with one verdict.", show_default=False),
@@ -149,10 +175,11 @@ def print_json(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def print_plain(text: str) -> None:
-    """Text on standard output as it is."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def print_plain(text: str, aside: bool) -> None:
+    """Text as it is on standard output; aside: on standard error, since a machine reads the other."""
+    file = sys.stderr if aside else sys.stdout
+    file.write(text)
+    file.flush()
 
 
 def list_files(files: dict[str, str]) -> None:

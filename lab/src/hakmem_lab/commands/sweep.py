@@ -151,7 +151,7 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
     files = {"results": str(session.path)}
     if not json:
         show.sweep(session.experiment, found)
-    if opt.kept(lambda: pages.write(session.experiment, found, page_path)):
+    if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
         files["page"] = str(page_path)
     if record is not None:
         files["record"] = str(records.write(record, session.experiment, found))

@@ -187,8 +187,8 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
             show.comparison(session.experiment, compared)
     if session is not None and compared is not None:
         files["results"] = str(session.path)
-        page_path, study = page or session.path.with_suffix(".html"), session.experiment
-        if opt.kept(lambda: pages.write(study, compared, page_path)):
+        page_path, study, results = page or session.path.with_suffix(".html"), session.experiment, session.path
+        if opt.kept(lambda: pages.write(study, compared, page_path, results)):
             files["page"] = str(page_path)
         if compared.verdict == "GO":
             write_env(env, found, session, compared)

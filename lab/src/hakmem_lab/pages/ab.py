@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import show
+from hakmem_lab import latencies, show
+from hakmem_lab.latencies import Shift
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
 from hakmem_lab.verdict import Comparison, summarize, values_of
@@ -59,6 +61,27 @@ def distribution_chart(experiment: Experiment, labels: list[str]) -> go.Figure:
             marker_color=COLOURS[place % len(COLOURS)],
         )
     figure.update_layout(title="Distribution", yaxis_title=experiment.head.metric.title, showlegend=False, height=420)
+    return figure
+
+
+def shifts_chart(shifts: Sequence[Shift]) -> go.Figure:
+    """By how much each quantile of the latencies shifts."""
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[each.gain for each in shifts],
+        y=[f"{each.quantile}: {each.base:.4g}, {each.other:.4g}" for each in shifts],
+        error_x={
+            "type": "data",
+            "array": [each.high - each.gain for each in shifts],
+            "arrayminus": [each.gain - each.low for each in shifts],
+        },
+        mode="markers",
+        name="quantiles",
+        marker={"size": 10},
+    )
+    figure.add_vline(x=0, line={"color": "#5b6575"})
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(title="Shift of latencies", xaxis_title="gain, %; right of 0 is shorter", height=360)
     return figure
 
 
@@ -135,6 +158,12 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
         + (f", so that all looks together hold with {found.overall_confidence:.0%}." if head.plan.max_runs else "."),
     )
     page.chart(distribution_chart(experiment, labels))
+    shifts = latencies.shifts(experiment)
+    if shifts:
+        page.chart(
+            shifts_chart(shifts),
+            "Gains of the latencies' quantiles, right of 0 shorter; the intervals hold together with 95 % confidence.",
+        )
     note = f"'{NOISE}' is A run a second time in each round: what differs there is noise." if NOISE in labels else ""
     page.chart(course_chart(experiment, labels), note)
     runs_table(page, experiment)

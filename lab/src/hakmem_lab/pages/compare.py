@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from hakmem_lab import show
 from hakmem_lab.comparing import Comparisons, Gain
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
-from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import Experiment
 
 
@@ -107,15 +107,15 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     provenance(page, head)
 
 
-def compose(experiment: Experiment, found: Comparisons) -> Page:
+def compose(experiment: Experiment, found: Comparisons, raw: str | None = None) -> Page:
     """The whole page."""
     command = shlex.join(experiment.head.plan.command)
     page = Page(f"Compare: {command}", f"{len(experiment.rounds())} interleaved rounds")
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparisons, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Comparisons, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

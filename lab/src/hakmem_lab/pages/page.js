@@ -18,6 +18,7 @@ function dress(layout, scheme) {
   const colours = SCHEMES[scheme];
   const axis = { gridcolor: colours.line, linecolor: colours.axis, zerolinecolor: colours.axis };
   const clear = { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colours.ink } };
+  clear.modebar = { bgcolor: "rgba(0,0,0,0)", color: colours.axis, activecolor: colours.ink };
   const old = layout.template?.layout ?? {};
   layout.template = {
     ...layout.template,
