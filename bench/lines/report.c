@@ -238,23 +238,29 @@ static void write_hot(VgFile *out, const struct hot *hot, Bool first)
     VG_(fprintf)(out, "}");
 }
 
-/* The ten hottest lines, and of those that an allocator has placed the hottest. */
+/* One line's part in the ten hottest, and in the count of the hottest that an allocator has placed. */
+static void consider(struct hot *hot, struct hot new, ULong *busiest)
+{
+    HChar where[NAME_MOST];
+    const ULong count = messages(new.line);
+    if (count == 0)
+        return;
+    insert_hot(hot, new);
+    if (count > *busiest && group_of(new.line, name_memory(new.address, where)) != GROUP_PROGRAM)
+        *busiest = count;
+}
+
 static void write_lines(VgFile *out)
 {
     struct hot hot[REPORT_LINES] = {{NULL, 0}};
-    HChar where[NAME_MOST];
     ULong busiest = 0;
     for (size_t i = 0; i < events_cache.buckets; i++)
         for (struct cache_page *page = events_cache.bucket[i]; page != NULL; page = page->next)
             for (UInt at = 0; at < CACHE_PAGE_LINES; at++)
-                if (messages(&page->line[at]) > 0)
-                    insert_hot(hot, (struct hot){&page->line[at], page->number * CACHE_PAGE + at * CACHE_LINE});
+                consider(hot, (struct hot){&page->line[at], page->number * CACHE_PAGE + at * CACHE_LINE}, &busiest);
     VG_(fprintf)(out, "\"lines\": [");
-    for (UInt i = 0; i < REPORT_LINES && hot[i].line != NULL; i++) {
+    for (UInt i = 0; i < REPORT_LINES && hot[i].line != NULL; i++)
         write_hot(out, &hot[i], i == 0);
-        if (busiest == 0 && group_of(hot[i].line, name_memory(hot[i].address, where)) != GROUP_PROGRAM)
-            busiest = messages(hot[i].line);
-    }
     VG_(fprintf)(out, "],\n\"busiest\": %llu,\n", busiest);
 }
 

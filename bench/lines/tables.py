@@ -78,7 +78,7 @@ def predict(report: Report, growth: float, cores: int) -> Predicted:
     waits_ns = total(report, ("metadata", "blocks", "program")) * growth * MESSAGE_NS
     calls = sum(report["calls"][name] for name in MAPPING_CALLS) / operations
     bounds = {"cores": cores * 1000 / (own_ns + waits_ns + calls * SYSTEM_NS)}
-    if report["busiest"] > 0:
+    if report.get("busiest"):
         bounds["one line"] = 1000 / (report["busiest"] / operations * growth * MESSAGE_NS)
     if calls > 0:
         bounds["mappings"] = 1000 / (calls * SYSTEM_NS)
@@ -122,7 +122,7 @@ def per_pattern(runs: Runs, pattern: str, about: str) -> Table:
         report = runs.report.get((pattern, most, name))
         causes = [number(total(report, ("metadata", "blocks"), (cause,))) if report else "-" for cause in CAUSES]
         calls = number(sum(report["calls"][c] for c in MAPPING_CALLS) / report["operations"] * 1000) if report else "-"
-        busiest = number(report["busiest"] / report["operations"]) if report else "-"
+        busiest = number(report["busiest"] / report["operations"]) if report and "busiest" in report else "-"
         rows.append([name, *(number(each) for each in found), *causes, busiest, calls])
     header = ["allocator", *(f"{n} threads" for n in runs.threads), *CAUSES, "busiest line", "mapping calls / 1000"]
     return Table(f"Messages per operation: {pattern}", f"{about}. Causes, busiest line and calls: at {most} threads.", header, rows)
