@@ -48,6 +48,8 @@ static UInt kind_of(UInt number)
         return CALL_MREMAP;
     case __NR_brk:
         return CALL_BRK;
+    case __NR_mincore:
+        return CALL_MINCORE;
     case __NR_futex:
         return CALL_FUTEX;
     case __NR_sched_yield:

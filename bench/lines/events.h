@@ -20,7 +20,7 @@ struct site {
 enum { SITE_BUCKETS = 1 << 16 };
 
 /* Calls that take the kernel's lock of mappings, and those by which threads wait or wake. */
-enum { CALL_MMAP, CALL_MUNMAP, CALL_MADVISE, CALL_MPROTECT, CALL_MREMAP, CALL_BRK, CALL_FUTEX, CALL_YIELD, CALL_OTHER, CALLS };
+enum { CALL_MMAP, CALL_MUNMAP, CALL_MADVISE, CALL_MPROTECT, CALL_MREMAP, CALL_BRK, CALL_MINCORE, CALL_FUTEX, CALL_YIELD, CALL_OTHER, CALLS };
 
 /* The window: what has been counted since the program began to be counted. */
 struct counted {

@@ -23,7 +23,7 @@ enum group { GROUP_METADATA, GROUP_BLOCKS, GROUP_PROGRAM, GROUPS };
 static const HChar *const group_name[GROUPS] = {"metadata", "blocks", "program"};
 static const HChar *const cause_name[CACHE_CAUSES] = {"true", "false", "migration", "upgrade"};
 static const HChar *const call_name[CALLS] = {"mmap", "munmap", "madvise", "mprotect", "mremap",
-                                              "brk",  "futex",  "sched_yield", "other"};
+                                              "brk",  "mincore", "futex",  "sched_yield", "other"};
 
 struct structure {
     enum group group;

@@ -25,7 +25,7 @@ OURS = "hakmem"
 MESSAGE_NS = 150  # a line or a notice from another core; 100 to 200 on machines of 64 to 128 cores
 INSTRUCTION_NS = 0.15  # about 2.2 instructions a cycle at 3 GHz
 SYSTEM_NS = 2000  # a short call that changes mappings, under the kernel's lock of the address space
-MAPPING_CALLS = ("mmap", "munmap", "madvise", "mprotect", "mremap", "brk")
+MAPPING_CALLS = ("mmap", "munmap", "madvise", "mprotect", "mremap", "brk", "mincore")
 LARGE = (64, 128)
 CHART = "docs/scaling/lines.svg"
 
@@ -76,7 +76,7 @@ def predict(report: Report, growth: float, cores: int) -> Predicted:
     operations = report["operations"]
     own_ns = report["instructions"] / operations * INSTRUCTION_NS
     waits_ns = total(report, ("metadata", "blocks", "program")) * growth * MESSAGE_NS
-    calls = sum(report["calls"][name] for name in MAPPING_CALLS) / operations
+    calls = sum(report["calls"].get(name, 0) for name in MAPPING_CALLS) / operations
     bounds = {"cores": cores * 1000 / (own_ns + waits_ns + calls * SYSTEM_NS)}
     if report.get("busiest"):
         bounds["one line"] = 1000 / (report["busiest"] / operations * growth * MESSAGE_NS)
@@ -121,7 +121,7 @@ def per_pattern(runs: Runs, pattern: str, about: str) -> Table:
         found = [runs.messages(pattern, threads, name) for threads in runs.threads]
         report = runs.report.get((pattern, most, name))
         causes = [number(total(report, ("metadata", "blocks"), (cause,))) if report else "-" for cause in CAUSES]
-        calls = number(sum(report["calls"][c] for c in MAPPING_CALLS) / report["operations"] * 1000) if report else "-"
+        calls = number(sum(report["calls"].get(c, 0) for c in MAPPING_CALLS) / report["operations"] * 1000) if report else "-"
         busiest = number(report["busiest"] / report["operations"]) if report and "busiest" in report else "-"
         rows.append([name, *(number(each) for each in found), *causes, busiest, calls])
     header = ["allocator", *(f"{n} threads" for n in runs.threads), *CAUSES, "busiest line", "mapping calls / 1000"]
