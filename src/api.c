@@ -13,8 +13,8 @@
 #include "pointer.h"
 #include "request.h"
 #include "start.h"
-#include "upkeep/dump.h"
-#include "upkeep/ledger.h"
+#include "stats/dump.h"
+#include "stats/ledger.h"
 #include "upkeep/step.h"
 
 static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }

@@ -4,6 +4,8 @@
 #include <errno.h>
 
 #include "base/forked.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "guard/check.h"

@@ -14,7 +14,7 @@
 #include "start.h"
 #include "thread.h"
 #include "upkeep/background.h"
-#include "upkeep/output.h"
+#include "stats/output.h"
 
 static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
 

@@ -1,6 +1,8 @@
 /* See late.h. Called by free_slow.c and hardened.c. */
 #include "late.h"
 
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
 #include "guard/harden.h"
 
 /* The heap is entered. */

@@ -3,6 +3,7 @@
 #include "malloc_slow.h"
 
 #include "alloc.h"
+#include "cache/large_cache.h"
 #include "diag/latency.h"
 #include "guard/sample.h"
 #include "hardened.h"

@@ -1,6 +1,7 @@
 /* The questions about a pointer off the fast path. Called by free_slow.c, realloc.c and api.c. */
 #include "pointer.h"
 
+#include "cache/verify.h"
 #include "diag/report.h"
 #include "guard/harden.h"
 #include "guard/zero_size.h"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cache/large_cache.h"
 #include "guard/harden.h"
 #include "guard/sample.h"
 #include "guard/trace.h"

@@ -11,7 +11,7 @@
 #include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"
-#include "upkeep/live.h"
+#include "stats/live.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;

@@ -9,8 +9,11 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
+#include "heap/common.h"
+#include "heap/park.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
@@ -18,8 +21,7 @@
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
 /* Never written, and nothing of it but its front exists: every path that would go further looks at the mode first. */
-extern struct hak_heap_front hak__sentinel_front;
-__attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_front = {
+struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
     .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
@@ -42,7 +44,7 @@ static struct hak_heap *early_heap;
 static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
 static struct hak_heap *exit_heap;
 
-static void set_current(const void *heap) { hak__thread_word = (const char *)heap - (const char *)&hak__sentinel; }
+static void set_current(const void *heap) { hak__thread_word = (intptr_t)((uintptr_t)heap - (uintptr_t)&hak__sentinel); }
 
 bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
 
@@ -219,7 +221,7 @@ static void use_exited_sentinel(void)
 {
     hak__lock_acquire(&exit_heap_mutex);
     if ((exited_sentinel.mode & HAK_MODE_EXITED) == 0) {
-        exited_sentinel = hak__sentinel_front;
+        exited_sentinel = hak__sentinel;
         exited_sentinel.mode |= HAK_MODE_EXITED;
     }
     hak__lock_release(&exit_heap_mutex);

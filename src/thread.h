@@ -6,13 +6,13 @@
 
 #include "cache/cache.h"
 
-/* The object is only a front (thread.c); under this name it is seen as the heap that it stands for. */
-extern struct hak_heap hak__sentinel __asm__("hak__sentinel_front") __attribute__((visibility("hidden")));
+/* Only the front of a heap: nothing behind it is ever read, since every slow path looks at the mode first. */
+extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
 extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 hak_inline struct hak_heap *hak__heap_current(void)
 {
-    return (struct hak_heap *)((char *)&hak__sentinel + hak__thread_word);
+    return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
 }
 
 /* Before a thread without a heap takes a lock: it may be the process's second one. */

@@ -65,7 +65,7 @@ struct hak_arena_figures {
 };
 
 /* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
- * upkeep/live.c says where they lie. */
+ * stats/live.c says where they lie. */
 struct hak_arena_published {
     hak_line_aligned hak_counter mapped;   /* each release writes here; the fast path reads words that are global too */
     hak_counter taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,

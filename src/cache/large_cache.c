@@ -1,7 +1,7 @@
 /* The large blocks that a thread keeps. Their bins are always closed, so that every call comes here: the stack behind
  * the closed bin is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
  * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
- * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, refill.c, drain.c and upkeep/.
+ * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, cache.c and upkeep/.
  *
  * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
  *
@@ -11,11 +11,14 @@
  *
  * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
  * their sizes;  large_cache_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+#include "cache/large_cache.h"
+
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/tune.h"
 #include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
@@ -191,7 +194,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
     if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
     heap->large_peak = hak_max(heap->large_peak, used);
-    size_t by_share = budget + share_of(all) - hak_min(budget, heap->cache_bytes);
+    size_t by_share = budget + share_of(all) - hak_min(budget, heap->budget.bytes);
     size_t limit = hak_min(by_share, room_for_large(heap) - used);
     return limit / (WEIGHT - hak_min(heap->large_cache_hollow, ABSENT_MOST)) * WEIGHT;
 }
@@ -218,7 +221,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
     }
     heap->large_cache_sure = hak_min(limit, heap->large_cache_charged);
     if (heap->large_cache_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
-        heap->upkeep_calls += LOOK_EVERY;     /* the frees that have not been counted */
+        heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 
@@ -271,7 +274,7 @@ static bool may_open(struct hak_heap *heap)
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
         weigh(heap, oldest, heap->classes[oldest].bottom[0]);
-    return is_hollow(heap) || (hak_max(heap->assigned_count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    return is_hollow(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
 }
 
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
@@ -280,7 +283,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
     if (block != NULL)
         return block;
     hak_count(&heap->classes[index].misses, 1);
-    heap->refills++;
+    heap->polling.refills++;
     while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache_classes != 0 && !may_open(heap))
         give_up_for(heap, index);
     if (block == NULL)

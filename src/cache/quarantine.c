@@ -1,6 +1,8 @@
 /* The rare halves of quarantine.h. */
+
 #include "cache/quarantine.h"
 
+#include "cache/outbox.h"
 #include "os/os.h"
 
 void hak__quarantine_open(struct hak_heap *heap)

@@ -3,7 +3,7 @@
  * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
  * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
  * whatever their size. What leaves goes where a free would have taken it: into the bin behind the closed one, or to the
- * heap whose it is. Called by guard/, drain.c, verify.c. */
+ * heap whose it is. Called by guard/, cache.c, verify.c. */
 #ifndef HAK_CACHE_QUARANTINE_H
 #define HAK_CACHE_QUARANTINE_H
 

@@ -10,6 +10,8 @@
  * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
+#include "cache/verify.h"
+
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 
@@ -28,7 +30,7 @@ static hak_cold bool in_stack(struct hak_heap *heap, uint32_t class, const void 
 
 static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 {
-    const struct hak_outbox_bucket *bucket = &heap->outbox[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
+    const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
     uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
     for (uint32_t i = hak_load(&bucket->count, HAK_ACQUIRE); i > taken; i--)
         if (bucket->blocks[i - 1] == p)

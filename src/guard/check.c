@@ -10,6 +10,7 @@
 #include "arena/state.h"
 #include "base/lock.h"
 #include "cache/cache.h"
+#include "cache/tune.h"
 #include "diag/report.h"
 #include "guard/harden.h"
 #include "slab/superslab.h"

@@ -49,7 +49,7 @@ static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
     if (bottom != NULL && among(bottom, bottom + hak__cache_count(heap, class), block))
         return true;
     for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
-        const struct hak_outbox_bucket *bucket = &heap->outbox[i];
+        const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[i];
         size_t taken = hak_load(&bucket->taken, HAK_RELAXED), count = hak_load(&bucket->count, HAK_RELAXED);
         if (bucket->slab != 0 && taken <= count && count <= HAK_OUTBOX_BLOCKS
             && among(bucket->blocks + taken, bucket->blocks + count, block))

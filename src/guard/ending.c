@@ -7,6 +7,7 @@
 #include "arena/state.h"
 #include "base/forked.h"
 #include "base/lock.h"
+#include "cache/verify.h"
 #include "diag/report.h"
 #include "guard/check.h"
 #include "guard/harden.h"

@@ -10,6 +10,7 @@
 #include "arena/arena.h"
 #include "base/bits.h"
 #include "base/text.h"
+#include "cache/mark.h"
 #include "diag/report.h"
 #include "guard/frames.h"
 #include "guard/unwind.h"

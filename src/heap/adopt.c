@@ -5,7 +5,10 @@
  * sweeper may be inside, and parked again afterwards. Rewriting the owner words is then safe: no thread matches the old
  * tag any more, and only the adopter matches the new one. A thread that has read the old word frees as a stranger,
  * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
+#include "heap/adopt.h"
+
 #include "heap/heap.h"
+#include "heap/park.h"
 
 enum { HEAPS_PER_CALL = 4 };
 
@@ -46,9 +49,9 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
         hak__heap_large_moved(heap, class, hak__span_allocated(span));
         hak_count(&former->classes[class].span_count, (uint64_t)-1);
         hak_count(&heap->classes[class].span_count, 1);
-        hak_count(&former->slab_count, 0 - (uint64_t)span->slabs);
-        hak_count(&heap->slab_count, span->slabs);
-        hak_count(&heap->adopted, 1);
+        hak_count(&former->counts.slabs, 0 - (uint64_t)span->slabs);
+        hak_count(&heap->counts.slabs, span->slabs);
+        hak_count(&heap->counts.adopted, 1);
     }
 }
 

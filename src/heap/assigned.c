@@ -10,19 +10,19 @@
 #include "shared/tiers.h"
 
 /* Upkeep looks whether there are any before it enters the heap. */
-static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned_count, count); }
+static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
 
 /* Keeps the order: who was held first serves first. */
 static void forget(struct hak_heap *heap, unsigned place)
 {
-    set_count(heap, heap->assigned_count - 1);
-    for (; place < heap->assigned_count; place++)
-        heap->assigned[place] = heap->assigned[place + 1];
+    set_count(heap, heap->assigned.count - 1);
+    for (; place < heap->assigned.count; place++)
+        heap->assigned.supers[place] = heap->assigned.supers[place + 1];
 }
 
 static void let_go_of(struct hak_heap *heap, unsigned place)
 {
-    size_t super = heap->assigned[place];
+    size_t super = heap->assigned.supers[place];
     forget(heap, place);
     hak__pool_let_go(super, heap->id);
 }
@@ -30,7 +30,7 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
 /* A run of an entry; one that is no good any more leaves the list and gives none. */
 static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
-    size_t super = heap->assigned[place];
+    size_t super = heap->assigned.supers[place];
     if (hak_unlikely(hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != heap->id)) {
         forget(heap, place);
         return HAK_NO_RUN;
@@ -47,11 +47,11 @@ static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, boo
 size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     size_t slab = HAK_NO_RUN;
-    heap->held_moves++;
-    for (unsigned place = 0; place < heap->assigned_count && slab == HAK_NO_RUN;) {
-        unsigned before = heap->assigned_count;
+    heap->assigned.moves++;
+    for (unsigned place = 0; place < heap->assigned.count && slab == HAK_NO_RUN;) {
+        unsigned before = heap->assigned.count;
         slab = take_at(heap, place, count, fresh);
-        place += heap->assigned_count == before;
+        place += heap->assigned.count == before;
     }
     return slab;
 }
@@ -67,10 +67,10 @@ static bool is_spare(const struct hak_heap *heap, size_t super)
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
-    for (unsigned i = 0; i < HAK_HELD_SPARES; i++) {
-        size_t spare = heap->held_spare[i];
+    for (unsigned i = 0; i < HAK_ASSIGNED_SPARES; i++) {
+        size_t spare = heap->assigned.spare[i];
         if (spare == super || spare >= hak__arena_top() || !is_spare(heap, spare)) {
-            heap->held_spare[i] = (uint32_t)super;
+            heap->assigned.spare[i] = (uint32_t)super;
             return;
         }
     }
@@ -81,8 +81,8 @@ void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
 static unsigned worst_place(const struct hak_heap *heap)
 {
     unsigned worst = 0, least = HAK_SUPER_SLABS + 1;
-    for (unsigned place = 0; place < heap->assigned_count; place++) {
-        unsigned room = hak_popcount32(hak__slabs_unused(hak_load(&hak__supers[heap->assigned[place]].slabs, HAK_RELAXED)));
+    for (unsigned place = 0; place < heap->assigned.count; place++) {
+        unsigned room = hak_popcount32(hak__slabs_unused(hak_load(&hak__supers[heap->assigned.supers[place]].slabs, HAK_RELAXED)));
         if (room < least) {
             least = room;
             worst = place;
@@ -106,19 +106,19 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab)
     size_t super = slab / HAK_SUPER_SLABS;
     if (!is_worth_one(heap))
         return;
-    for (unsigned place = 0; place < heap->assigned_count; place++)
-        if (heap->assigned[place] == super)
+    for (unsigned place = 0; place < heap->assigned.count; place++)
+        if (heap->assigned.supers[place] == super)
             return;
     if (!hak__pool_hold(super, heap->id))
         return;
-    if (heap->assigned_count == HAK_ASSIGNED_MAX)
+    if (heap->assigned.count == HAK_ASSIGNED_MAX)
         let_go_of(heap, worst_place(heap));
-    heap->assigned[heap->assigned_count] = (uint32_t)super;
-    set_count(heap, heap->assigned_count + 1);
+    heap->assigned.supers[heap->assigned.count] = (uint32_t)super;
+    set_count(heap, heap->assigned.count + 1);
 }
 
 void hak__assigned_let_go(struct hak_heap *heap)
 {
-    while (heap->assigned_count != 0)
+    while (heap->assigned.count != 0)
         let_go_of(heap, 0);
 }

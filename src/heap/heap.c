@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/remote.h"
 #include "heap/warm.h"
 #include "os/os.h"
 #include "shared/pool.h"
@@ -36,7 +37,7 @@ struct hak_heap *hak__heap_new(void)
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
-    heap->mapped = bytes;
+    heap->slots.mapped = bytes;
     heap->tag = hak__owner_word(heap->id, 0);
     return heap;
 }
@@ -90,7 +91,7 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
             return;
         }
         if (!stays)
-            heap->idle_classes |= 1ull << span->class;
+            heap->sources.idle_classes |= 1ull << span->class;
     }
     if (!span->listed)
         hak__heap_list(heap, span);
@@ -233,10 +234,10 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 {
     void *block = NULL;
-    if (heap->assigned_count == 0) {
-        heap->no_new_span = true;
+    if (heap->assigned.count == 0) {
+        heap->sources.no_new_span = true;
         hak__heap_take(heap, class_index, &block, 1);
-        heap->no_new_span = false;
+        heap->sources.no_new_span = false;
         return block;
     }
     hak__heap_collect(heap);
@@ -323,8 +324,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
-    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
-    hak_count(&heap->remote_frees, 1);
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)slabs);
+    hak_count(&heap->counts.remote_frees, 1);
 }
 
 static void collect_span(struct hak_heap *heap, struct hak_span *span)

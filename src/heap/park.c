@@ -1,6 +1,8 @@
 /* Parked heaps: those whose thread has ended, waiting for a new one. A lock-free stack of heap ids; the head carries a
  * count of changes, because single elements are popped (ABA). Heaps are never unmapped, so reading the link of one
  * that another thread has just taken is safe, and the count makes the exchange fail then. */
+#include "heap/park.h"
+
 #include "heap/heap.h"
 #include "slab/hardened.h"
 

@@ -11,6 +11,7 @@
  *
  * The first three touch no page that was not in use before. */
 #include "base/bits.h"
+#include "heap/adopt.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
 #include "slab/hardened.h"
@@ -22,7 +23,7 @@ enum { SHORT_SPANS = 3 };
 
 static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
 {
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     void *memory = *head;
     if (memory == NULL)
         return hak__meta_alloc(bytes);
@@ -32,14 +33,14 @@ static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
 
 static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     *(void **)memory = *head;
     *head = memory;
 }
 
 static void count_begun(struct hak_heap *heap, const struct hak_span *span)
 {
-    hak_count(&heap->slab_count, span->slabs);
+    hak_count(&heap->counts.slabs, span->slabs);
     hak_count(&heap->classes[span->class].span_count, 1);
 }
 
@@ -95,7 +96,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     if (span->listed)
         hak__heap_unlist(heap, span);
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-    hak_count(&heap->slab_count, 0 - (uint64_t)span->slabs);
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
@@ -121,24 +122,24 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 
 static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    if (heap->home == 0)
+    if (heap->sources.home == 0)
         return HAK_NO_RUN;
     /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
-    uint64_t word = hak_load(&hak__supers[(heap->home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
+    uint64_t word = hak_load(&hak__supers[(heap->sources.home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
     if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
         return HAK_NO_RUN;
-    return hak__pool_take_near(heap->home - 1, count, fresh);
+    return hak__pool_take_near(heap->sources.home - 1, count, fresh);
 }
 
 /* A class keeps its last span when that empties (heap.c). */
 static size_t own_empty(struct hak_heap *heap, unsigned count)
 {
-    for (uint64_t idle = heap->idle_classes; idle != 0; idle &= idle - 1) {
+    for (uint64_t idle = heap->sources.idle_classes; idle != 0; idle &= idle - 1) {
         struct hak_span *span = heap->classes[hak_ctz64(idle)].spans;
         if (span == NULL || hak__span_allocated(span) != 0) {
-            heap->idle_classes &= ~(idle & -idle);
+            heap->sources.idle_classes &= ~(idle & -idle);
         } else if (span->slabs == count) {
-            heap->idle_classes &= ~(idle & -idle);
+            heap->sources.idle_classes &= ~(idle & -idle);
             hak__span_unguard(span);
             end_span(heap, span);
             return hak__span_slab(span);
@@ -149,7 +150,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    heap->idle_classes &= 1ull << class_index;
+    heap->sources.idle_classes &= 1ull << class_index;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
@@ -175,7 +176,7 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
 {
     unsigned full = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
     *count = full;
-    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
+    size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN)
@@ -201,19 +202,19 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
  * short or out of sight. */
 static void grown_by(struct hak_heap *heap, unsigned count)
 {
-    heap->clean_slabs += count;
-    if (heap->clean_slabs < HAK_SUPER_SLABS)
+    heap->sources.clean_slabs += count;
+    if (heap->sources.clean_slabs < HAK_SUPER_SLABS)
         return;
-    heap->clean_slabs = 0;
+    heap->sources.clean_slabs = 0;
     hak__pool_trim();
 }
 
 /* Where the system gives no new SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    if (heap->no_new_span)
+    if (heap->sources.no_new_span)
         return HAK_NO_RUN;
-    heap->clean_slabs = 0;
+    heap->sources.clean_slabs = 0;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, true, fresh);
     if (slab == HAK_NO_RUN)
@@ -262,16 +263,16 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     bool fresh = false;
     size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
     if (stage == HAK_STAGE_ADOPTED) {
-        hak_count(&heap->stages[stage], 1);
+        hak_count(&heap->counts.stages[stage], 1);
         return heap->classes[class_index].spans;
     }
     if (slab == HAK_NO_RUN)
         return NULL;
     if (count == 1)   /* single slabs gather; if they went where there was room for a longer run, few runs would be left */
-        heap->home = slab + 1;
-    hak_count(&heap->runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
+        heap->sources.home = slab + 1;
+    hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
-    hak_count(&heap->stages[stage], span != NULL);
+    hak_count(&heap->counts.stages[stage], span != NULL);
     return span;
 }
 
@@ -286,8 +287,8 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    hak_count(&heap->runs_claimed, 1);
-    hak_count(&heap->stages[HAK_STAGE_OWN_HINT], 1);
+    hak_count(&heap->counts.runs_claimed, 1);
+    hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
     struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
     if (span != NULL && span->blocks != 1)
         hak__heap_list(heap, span);
@@ -302,8 +303,8 @@ void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
     size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
     if (slab == HAK_NO_RUN)
         return NULL;
-    hak_count(&heap->runs_claimed, stage != HAK_STAGE_LOCKED);
-    hak_count(&heap->stages[stage], 1);
+    hak_count(&heap->counts.runs_claimed, stage != HAK_STAGE_LOCKED);
+    hak_count(&heap->counts.stages[stage], 1);
     struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
     return span == NULL ? NULL : hak__span_take_single(span);
 }

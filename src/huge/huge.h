@@ -9,7 +9,7 @@ struct hak_huge_figures {
     uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
 };
 
-/* The counters behind them; upkeep/live.c says where they lie. */
+/* The counters behind them; stats/live.c says where they lie. */
 struct hak_huge_counts {
     hak_line_aligned _Atomic uint64_t live;
     _Atomic uint64_t live_bytes, allocated, freed, grown_in_place, moved;

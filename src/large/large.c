@@ -41,6 +41,6 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     hak_count(&heap->classes[former].span_count, (uint64_t)-1);
     hak_count(&heap->classes[class].refilled, 1);
     hak_count(&heap->classes[class].span_count, 1);
-    hak_count(&heap->slab_count, (uint64_t)want - have);
+    hak_count(&heap->counts.slabs, (uint64_t)want - have);
     return true;
 }

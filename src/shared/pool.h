@@ -13,7 +13,7 @@ struct hak_pool_figures {
     uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
 };
 
-/* The counters behind them; upkeep/live.c says where they lie. */
+/* The counters behind them; stats/live.c says where they lie. */
 struct hak_pool_counts {
     hak_line_aligned _Atomic uint64_t opened;
     _Atomic uint64_t closed;

@@ -18,7 +18,7 @@
 enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 };   /* used slabs of 32 */
 _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
-/* The counters of tiers; upkeep/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
+/* The counters of tiers; stats/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
     hak_line_aligned _Atomic uint64_t hot;  /* now, as the next */
     _Atomic uint64_t draining;

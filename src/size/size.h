@@ -64,6 +64,8 @@ hak_inline uint32_t hak__class_of(size_t n)
     return hak__class_above_tiny(n);
 }
 
+hak_inline bool hak__is_large(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
+
 /* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
  * none. */
 uint32_t hak__aligned_class(size_t align, size_t n);

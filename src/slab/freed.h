@@ -24,7 +24,7 @@ extern uint64_t hak__freed_key;
 
 #if HAK_PROTECT
 
-#define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (upkeep/live.c) */
+#define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (stats/live.c) */
 
 hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { hak_owner_store(&slab->start_bound, start_bound); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }

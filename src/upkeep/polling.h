@@ -15,8 +15,8 @@
 
 #include "cache/cache.h"
 
-enum { HAK_ARMED_CALLS = 4096, HAK_ARMED_PER_LOOK = 64 };
-#define HAK_ARMED_MUCH ((size_t)8 << 20)
+enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
+#define HAK_POLLING_MUCH ((size_t)8 << 20)
 
 /* From a tick that has looked at the clock. The heap is not entered. */
 hak_cold void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms);
@@ -26,7 +26,7 @@ hak_noinline void hak__polling_look(struct hak_heap *heap);
 
 hak_inline void hak__polling_count(struct hak_heap *heap)
 {
-    if (hak_unlikely(--heap->polling_left % HAK_ARMED_PER_LOOK == 0))
+    if (hak_unlikely(--heap->polling.left % HAK_POLLING_PER_LOOK == 0))
         hak__polling_look(heap);
 }
 

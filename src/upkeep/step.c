@@ -3,6 +3,9 @@
 
 #include "base/forked.h"
 #include "cache/cache.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
@@ -26,8 +29,8 @@ static bool has_work(struct hak_heap *heap)
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
-    return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox_used, HAK_RELAXED) != 0
-        || hak_peek(&heap->assigned_count) != 0 || hak_peek(&heap->large_cache_bytes) != 0
+    return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox.used, HAK_RELAXED) != 0
+        || hak_peek(&heap->assigned.count) != 0 || hak_peek(&heap->large_cache_bytes) != 0
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
@@ -46,9 +49,9 @@ static void serve(struct hak_heap *heap, bool all)
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
-    if (heap->held_seen == heap->held_moves)
+    if (heap->assigned.moves_seen == heap->assigned.moves)
         hak__assigned_let_go(heap);
-    heap->held_seen = heap->held_moves;
+    heap->assigned.moves_seen = heap->assigned.moves;
 }
 
 /* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in
@@ -99,7 +102,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 /* The first time only notes what has moved. */
 static void shrink_records(struct hak_heap *heap, uint64_t now)
 {
-    heap->shrink_ms = now;
+    heap->budget.shrink_ms = now;
     if (!hak__enter_own(heap))
         return;
     hak__cache_shrink_idle(heap);
@@ -133,7 +136,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     hak__background_consider();
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
-    if (now - heap->shrink_ms >= delay)
+    if (now - heap->budget.shrink_ms >= delay)
         shrink_records(heap, now);
     hak__polling_decide(heap, now);
 }
@@ -141,9 +144,9 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
 void hak__upkeep_poll(struct hak_heap *heap)
 {
     hak__background_poll();
-    if (hak_likely(++heap->upkeep_calls < CALLS_PER_LOOK && (heap->much_ms == 0 || heap->upkeep_calls < CALLS_IF_MUCH)))
+    if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
         return;
-    heap->upkeep_calls = 0;
+    heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);
 }
 

@@ -14,10 +14,11 @@
 
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "start.h"
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
 struct fuzz_input {
     const uint8_t *data;
@@ -163,14 +164,14 @@ static inline CHECK_UNUSED void fuzz_expect_valid(void)
 /* Besides: no block is live. */
 static inline CHECK_UNUSED void fuzz_expect_empty(void)
 {
-    static struct hak_totals totals;
+    static struct hak_stats totals;
     struct hak_huge_figures huge;
     hak_collect();
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (fuzz_heap_exists(id))
             hak__heap_collect(hak__heap_by_id(id));
     fuzz_expect_valid();
-    hak__totals(&totals);
+    hak__snapshot(&totals);
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         expect_eq(totals.classes[c].live, 0);
     hak__huge_figures(&huge);

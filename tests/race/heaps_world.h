@@ -6,6 +6,8 @@
 #include <setjmp.h>
 
 #include "diag/options.h"
+#include "heap/park.h"
+#include "heap/remote.h"
 #include "shared/pool.h"
 #include "world.h"
 

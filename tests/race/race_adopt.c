@@ -4,6 +4,7 @@
  *   2. an owner in its slow path and a sweeper take turns in a heap; one that parks, one that is parked and swept.
  * No block is in two hands or lost, every list and every count is right, and nobody waits for ever. */
 // test: cost=60
+#include "heap/park.h"
 #include "heaps_world.h"
 
 /* --- 1 ------------------------------------------------------------------------------------------------------------------ */

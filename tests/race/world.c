@@ -31,9 +31,8 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
-        heaps[i].home = 0;
-        memset(heaps[i].held_spare, 0, sizeof heaps[i].held_spare);
-        heaps[i].assigned_count = heaps[i].held_moves = heaps[i].held_seen = 0;
+        heaps[i].sources.home = 0;
+        memset(&heaps[i].assigned, 0, sizeof heaps[i].assigned);
         atomic_store(&heaps[i].lock, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);

@@ -15,7 +15,7 @@
  *   HAK_STRESS_LEDGER      0          0          1: says what memory was made of at its highest; costs some of it */
 // test: check timeout=300
 #include "support/stress.h"
-#include "upkeep/ledger.h"
+#include "stats/ledger.h"
 
 enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096, TRIES = 3 };
 

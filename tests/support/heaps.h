@@ -4,6 +4,9 @@
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
 #include "cache/cache.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/tune.h"
 #include "support/check.h"
 #include "support/memory.h"
 

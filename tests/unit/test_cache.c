@@ -4,6 +4,7 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "support/heaps.h"
 
@@ -125,7 +126,7 @@ FRESH_TEST(fixed_within_the_budget)
     set("thread_budget", "100K");
     struct hak_heap *heap = heap_open(0);
     expect_eq(capacity_of(heap, CLASS_16), 4096);
-    expect_op(heap->cache_bytes, <=, 100 << 10);
+    expect_op(heap->budget.bytes, <=, 100 << 10);
     expect_heap_valid(heap);
 }
 
@@ -142,7 +143,7 @@ FRESH_TEST(local_slots)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
             const char *bottom = (const char *)heap->classes[c].bottom;
             bool local = c <= HAK_CLASS_TINY_LAST && (int)hak__band_of(c) == band;
-            bool inside = bottom >= (char *)heap->local && bottom < (char *)heap->local + sizeof heap->local;
+            bool inside = bottom >= (char *)heap->slots.local && bottom < (char *)heap->slots.local + sizeof heap->slots.local;
             expect_eq(inside, local);
             expect(!local || capacity_of(heap, c) == HAK_LOCAL_SLOTS);
         }
@@ -189,18 +190,18 @@ FRESH_TEST(process_budget)
     heaps_start();
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     size_t first = hak__cache_process_bytes();
-    expect_eq(first, heap->process_bytes + other->process_bytes);
+    expect_eq(first, heap->budget.process_bytes + other->budget.process_bytes);
     set("process_budget", "1");
     churn(heap, CLASS_64, 500, 20);
     expect_eq(capacity_of(heap, CLASS_64), 16);
     set("process_budget", "64M");
-    heap->grow_pause = 0;
+    heap->budget.pause = 0;
     churn(heap, CLASS_64, 500, 20);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
-    expect_eq(hak__cache_process_bytes(), heap->process_bytes + other->process_bytes);
+    expect_eq(hak__cache_process_bytes(), heap->budget.process_bytes + other->budget.process_bytes);
     hak__cache_flush(heap);
     hak__cache_park(heap);
-    expect_eq(hak__cache_process_bytes(), other->process_bytes);
+    expect_eq(hak__cache_process_bytes(), other->budget.process_bytes);
     hak__cache_unpark(heap);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
     hak__cache_park(heap);
@@ -367,9 +368,9 @@ FRESH_TEST(slots_are_reused)
     for (unsigned round = 0; round < 120; round++) {
         churn(heap, classes[round % 4], 300, 6);
         if (round == 60)
-            settled = heap->slots_next;
+            settled = heap->slots.next;
     }
-    expect_ptr(heap->slots_next, settled);
+    expect_ptr(heap->slots.next, settled);
 }
 
 /* --- drain ---------------------------------------------------------------------------------------------------------- */

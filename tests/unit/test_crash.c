@@ -2,6 +2,7 @@
  * whole programs (misuse/crash_*.c). */
 #include "guard/crash.h"
 
+#include "cache/outbox.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 

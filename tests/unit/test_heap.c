@@ -4,6 +4,7 @@
  * ended or changed hands meanwhile. */
 #include "heap/heap.h"
 
+#include "heap/remote.h"
 #include "shared/pool.h"
 #include "support/heaps.h"
 
@@ -192,8 +193,8 @@ FRESH_TEST(large_spans_end_at_once)
     }
     struct hak_arena_figures figures;
     hak__arena_figures(&figures);
-    expect_op(figures.taken, <=, HAK_HELD_SPARES);   /* empty, and held */
-    expect_eq(hak_counted(&heap->slab_count), 0);
+    expect_op(figures.taken, <=, HAK_ASSIGNED_SPARES);   /* empty, and held */
+    expect_eq(hak_counted(&heap->counts.slabs), 0);
     hak__assigned_let_go(heap);
     hak__arena_figures(&figures);
     expect_eq(figures.taken, 0);
@@ -382,7 +383,7 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     publish(theirs);                           /* finds the mark set, and relies on it */
     expect(atomic_load(&b->pending) == NULL);
     hak__heap_collect(a);
-    expect_eq(hak_counted(&a->forwarded), 1);
+    expect_eq(hak_counted(&a->counts.forwarded), 1);
     expect(atomic_load(&a->pending) == NULL);
     expect_ptr(atomic_load(&b->pending), span);
     hak__heap_collect(b);
@@ -440,7 +441,7 @@ static void *leave_later(void *argument)
 {
     struct hak_heap *heap = argument;
     usleep(20000);
-    heap->budget_hand = 77;
+    heap->budget.hand = 77;
     hak__heap_unlock(heap);
     return NULL;
 }
@@ -455,7 +456,7 @@ FRESH_TEST(entered_by_one_at_a_time)
     expect(!hak__heap_try_lock(heap, HAK_OWNER));
     pthread_create(&thread, NULL, leave_later, heap);
     hak__heap_lock(heap);
-    expect_eq(heap->budget_hand, 77);
+    expect_eq(heap->budget.hand, 77);
     expect_eq(atomic_load(&heap->lock), HAK_OWNER);
     hak__heap_unlock(heap);
     pthread_join(thread, NULL);

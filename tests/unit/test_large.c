@@ -58,14 +58,14 @@ static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t t
     bool alone = lone(block);
     uint32_t now = alone ? roomiest(to) : from;
     uint64_t others = heap_live(heap, from) - 1, there = heap_live(heap, now) - (now == from);
-    uint64_t slabs = hak_counted(&heap->slab_count) - hak__span_at(hak__slab_of(block))->slabs;
+    uint64_t slabs = hak_counted(&heap->counts.slabs) - hak__span_at(hak__slab_of(block))->slabs;
     expect_eq(hak__large_resize_owner(heap, block, to), alone);
     expect_class(block, now, heap);
     expect(holds(block, size_of(now), from));
     memset(block, 1, size_of(now));
     expect_eq(heap_live(heap, now), there + 1);
     expect_eq(heap_live(heap, from), others + (now == from));
-    expect_eq(hak_counted(&heap->slab_count), slabs + hak__span_at(hak__slab_of(block))->slabs);
+    expect_eq(hak_counted(&heap->counts.slabs), slabs + hak__span_at(hak__slab_of(block))->slabs);
     hak__heap_give(heap, &block, 1, "free");
     expect_eq(heap_live(heap, now), there);
 }

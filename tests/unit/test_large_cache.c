@@ -5,6 +5,8 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/large_cache.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "support/heaps.h"
@@ -310,7 +312,7 @@ FRESH_TEST(process_is_charged)
     heap_malloc_many(heap, CLASS_1M, blocks, 4);
     heap_free_many(heap, CLASS_1M, blocks, 3);
     expect_op(hak__cache_process_bytes(), >=, first + heap->large_cache_bytes);
-    expect_eq(hak__cache_process_bytes(), heap->process_bytes);
+    expect_eq(hak__cache_process_bytes(), heap->budget.process_bytes);
     hak__cache_flush(heap);
     expect_eq(hak__cache_process_bytes(), first);
     set("process_budget", "1");
@@ -351,12 +353,12 @@ FRESH_TEST(full_stack_counts_once)
     (void)argument;
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_64K, blocks, MANY);
-    uint32_t calls = heap->upkeep_calls;
+    uint32_t calls = heap->polling.calls;
     heap_free_many(heap, CLASS_64K, blocks, MANY);
     expect_eq(kept(heap, CLASS_64K), 16);
     expect_eq(heap->large_cache_clock, MANY);
-    expect_op(heap->upkeep_calls - calls, >=, MANY / 2);
-    expect_op(heap->upkeep_calls - calls, <=, 2 * MANY);
+    expect_op(heap->polling.calls - calls, >=, MANY / 2);
+    expect_op(heap->polling.calls - calls, <=, 2 * MANY);
     expect_heap_valid(heap);
 }
 

@@ -1,6 +1,7 @@
 /* heap/sources.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
  * use before. */
 #include "diag/options.h"
+#include "heap/park.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
@@ -30,7 +31,7 @@ static void take_all(struct hak_heap *heap, uint32_t class, void **out, uint32_t
 static void expect_stages(struct hak_heap *heap, const char *counts)
 {
     char line[80];
-    const hak_counter *s = heap->stages;
+    const hak_counter *s = heap->counts.stages;
     snprintf(line, sizeof line, "%llu %llu %llu %llu %llu", (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_HINT]),
              (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_EMPTY]),
              (unsigned long long)hak_counted(&s[HAK_STAGE_ADOPTED]),
@@ -134,14 +135,14 @@ FRESH_TEST(slabs_that_are_not_resident_count)
     for (size_t i = 0; i < HALF; i++)
         hak__heap_give(heap, blocks + (2 * HAK_SUPER_SLABS + 2 * i) * SPAN, SPAN, "free");
     fake.now += 100;
-    uint32_t before = heap->clean_slabs = 0;
-    for (; heap->clean_slabs >= before && before < HAK_SUPER_SLABS - 2; before = heap->clean_slabs)
+    uint32_t before = heap->sources.clean_slabs = 0;
+    for (; heap->sources.clean_slabs >= before && before < HAK_SUPER_SLABS - 2; before = heap->sources.clean_slabs)
         take_all(heap, CLASS_41088, &next, 1);
     expect_eq(before, HAK_SUPER_SLABS - 2);
     uint64_t word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
     expect((hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0);
     take_all(heap, CLASS_49280, &next, 1);
-    expect_eq(heap->clean_slabs, 0);
+    expect_eq(heap->sources.clean_slabs, 0);
     word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
     expect_eq(hak__slabs_unused(word) & hak__slabs_dirty(word), 0);
 }
@@ -153,13 +154,13 @@ FRESH_TEST(longer_runs_do_not_lead_single_ones)
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_64, blocks, 1);
-    size_t home = heap->home;
+    size_t home = heap->sources.home;
     expect_eq(home, hak__slab_of(blocks[0]) + 1);
     take_all(heap, CLASS_41088, &next, 1);
     expect_op(span_of(next)->slabs, >, 1);
-    expect_eq(heap->home, home);
+    expect_eq(heap->sources.home, home);
     take_all(heap, CLASS_80, &next, 1);
-    expect_eq(heap->home, hak__slab_of(next) + 1);
+    expect_eq(heap->sources.home, hak__slab_of(next) + 1);
 }
 
 /* A heap holds SuperSlabs from 512 KiB of large blocks on; those that others have freed do not count. */
@@ -169,13 +170,13 @@ FRESH_TEST(little_holds_nothing)
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_256K, blocks, 2);
-    expect_eq(heap->assigned_count, 0);
+    expect_eq(heap->assigned.count, 0);
     hak_fetch_add(&heap->large_remote_freed, HALF, HAK_RELAXED);
     take_all(heap, CLASS_256K, blocks + 2, 1);
     expect_eq(heap->large_out, 3 * HALF);
-    expect_eq(heap->assigned_count, 0);
+    expect_eq(heap->assigned.count, 0);
     take_all(heap, CLASS_256K, blocks + 3, 2);
-    expect_op(heap->assigned_count, >, 0);
+    expect_op(heap->assigned.count, >, 0);
     hak_fetch_sub(&heap->large_remote_freed, HALF, HAK_RELAXED);
     hak__heap_give(heap, blocks, 5, "free");
     expect(hak__heap_is_valid(heap));

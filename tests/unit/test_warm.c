@@ -4,6 +4,9 @@
 #include "heap/warm.h"
 
 #include "diag/options.h"
+#include "heap/adopt.h"
+#include "heap/park.h"
+#include "heap/remote.h"
 #include "support/heaps.h"
 
 enum { CLASS_16 = 0, CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, SPANS = 24, BATCH = 32, NEED = BATCH / 4 };

@@ -1,8 +1,8 @@
 /* Printing the statistics: one list of figures (diag/stats.def), three formats. Nothing here allocates or locks. */
-#ifndef HAK_UPKEEP_DUMP_H
-#define HAK_UPKEEP_DUMP_H
+#ifndef HAK_STATS_DUMP_H
+#define HAK_STATS_DUMP_H
 
-#include "upkeep/snapshot.h"
+#include "stats/snapshot.h"
 
 /* The table that HAKMEM_STATS=1 prints. */
 hak_cold void hak__dump_text(int fd);

@@ -2,7 +2,7 @@
  * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
  * is being answered is dropped. A ledger looks
  * only at heaps that nobody is inside, which excludes the one whose slow path the signal has interrupted. */
-#include "upkeep/output.h"
+#include "stats/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 
 #include "diag/options.h"
 #include "diag/report.h"
-#include "upkeep/dump.h"
-#include "upkeep/ledger.h"
+#include "stats/dump.h"
+#include "stats/ledger.h"
 
 static _Atomic bool answering;
 

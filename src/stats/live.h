@@ -1,6 +1,6 @@
 /* The library's figures for another process: include/hakmem_live.h. */
-#ifndef HAK_UPKEEP_LIVE_H
-#define HAK_UPKEEP_LIVE_H
+#ifndef HAK_STATS_LIVE_H
+#define HAK_STATS_LIVE_H
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
  *
  * Bitmaps are read with their heap entered (heap.h), so they are whole. What other threads do between two heaps may
  * move bytes from one state to another, but a page is counted once, whatever happens. */
-#include "upkeep/ledger.h"
+#include "stats/ledger.h"
 
 #include "arena/meta.h"
 #include "os/os.h"

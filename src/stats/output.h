@@ -1,6 +1,6 @@
 /* When and where the statistics are printed: HAKMEM_STATS at exit, HAKMEM_STATS_SIGNAL on a signal. Called by init.c. */
-#ifndef HAK_UPKEEP_OUTPUT_H
-#define HAK_UPKEEP_OUTPUT_H
+#ifndef HAK_STATS_OUTPUT_H
+#define HAK_STATS_OUTPUT_H
 
 #include "base/compiler.h"
 

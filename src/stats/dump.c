@@ -3,7 +3,7 @@
  *   text          one line per group, one table row per class that has been used
  *   JSON          one object per group, an array of classes, an object per histogram
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
 #include <string.h>
 #include <sys/syscall.h>

@@ -1,8 +1,8 @@
 /* The ledger: every resident byte of the process by what it is to the allocator. docs/statistics.md has the rules. */
-#ifndef HAK_UPKEEP_LEDGER_H
-#define HAK_UPKEEP_LEDGER_H
+#ifndef HAK_STATS_LEDGER_H
+#define HAK_STATS_LEDGER_H
 
-#include "upkeep/snapshot.h"
+#include "stats/snapshot.h"
 
 /* Adds the ledger to a snapshot, whose counts of live and cached blocks it uses. Does not allocate and takes no lock;
  * each heap is entered for a moment, and one that stays occupied is not read (it may be the caller's own, in a signal

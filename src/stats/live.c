@@ -3,7 +3,7 @@
  * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
  * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
  * does not compile before LIVE_... below says where it comes from. */
-#include "upkeep/live.h"
+#include "stats/live.h"
 
 #include "arena/meta.h"
 #include "arena/thp.h"
@@ -19,6 +19,7 @@
 #include "os/os.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
+#include "stats/figures.h"
 #include "upkeep/counts.h"
 
 /* X(name, address) */
@@ -65,7 +66,6 @@ enum live_root {
 _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "roots fit the public structure");
 
 /* X(name, value): counts, and sizes, strides and offsets in bytes. */
-#define AT(type, field) offsetof(struct type, field)
 #define LIVE_NUMBERS(X) \
     X(class_count, HAK_CLASSES) X(class_stride, sizeof(struct hak_class)) \
     X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
@@ -79,14 +79,14 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(kind_free, HAK_SUPER_FREE) X(kind_in_slabs, HAK_SUPER_IN_SLABS) X(kind_huge, HAK_SUPER_HUGE) \
     X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
     X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \
-    X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) X(heap_slab_count, AT(hak_heap, slab_count)) \
+    X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) X(heap_slab_count, AT(hak_heap, counts.slabs)) \
     X(heap_records, AT(hak_heap, bins)) X(record_stride, sizeof(struct hak_bin)) \
     X(record_top, AT(hak_bin, top)) \
     X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \
     X(heap_class_hidden, AT(hak_heap_class, hidden)) X(heap_class_bottom, AT(hak_heap_class, bottom)) \
     X(heap_class_capacity, AT(hak_heap_class, capacity)) X(heap_class_ceiling, AT(hak_heap_class, ceiling)) \
     X(heap_closed, AT(hak_heap, closed_reasons)) \
-    X(heap_outbox, AT(hak_heap, outbox)) X(bucket_count, HAK_OUTBOX_BUCKETS) \
+    X(heap_outbox, AT(hak_heap, outbox_buckets)) X(bucket_count, HAK_OUTBOX_BUCKETS) \
     X(bucket_stride, sizeof(struct hak_outbox_bucket)) X(bucket_slab, AT(hak_outbox_bucket, slab)) \
     X(bucket_blocks, AT(hak_outbox_bucket, count)) X(bucket_taken, AT(hak_outbox_bucket, taken)) \
     X(latency_buckets, HAK_LATENCY_BUCKETS) X(latency_stride, sizeof(struct hak_latency)) \
@@ -160,112 +160,9 @@ static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
 #define HEAPS(field) WHERE(HAK_LIVE_HEAPS, 0, AT(hak_heap, field))
 #define CLASS(field) WHERE(HAK_LIVE_CLASS, 0, AT(hak_heap_class, field))
 #define TABLE(field) WHERE(HAK_LIVE_TABLE, LIVE_ROOT_classes, AT(hak_class, field))
-#define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))
 #define RULE WHERE(HAK_LIVE_RULE, 0, 0)
 #define KERNEL WHERE(HAK_LIVE_KERNEL, 0, 0)
 #define PAGES WHERE(HAK_LIVE_PAGES, 0, 0)
-
-#define LIVE_remote_frees HEAPS(remote_frees)
-#define LIVE_remote_published HEAPS(remote_published)
-#define LIVE_remote_forwarded HEAPS(forwarded)
-#define LIVE_remote_adopted_spans HEAPS(adopted)
-#define LIVE_remote_common_taken HEAPS(common_taken)
-#define LIVE_remote_heaps RULE
-#define LIVE_remote_parked RULE
-#define LIVE_remote_lock_waits WORD(lock_waits, 0)
-#define LIVE_system_mmap OS_CALLS(HAK_OS_MAP)
-#define LIVE_system_munmap OS_CALLS(HAK_OS_UNMAP)
-#define LIVE_system_madvise OS_CALLS(HAK_OS_PURGE)
-#define LIVE_system_mremap OS_CALLS(HAK_OS_MOVE)
-#define LIVE_system_probe OS_CALLS(HAK_OS_PROBE)
-#define LIVE_system_mincore OS_CALLS(HAK_OS_LOOK)
-#define LIVE_system_failed WORD(os_failures, 0)
-#define LIVE_calls_malloc RULE
-#define LIVE_calls_free RULE
-#define LIVE_bytes_live RULE
-#define LIVE_bytes_cached RULE
-#define LIVE_bytes_spans RULE
-#define LIVE_bytes_huge WORD(huge, AT(hak_huge_counts, live_bytes))
-#define LIVE_bytes_free_dirty WORD(arena, AT(hak_arena_published, dirty))
-#define LIVE_bytes_mapped WORD(arena, AT(hak_arena_published, mapped))
-#define LIVE_bytes_metadata KERNEL
-#define LIVE_superslabs_taken WORD(arena, AT(hak_arena_published, taken))
-#define LIVE_superslabs_below_top WORD(frontier, 0)
-#define LIVE_superslabs_opened WORD(pool, AT(hak_pool_counts, opened))
-#define LIVE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
-#define LIVE_superslabs_holes WORD(arena, AT(hak_arena_published, holes))
-#define LIVE_superslabs_slab_runs_claimed HEAPS(runs_claimed)
-#define LIVE_tiers_hot WORD(tiers, AT(hak_tier_figures, hot))
-#define LIVE_tiers_draining WORD(tiers, AT(hak_tier_figures, draining))
-#define LIVE_tiers_to_draining WORD(tiers, AT(hak_tier_figures, to_draining))
-#define LIVE_tiers_to_hot WORD(tiers, AT(hak_tier_figures, to_hot))
-#define LIVE_tiers_emptied WORD(tiers, AT(hak_tier_figures, emptied))
-#define LIVE_tiers_drawn WORD(tiers, AT(hak_tier_figures, drawn))
-#define LIVE_lru_kept WORD(arena, AT(hak_arena_published, kept))
-#define LIVE_lru_returned_by_age WORD(arena, AT(hak_arena_published, returned_by_age))
-#define LIVE_lru_returned_by_bytes WORD(arena, AT(hak_arena_published, returned_by_bytes))
-#define LIVE_reserve_mapped WORD(arena, AT(hak_arena_published, reserved))
-#define LIVE_reserve_missed WORD(arena, AT(hak_arena_published, waited))
-#define LIVE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
-#define LIVE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
-#define LIVE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
-#define LIVE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
-#define LIVE_huge_live WORD(huge, AT(hak_huge_counts, live))
-#define LIVE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
-#define LIVE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
-#define LIVE_huge_grown_in_place WORD(huge, AT(hak_huge_counts, grown_in_place))
-#define LIVE_huge_moved WORD(huge, AT(hak_huge_counts, moved))
-#define LIVE_upkeep_steps WORD(upkeep, AT(hak_upkeep_counts, steps))
-#define LIVE_upkeep_collected_heaps WORD(upkeep, AT(hak_upkeep_counts, collected_heaps))
-#define LIVE_upkeep_outbox_blocks WORD(upkeep, AT(hak_upkeep_counts, outbox_blocks))
-#define LIVE_upkeep_spans_ended WORD(upkeep, AT(hak_upkeep_counts, spans_ended))
-#define LIVE_upkeep_span_purges WORD(upkeep, AT(hak_upkeep_counts, span_purges))
-#define LIVE_upkeep_span_purged WORD(upkeep, AT(hak_upkeep_counts, span_purged))
-#define LIVE_upkeep_armings WORD(upkeep, AT(hak_upkeep_counts, armings))
-#define LIVE_upkeep_background WORD(upkeep, AT(hak_upkeep_counts, background))
-#define LIVE_upkeep_background_starts WORD(upkeep, AT(hak_upkeep_counts, background_starts))
-#define LIVE_upkeep_background_wakeups WORD(upkeep, AT(hak_upkeep_counts, background_wakeups))
-#define LIVE_process_peak_rss_bytes KERNEL
-#define LIVE_process_minor_faults KERNEL
-#define LIVE_ledger_live PAGES
-#define LIVE_ledger_cached PAGES
-#define LIVE_ledger_free_in_slabs PAGES
-#define LIVE_ledger_frontier_slack PAGES
-#define LIVE_ledger_empty PAGES
-#define LIVE_ledger_huge PAGES
-#define LIVE_ledger_metadata PAGES
-#define LIVE_ledger_not_ours PAGES
-#define LIVE_ledger_sum PAGES
-#define LIVE_ledger_rss PAGES
-#define LIVE_ledger_unread_spans PAGES
-#define LIVE_ledger_huge_pages PAGES
-#define LIVE_total_refilled RULE
-#define LIVE_total_drained RULE
-#define LIVE_total_misses RULE
-#define LIVE_total_live RULE
-#define LIVE_total_peak_bytes WORD(arena, AT(hak_arena_published, peak))
-
-#define LIVE_stages_own_hint HEAPS(stages[HAK_STAGE_OWN_HINT])
-#define LIVE_stages_own_empty HEAPS(stages[HAK_STAGE_OWN_EMPTY])
-#define LIVE_stages_adopted HEAPS(stages[HAK_STAGE_ADOPTED])
-#define LIVE_stages_claimed HEAPS(stages[HAK_STAGE_CLAIMED])
-#define LIVE_stages_locked HEAPS(stages[HAK_STAGE_LOCKED])
-
-#define LIVE_COLUMN_size TABLE(size)
-#define LIVE_COLUMN_spans CLASS(span_count)
-#define LIVE_COLUMN_live RULE
-#define LIVE_COLUMN_cached RULE
-#define LIVE_COLUMN_refilled CLASS(refilled)
-#define LIVE_COLUMN_drained CLASS(drained)
-#define LIVE_COLUMN_collected CLASS(collected)
-#define LIVE_COLUMN_misses CLASS(misses)
-#define LIVE_COLUMN_outbox RULE
-#define LIVE_COLUMN_mallocs CLASS(mallocs)
-#define LIVE_COLUMN_frees CLASS(frees)
-#define LIVE_COLUMN_hits RULE
-#define LIVE_COLUMN_pinned PAGES
-#define LIVE_COLUMN_warm_hits CLASS(warm_hits)
-#define LIVE_COLUMN_warm_prefilled CLASS(warm_prefilled)
 
 _Static_assert(sizeof(struct hak_heap) < 1u << 20, "offsets of fields fit 20 bits");
 _Static_assert(LIVE_ROOT_COUNT < 256, "numbers of roots fit 8 bits");
@@ -341,11 +238,11 @@ static const struct live_tables {
 #define VALUE(name, value) value,
     .numbers = { LIVE_NUMBERS(VALUE) },
     .figures = {
-#define HAK_STATS_FIGURE(group, name, ...) LIVE_##group##_##name,
+#define HAK_STATS_FIGURE(group, name, ...) HAK_FIGURE_##group##_##name,
 #include "diag/stats.def"
     },
     .columns = {
-#define HAK_STATS_COLUMN(name, ...) LIVE_COLUMN_##name,
+#define HAK_STATS_COLUMN(name, ...) HAK_COLUMN_##name,
 #include "diag/stats.def"
     },
     .root_names = { LIVE_ROOTS(NAME) },
