@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "guard/sample.h"
+#include "sample/sample.h"
 #include "hakmem.h"
 #include "hardened.h"
 #include "request.h"

@@ -1,4 +1,4 @@
-/* malloc and free of a hardened process (guard/harden.h). As in any other, nearly all calls are a pop from a stack of the
+/* malloc and free of a hardened process (harden/harden.h). As in any other, nearly all calls are a pop from a stack of the
  * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed bin, and what is
  * pushed has waited in quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
 #include "hardened.h"
@@ -11,10 +11,10 @@
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "guard/check.h"
-#include "guard/harden.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
+#include "sample/sample.h"
+#include "trace/trace.h"
 #include "late.h"
 #include "request.h"
 #include "upkeep/step.h"

@@ -1,4 +1,4 @@
-/* malloc and free of a hardened process (guard/harden.h). */
+/* malloc and free of a hardened process (harden/harden.h). */
 #ifndef HAK_HARDENED_H
 #define HAK_HARDENED_H
 

@@ -3,7 +3,7 @@
 
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "guard/harden.h"
+#include "harden/harden.h"
 
 /* The heap is entered. */
 static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)

@@ -5,7 +5,7 @@
 #include "alloc.h"
 #include "cache/large_cache.h"
 #include "diag/latency.h"
-#include "guard/sample.h"
+#include "sample/sample.h"
 #include "hardened.h"
 #include "request.h"
 #include "upkeep/polling.h"

@@ -4,8 +4,8 @@
 
 #include "arena/arena.h"
 #include "arena/owner.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
+#include "harden/zero_size.h"
+#include "sample/sample.h"
 #include "hakmem.h"
 #include "os/loaded.h"
 

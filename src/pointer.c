@@ -3,9 +3,9 @@
 
 #include "cache/verify.h"
 #include "diag/report.h"
-#include "guard/harden.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
+#include "sample/sample.h"
 #include "huge/huge.h"
 #include "others.h"
 #include "slab/shield.h"

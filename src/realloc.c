@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "cache/large_cache.h"
-#include "guard/harden.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "harden/harden.h"
+#include "sample/sample.h"
+#include "trace/trace.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "large/large.h"

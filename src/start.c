@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "diag/options.h"
 #include "fork.h"
-#include "guard/zero_size.h"
+#include "harden/zero_size.h"
 #include "os/os.h"
 #include "slab/hardened.h"
 #include "thread.h"

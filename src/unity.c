@@ -62,18 +62,18 @@
 #include "cache/quarantine.c"
 #include "cache/tune.c"
 #include "guard/exact.c"
-#include "guard/harden.c"
+#include "harden/harden.c"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("Os")
 #endif
 #include "cache/mark.c"
-#include "guard/zero_size.c"
-#include "guard/unwind.c"
-#include "guard/frames.c"
-#include "guard/trace.c"
-#include "guard/sample.c"
-#include "guard/sampled.c"
+#include "harden/zero_size.c"
+#include "trace/unwind.c"
+#include "trace/frames.c"
+#include "trace/trace.c"
+#include "sample/sample.c"
+#include "sample/sampled.c"
 #include "guard/check.c"
 #include "guard/ending.c"
 #include "guard/crash.c"

@@ -1,4 +1,4 @@
-/* The range of addresses for sampled blocks (guard/sample.h), between the metadata and the window: numbers, nothing is
+/* The range of addresses for sampled blocks (sample/sample.h), between the metadata and the window: numbers, nothing is
  * reserved. What is mapped there is the pages of blocks in use; all else is inaccessible by not being there, so that a
  * freed block costs no memory and no mapping. Any thread, without a lock. */
 #ifndef HAK_ARENA_GUARDED_H

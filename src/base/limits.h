@@ -44,7 +44,7 @@
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
-#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (guard/zero_size.h) */
+#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (harden/zero_size.h) */
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */

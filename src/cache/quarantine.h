@@ -12,12 +12,12 @@
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 
-enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see guard/trace.h */
+enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see trace/trace.h */
 
 struct hak_quarantine {
     uint64_t random;
     uint32_t calls;                                 /* of malloc and free since upkeep was looked at, modulo 2^32 */
-    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (guard/trace.h) */
+    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (trace/trace.h) */
     const void *at;                                 /* the block that the thread is sealing or clearing just now */
     size_t bytes;                                   /* of the blocks in it */
     uint32_t first, next;                           /* of the queue, modulo 2^32 */

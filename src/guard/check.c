@@ -12,7 +12,7 @@
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "diag/report.h"
-#include "guard/harden.h"
+#include "harden/harden.h"
 #include "slab/superslab.h"
 
 /* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */

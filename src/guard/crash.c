@@ -18,9 +18,9 @@
 #include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "guard/frames.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "trace/frames.h"
+#include "sample/sample.h"
+#include "trace/trace.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 

@@ -10,8 +10,8 @@
 #include "cache/verify.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/harden.h"
-#include "guard/trace.h"
+#include "harden/harden.h"
+#include "trace/trace.h"
 #include "huge/huge.h"
 #include "os/os.h"
 

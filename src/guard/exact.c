@@ -2,7 +2,7 @@
 #include "guard/exact.h"
 
 #include "cache/large_cache.h"
-#include "guard/harden.h"
+#include "harden/harden.h"
 
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t index, size_t n)
 {

@@ -1,5 +1,5 @@
 /* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
- * guard/harden.h.
+ * harden/harden.h.
  *
  * Nothing of it is on the fast paths: all bins are closed, so each malloc takes the slow path; and the owner map's limit of
  * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:

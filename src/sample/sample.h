@@ -14,8 +14,8 @@
  *   FREED       quarantined                                     an allocation -> TAKEN
  * Every change is one compare-and-swap or store, nothing waits for another thread: a child forked in between loses at most
  * the places that other threads were at. */
-#ifndef HAK_GUARD_SAMPLE_H
-#define HAK_GUARD_SAMPLE_H
+#ifndef HAK_SAMPLE_SAMPLE_H
+#define HAK_SAMPLE_SAMPLE_H
 
 #include "arena/guarded.h"
 #include "cache/cache.h"

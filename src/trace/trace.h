@@ -3,7 +3,7 @@
  *
  *   stacks    TRACE_SETS sets of TRACE_WAYS; in which one a stack is follows from its first address and the stack pointer. With
  *             each return address stands where on the stack it was found: a call whose stack has the same addresses at the
- *             same places is known by comparing them, and nothing is unwound (guard/unwind.h). `edition` is odd while a
+ *             same places is known by comparing them, and nothing is unwound (trace/unwind.h). `edition` is odd while a
  *             stack is being written, and tells the stacks that a place has had apart: an id is place and edition.
  *   blocks    by a hash of the address: the ids of the two calls, and the bytes asked for. The first word is made of the
  *             others and the address, so that what two threads have mixed up is nobody's.
@@ -11,12 +11,12 @@
  * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
  * (hardened.c); who has none left gets a stack of one address. Nothing waits, nothing is locked; any thread, signal handlers included. Where the C library
  * has no search for modules without a lock, and in processors' code that unwind.h does not know, stacks have one address. */
-#ifndef HAK_GUARD_TRACE_H
-#define HAK_GUARD_TRACE_H
+#ifndef HAK_TRACE_TRACE_H
+#define HAK_TRACE_TRACE_H
 
 #include "base/atomic.h"
 #include "cache/quarantine.h"
-#include "guard/unwind.h"
+#include "trace/unwind.h"
 
 enum { TRACE_SETS = 2048, TRACE_WAYS = 4, TRACE_INDEX_BITS = 13, TRACE_BLOCKS_SHIFT = 16 };
 _Static_assert(TRACE_SETS * TRACE_WAYS == 1 << TRACE_INDEX_BITS, "an id has room for the place");

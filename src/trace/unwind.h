@@ -5,8 +5,8 @@
  * one (_dl_find_object, glibc 2.35), else by dl_iterate_phdr, which takes the loader's lock for a moment. A walk ends at
  * the frame for which there is no table or whose rules are not plain offsets: generated code, most signal trampolines.
  * On other processors than x86-64 and 64-bit Arm there is nothing but the caller. */
-#ifndef HAK_GUARD_UNWIND_H
-#define HAK_GUARD_UNWIND_H
+#ifndef HAK_TRACE_UNWIND_H
+#define HAK_TRACE_UNWIND_H
 
 #include "base/compiler.h"
 

@@ -1,7 +1,7 @@
 /* Stacks as reports print them: a line that says what, then one for each return address, as module+offset for addr2line. For
  * signal handlers too: nothing is allocated. Called by the reports of guard/. */
-#ifndef HAK_GUARD_FRAMES_H
-#define HAK_GUARD_FRAMES_H
+#ifndef HAK_TRACE_FRAMES_H
+#define HAK_TRACE_FRAMES_H
 
 #include "base/compiler.h"
 

@@ -10,8 +10,8 @@
  * it is proof of a block in use, and only who does not find it asks the heap what the pointer is.
  *
  * A huge block ends with two words: n, disguised, and a seal of it. */
-#ifndef HAK_GUARD_HARDEN_H
-#define HAK_GUARD_HARDEN_H
+#ifndef HAK_HARDEN_HARDEN_H
+#define HAK_HARDEN_HARDEN_H
 
 #include "cache/quarantine.h"
 #include "slab/hardened.h"

@@ -1,7 +1,7 @@
 /* A small interpreter of call frame information (DWARF 5, section 6.4; the .eh_frame form is that of the Linux Standard
  * Base). The tables are the program's own and taken for what they say; what is read of the stack lies above the stack
  * pointer of the frame before and no further away than FRAME_MAX. */
-#include "guard/unwind.h"
+#include "trace/unwind.h"
 
 #include <elf.h>
 #include <link.h>

@@ -1,11 +1,11 @@
 /* See trace.h. */
-#include "guard/trace.h"
+#include "trace/trace.h"
 
 #include <string.h>
 
 #include "arena/arena.h"
 #include "diag/report.h"
-#include "guard/frames.h"
+#include "trace/frames.h"
 
 struct hak_trace_tables hak__trace_tables;
 

@@ -1,5 +1,5 @@
 /* Places for sampled blocks: taking, freeing, quarantine. See sample.h. */
-#include "guard/sample.h"
+#include "sample/sample.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "cache/mark.h"
 #include "diag/report.h"
-#include "guard/frames.h"
-#include "guard/unwind.h"
+#include "trace/frames.h"
+#include "trace/unwind.h"
 #include "os/os.h"
 #include "slab/hardened.h"
 

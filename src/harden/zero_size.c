@@ -1,5 +1,5 @@
 /* See zero_size.h. */
-#include "guard/zero_size.h"
+#include "harden/zero_size.h"
 
 #include "arena/arena.h"
 #include "arena/guarded.h"

@@ -1,5 +1,5 @@
-/* Modules are found as the stacks are (guard/unwind.h): without a lock where the C library has a search for that. */
-#include "guard/frames.h"
+/* Modules are found as the stacks are (trace/unwind.h): without a lock where the C library has a search for that. */
+#include "trace/frames.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "diag/report.h"
-#include "guard/unwind.h"
+#include "trace/unwind.h"
 
 enum { NAME = 256, FRAMES_OWN = 12 };
 

@@ -1,5 +1,5 @@
 /* Seals, slack, and freed blocks that stay clear. See harden.h. */
-#include "guard/harden.h"
+#include "harden/harden.h"
 
 #include <string.h>
 
