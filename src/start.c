@@ -2,6 +2,7 @@
 #include "start.h"
 
 #include "arena/arena.h"
+#include "arena/meta.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "base/version.h"

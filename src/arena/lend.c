@@ -5,6 +5,11 @@
  *
  * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
  * before its pages go, so the child may at worst believe that mapped memory is not. */
+#include "arena/lend.h"
+
+#include "arena/crowd.h"
+#include "arena/lru.h"
+#include "arena/reserve.h"
 #include "arena/state.h"
 #include "arena/limit.h"
 #include "os/os.h"

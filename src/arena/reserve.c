@@ -1,6 +1,11 @@
 /* SuperSlabs mapped ahead of need, so that a heap that grows does not wait for the system. Upkeep calls the refill;
  * what is reserved is free like any other SuperSlab, goes first when a request needs one, and is unmapped with the rest
  * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
+#include "arena/reserve.h"
+
+#include "arena/lru.h"
+#include "arena/regions.h"
+#include "arena/pieces.h"
 #include "arena/state.h"
 #include "arena/limit.h"
 #include "diag/options.h"

@@ -1,4 +1,5 @@
 /* What is asked of the kernel about huge pages. See thp.h. */
+
 #include "arena/thp.h"
 
 #include <errno.h>

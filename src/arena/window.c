@@ -3,12 +3,12 @@
  * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is
  * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
  * the system is asked where there is room, for less and less. */
+
 #include "arena/window.h"
 
 #include <errno.h>
 
 #include "arena/arena.h"
-#include "arena/guarded.h"
 #include "arena/meta.h"
 #include "base/bits.h"
 #include "os/os.h"
@@ -82,4 +82,24 @@ int hak__window_choose(void)
             return 0;
     }
     return code;
+}
+
+/* --- sampled blocks -------------------------------------------------------------------------------------------------------- */
+
+_Atomic size_t hak__guarded_bytes;
+
+int hak__guarded_map(uintptr_t address, size_t bytes)
+{
+    int code = hak__os_map(address, bytes);
+    if (code == 0)
+        hak_fetch_add(&hak__guarded_bytes, bytes, HAK_RELAXED);
+    return code;
+}
+
+bool hak__guarded_unmap(uintptr_t address, size_t bytes)
+{
+    bool done = hak__os_unmap(address, bytes) == 0;
+    if (done)
+        hak_fetch_sub(&hak__guarded_bytes, bytes, HAK_RELAXED);
+    return done;
 }

@@ -40,7 +40,7 @@
 #define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
-#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/guarded.h) */
+#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/window.h) */
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 

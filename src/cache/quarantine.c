@@ -2,6 +2,7 @@
 
 #include "cache/quarantine.h"
 
+#include "arena/meta.h"
 #include "cache/outbox.h"
 #include "os/os.h"
 

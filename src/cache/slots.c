@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
+#include "arena/pieces.h"
 #include "base/bits.h"
 #include "diag/options.h"
 

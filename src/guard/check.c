@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "arena/regions.h"
 #include "arena/state.h"
 #include "base/lock.h"
 #include "cache/cache.h"

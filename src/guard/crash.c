@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "arena/meta.h"
+#include "arena/regions.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"

@@ -2,7 +2,8 @@
 #include "harden/zero_size.h"
 
 #include "arena/arena.h"
-#include "arena/guarded.h"
+#include "arena/meta.h"
+#include "arena/window.h"
 #include "base/bits.h"
 #include "diag/report.h"
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/report.h"

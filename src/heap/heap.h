@@ -18,6 +18,7 @@
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
+#include "arena/meta.h"
 #include "base/forked.h"
 #include "heap/assigned.h"
 #include "heap/sources.h"

@@ -10,6 +10,7 @@
  *   3    locked      a new SuperSlab: a free one of the arena, or a new one
  *
  * The first three touch no page that was not in use before. */
+#include "arena/meta.h"
 #include "base/bits.h"
 #include "heap/adopt.h"
 #include "heap/heap.h"

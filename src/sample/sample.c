@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "arena/arena.h"
+#include "arena/meta.h"
 #include "base/bits.h"
 #include "base/text.h"
 #include "cache/mark.h"

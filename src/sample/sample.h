@@ -17,7 +17,7 @@
 #ifndef HAK_SAMPLE_SAMPLE_H
 #define HAK_SAMPLE_SAMPLE_H
 
-#include "arena/guarded.h"
+#include "arena/window.h"
 #include "cache/cache.h"
 #include "diag/options.h"
 

@@ -3,6 +3,8 @@
  * one of the two sees the other and no free run is left without its hint. */
 #include "shared/pool.h"
 
+#include "arena/pieces.h"
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "os/os.h"
 #include "shared/tiers.h"
@@ -359,10 +361,4 @@ size_t hak__pool_trim(void)
     size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
     idle -= hak_min(bytes, idle);
     return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
-}
-
-void hak__pool_figures(struct hak_pool_figures *out)
-{
-    out->opened = hak_load(&hak__pool_counts.opened, HAK_RELAXED);
-    out->closed = hak_load(&hak__pool_counts.closed, HAK_RELAXED);
 }

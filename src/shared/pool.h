@@ -8,12 +8,7 @@
 
 #include "slab/superslab.h"
 
-struct hak_pool_figures {
-    uint64_t opened;          /* SuperSlabs put in slabs */
-    uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
-};
-
-/* The counters behind them; stats/live.c says where they lie. */
+/* SuperSlabs put in slabs so far, and those that emptied and went back to the arena; stats/live.c says where the counts lie. */
 struct hak_pool_counts {
     hak_line_aligned _Atomic uint64_t opened;
     _Atomic uint64_t closed;
@@ -66,7 +61,5 @@ uint64_t hak__pool_waiting_ms(void);
  * although there are unused slabs, because none of them was long enough, or has taken as much in slabs that were not resident.
  * In a heap of many SuperSlabs it looks once while it grows by a 256th. Gives the bytes returned. */
 size_t hak__pool_trim(void);
-
-void hak__pool_figures(struct hak_pool_figures *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/pieces.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "slab/hardened.h"

@@ -12,6 +12,7 @@
 #include "stats/ledger.h"
 
 #include "arena/meta.h"
+#include "arena/regions.h"
 #include "os/os.h"
 
 enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };

@@ -35,13 +35,11 @@ static bool has_threads(void) { return hak_load(&background_threads, HAK_SEQ_CST
 static bool is_wanted(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_background);
-    struct hak_arena_figures arena;
     if (mode == 0 || !has_threads())
         return false;
     if (mode != HAK_OPTION_AUTO)
         return true;
-    hak__arena_figures(&arena);
-    return arena.mapped >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
+    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
 }
 
 /* --- its beginning -------------------------------------------------------------------------------------------------- */

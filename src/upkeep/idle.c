@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "diag/options.h"
 #include "os/os.h"

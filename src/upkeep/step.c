@@ -1,6 +1,8 @@
 /* The step and when it is due. One thread at a time does it; others pass on. Takes no lock but the arena's. */
 #include "upkeep/step.h"
 
+#include "arena/lru.h"
+#include "arena/reserve.h"
 #include "base/forked.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"

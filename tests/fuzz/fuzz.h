@@ -19,6 +19,7 @@
 #include "huge/huge.h"
 #include "start.h"
 #include "stats/dump.h"
+#include "support/figures.h"
 
 struct fuzz_input {
     const uint8_t *data;
@@ -148,8 +149,8 @@ static bool fuzz_heap_exists(uint32_t id) { return hak_load(&hak__heap_by_id(id)
 /* Every heap, every cache and the arena are valid, and what the arena says is mapped is. */
 static inline CHECK_UNUSED void fuzz_expect_valid(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect(hak__start());   /* draws in init.c, too, where a target needs nothing else of it */
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, figures.mapped + figures.meta);

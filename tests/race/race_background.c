@@ -86,7 +86,7 @@ void hak__lock_acquire(struct hak_lock *lock)
 void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
 void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
 
-void hak__arena_figures(struct hak_arena_figures *out) { *out = (struct hak_arena_figures){ .mapped = (size_t)1 << 30 }; }
+struct hak_arena_published hak__arena_published = { .mapped = (size_t)1 << 30 };
 
 size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 {

@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "cache/quarantine.h"
 #include "base/assert.h"

@@ -6,6 +6,7 @@
 
 #include "heap/remote.h"
 #include "shared/pool.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
@@ -165,16 +166,16 @@ FRESH_TEST(slabs_serve_other_classes)
 {
     (void)argument;
     struct hak_heap *heap = start();
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     take_all(heap, CLASS_64, blocks, MANY);
     give_all(heap, blocks, MANY);
-    hak__arena_figures(&before);
+    arena_figures(&before);
     for (uint32_t c = 4; c < HAK_CLASS_FIRST_LARGE; c += 3) {
         uint32_t count = hak_min(MANY, (size_t)4 * HAK_SLAB_SIZE / hak__classes[c].size);
         take_all(heap, c, blocks, count);
         give_all(heap, blocks, count);
     }
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_op(after.taken, <=, before.taken + 1);
 }
 
@@ -191,12 +192,12 @@ FRESH_TEST(large_spans_end_at_once)
         expect_eq(spans_of(heap, c), 0);
         expect(heap->classes[c].spans == NULL);
     }
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect_op(figures.taken, <=, HAK_ASSIGNED_SPARES);   /* empty, and held */
     expect_eq(hak_counted(&heap->counts.slabs), 0);
     hak__assigned_let_go(heap);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);
 }
 
@@ -204,7 +205,7 @@ FRESH_TEST(large_spans_end_at_once)
  * as fit. */
 FRESH_TEST(ends_of_superslabs_are_used)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
@@ -214,7 +215,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         uint32_t spans = left / class->slabs, singles = first + left % class->slabs / single;
         uint32_t count = spans * class->blocks + singles, lone = 0;
         take_all(heap, c, blocks, count);
-        hak__arena_figures(&figures);
+        arena_figures(&figures);
         expect_eq(figures.taken, 1);
         for (uint32_t i = 0; i < count; i++) {
             memset(blocks[i], (int)i, class->size);
@@ -225,7 +226,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         expect_eq(lone, class->blocks == 1 ? count : singles);
         expect(class->size > 256 << 10 || count * class->size >= HAK_SUPER_SIZE / 8 * 7);
         take_all(heap, c, blocks + count, 1);
-        hak__arena_figures(&figures);
+        arena_figures(&figures);
         expect_eq(figures.taken, 2);
         give_all(heap, blocks, count + 1);
         expect_eq(spans_of(heap, c), 0);
@@ -409,11 +410,11 @@ static struct hak_heap *heap_with_an_unswept_superslab(void)
 
 FRESH_TEST(idle_heaps_are_swept_before_memory_is_mapped)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
     take_all(heap, CLASS_LARGE, blocks, 20);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 1);
     expect_op(spans_of(idle, CLASS_1024), <=, 1);
     expect_eq(heap_live(idle, CLASS_1024), 0);
@@ -423,12 +424,12 @@ FRESH_TEST(idle_heaps_are_swept_before_memory_is_mapped)
 /* Its owner may be in the middle of anything then. */
 FRESH_TEST(busy_heaps_are_left_alone)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
     hak__heap_lock(idle);
     take_all(heap, CLASS_LARGE, blocks, 20);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 2);
     expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
     hak__heap_unlock(idle);

@@ -4,6 +4,7 @@
 #include "large/large.h"
 
 #include "shared/pool.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
 enum { FIRST = HAK_CLASS_FIRST_LARGE, LAST = HAK_CLASSES - 1 };
@@ -93,9 +94,9 @@ FRESH_TEST(every_class_to_every_class)
         }
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     hak__assigned_let_go(heap);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);   /* no slab was lost */
 }
 

@@ -9,6 +9,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
 enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 51, CLASS_512K = 59, CLASS_640K = 60, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
@@ -229,15 +230,15 @@ FRESH_TEST(oldest_go_first)
 /* Blocks are given up before the heap grows by another SuperSlab. */
 FRESH_TEST(large_cache_blocks_make_room)
 {
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     (void)argument;
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_512K, blocks, 4);   /* one SuperSlab */
-    hak__arena_figures(&before);
+    arena_figures(&before);
     heap_free_many(heap, CLASS_512K, blocks, 3);
     expect_eq(kept(heap, CLASS_512K), 3);
     void *other = heap_malloc(heap, CLASS_1M);
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken);
     expect_op(kept(heap, CLASS_512K), <=, 1);
     heap_free(heap, CLASS_1M, other);

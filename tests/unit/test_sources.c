@@ -4,6 +4,7 @@
 #include "heap/park.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 44, CLASS_49280 = 45 };
@@ -186,19 +187,19 @@ FRESH_TEST(little_holds_nothing)
 FRESH_TEST(at_hand_opens_nothing)
 {
     enum { CLASS_1M = HAK_CLASSES - 1 };
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_64, blocks, 1);
-    hak__arena_figures(&before);
+    arena_figures(&before);
     blocks[1] = hak__heap_take_at_hand(heap, CLASS_1M);
     expect(blocks[1] != NULL);
     expect_eq(hak__slab_of(blocks[1]) / HAK_SUPER_SLABS, hak__slab_of(blocks[0]) / HAK_SUPER_SLABS);
     expect(hak__heap_take_at_hand(heap, CLASS_1M) == NULL);   /* 15 slabs are left */
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken);
     take_all(heap, CLASS_1M, blocks + 2, 1);
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken + 1);
     hak__heap_give(heap, blocks, 3, "free");
 }

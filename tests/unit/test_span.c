@@ -4,6 +4,7 @@
  * the same few instructions wherever it lies. */
 #include "slab/span.h"
 
+#include "arena/meta.h"
 #include "support/check.h"
 #include "support/steps.h"
 
