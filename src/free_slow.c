@@ -36,19 +36,20 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     return true;
 }
 
-void hak__free_verify(void *p, size_t code, struct hak_heap *heap)
+void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
 {
+    uint32_t word = heap->tag | (uint32_t)class_offset;
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
-            hak__free_hardened(p, heap->tag | (uint32_t)code);
+            hak__free_hardened(p, word);
         return;
     }
-    hak__check_block(p, heap->tag | (uint32_t)code, "free", NULL);
+    hak__check_block(p, word, "free", NULL);
     if (!hak__shield_lift(p))
         return;   /* lost: nobody can use it */
     hak__mark_freed(p);
-    if (!hak__cache_push(hak__bin_at(heap, (uint32_t)code), p))
-        hak__free_full(p, code, heap);
+    if (!hak__cache_push(hak__bin_at(heap, hak__owner_offset(word)), p))
+        hak__free_full(p, class_offset, heap);
 }
 
 /* A large block, which the thread keeps. */
@@ -70,21 +71,23 @@ hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
     return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
 }
 
-static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
+hak_inline uint32_t full_class(size_t class_offset) { return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset }); }
+
+static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    if (hak_unlikely(!free_own(heap, (uint32_t)code / HAK_BIN_SIZE, p, "free")))
+    if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
     hak__check_tick();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
 
-void hak__free_full(void *p, size_t code, struct hak_heap *heap)
+void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
-    if (!closed_free(heap, (uint32_t)code / HAK_BIN_SIZE, p))
-        free_full_slow(p, code, heap);
+    if (!closed_free(heap, full_class(class_offset), p))
+        free_full_slow(p, class_offset, heap);
 }
 
 /* The heap is entered. */
@@ -119,7 +122,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         free_huge(p);
     else if (word == 0 && hak__is_others(p))
         hak__others_free(p);
-    else if (word == 0 || hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT)
+    else if (word == 0 || !hak__owner_has_class(word))
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
         hak__free_unattached(p, word, "free");
@@ -131,17 +134,17 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
 
 /* Keeps a block of another heap, whose key is set, for the thread's own use, or lays it in the outbox. A sentinel absorbs
  * nothing, and its mode is looked at before its outbox, which does not exist. */
-hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, void *p)
+hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, struct hak_class_offset offset, void *p)
 {
-    return hak__cache_absorb(heap, code, p)
+    return hak__cache_absorb(heap, offset, p)
            || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
 }
 
 /* A block of another heap that looks freed, or lies where no block began when the limit was read; or any of a hardened span.
  * This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
-static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap *heap)
+static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    uint32_t word = (uint32_t)x ^ heap->tag;
+    uint32_t word = (uint32_t)owner_diff ^ heap->tag;
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
             hak__free_hardened(p, word);
@@ -151,42 +154,42 @@ static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap 
     if (!hak__shield_lift(p))
         return;
     hak__mark_freed(p);
-    if (!take_foreign(heap, hak__slab_of(p), hak__owner_class_offset(word), p))
+    if (!take_foreign(heap, hak__slab_of(p), hak__owner_offset(word), p))
         free_rest(p, word, heap);
 }
 
 /* A huge block, or what is no block of a span. */
-static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
+static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    if (hak__names_span((uint32_t)x ^ heap->tag))
-        free_foreign_verify(p, x, heap);
+    if (hak__names_span((uint32_t)owner_diff ^ heap->tag))
+        free_foreign_verify(p, owner_diff, heap);
     else
-        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
- * of spans have a class's code. A tag has none, so x has the word's. */
-hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
+/* Whether the slab whose word ^ the heap's tag this is is a span's: names_span for a word of the map, where only 0 and those of
+ * spans have a class. A tag has none, so the difference has the word's. */
+hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
 {
-    return x != heap->tag && hak__owner_class_offset((uint32_t)x) < HAK_CLASS_OFFSET_LIMIT;
+    return owner_diff != heap->tag && hak__owner_has_class((uint32_t)owner_diff);
 }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
  * call nothing, so that no register has to be saved. The thread waits here for a line that another processor has
  * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
-void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
+void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    uint32_t code = hak__owner_class_offset((uint32_t)x);
+    struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
     hak__prefetch_mark(p);
-    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_at_offset(code), p)
+    if (hak_unlikely(!names_a_span(heap, owner_diff) || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || hak__looks_freed(p))) {
-        free_foreign_slow(p, x, heap);
+        free_foreign_slow(p, owner_diff, heap);
         return;
     }
     hak__mark_freed(p);
     size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
-    if (hak_unlikely(!take_foreign(heap, number, code, p)))
-        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+    if (hak_unlikely(!take_foreign(heap, number, offset, p)))
+        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
 static hak_cold void free_nothing(void *p)

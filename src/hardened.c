@@ -125,7 +125,7 @@ hak_noinline void hak__free_hardened(void *p, uint32_t word)
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE, id = hak__trace_take(heap, &here);
+    uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
         free_hardened_slow(p, word, id);
         return;

@@ -8,7 +8,7 @@
 /* The heap is entered. */
 static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if (hak__hardened_at(hak__slab_of(p)))
         hak__harden_free(heap, p, word, function);
     else if (hak__owner_id(word) != heap->id)
@@ -25,7 +25,7 @@ void hak__free_late(void *p, uint32_t word, const char *function)
     struct hak_heap *heap = hak__late_heap_enter();
     if (heap == NULL) {
         if (hak__hardened_at(hak__slab_of(p)))
-            hak__harden_clear(NULL, p, hak__owner_class_offset(word) / HAK_BIN_SIZE);
+            hak__harden_clear(NULL, p, hak__owner_class(word));
         hak__outbox_bypass(p, word, function);
         return;
     }

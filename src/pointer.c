@@ -32,7 +32,7 @@ static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
 void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    const struct hak_class *class = hak__class_at_offset(hak__owner_class_offset(word));
+    const struct hak_class *class = hak__owner_sizes(word);
     uint32_t limit = hak__start_bound(slab);
     bool doubted = hak__start_bound_is_lost(limit);
     if (!hak__begins_below(limit, slab, class, p)) {
@@ -55,7 +55,7 @@ size_t hak__usable(const void *p, const char *function)
         if (hak__hardened_at(hak__slab_of(p)))
             return hak__harden_size(p, word, function, "this block is free");
         hak__check_block(p, word, function, "this block is free");
-        return hak__class_at_offset(hak__owner_class_offset(word))->size;
+        return hak__owner_sizes(word)->size;
     }
     if (hak__sample_has(p))
         return hak__sample_usable(p, function);
@@ -80,14 +80,14 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
     uint32_t word = hak__owner_of(p);
     bool sampled = hak__sample_has(p);   /* held to what its class would be */
     if (hak__names_span(word) && hak__hardened_at(hak__slab_of(p))) {
-        size_t have = hak__harden_asked(p, hak__owner_class_offset(word) / HAK_BIN_SIZE, n);
+        size_t have = hak__harden_asked(p, hak__owner_class(word), n);
         if (n != have)
             hak__misuse_size(function, p, n, have);
     } else if (hak__zero_size_has(p)) {
         if (n != 0)
             hak__misuse_size(function, p, n, 0);
     } else if (hak__names_span(word) || sampled) {
-        uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_class_offset(word) / HAK_BIN_SIZE;
+        uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_class(word);
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
         bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);

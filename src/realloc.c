@@ -104,7 +104,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
         bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
-        return inside && resize_span_block(p, hak__owner_class_offset(word) / HAK_BIN_SIZE, have, n, wasteful) ? p : NULL;
+        return inside && resize_span_block(p, hak__owner_class(word), have, n, wasteful) ? p : NULL;
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;

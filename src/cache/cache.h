@@ -11,9 +11,9 @@
 
 #include "heap/heap.h"
 
-hak_inline struct hak_bin *hak__bin_at(struct hak_heap *heap, uint32_t code)
+hak_inline struct hak_bin *hak__bin_at(struct hak_heap *heap, struct hak_class_offset offset)
 {
-    return (struct hak_bin *)((char *)heap->bins + code);
+    return (struct hak_bin *)((char *)heap->bins + offset.bytes);
 }
 
 /* The newest block, or NULL when the bin is empty or closed. */
@@ -70,11 +70,11 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 /* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
  * another heap for its own next request; false otherwise. Of small blocks it must have less than HAK_ABSORB_MOST. Only
  * sizes of a cache line or more (docs/decisions/0003, 0053). */
-hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
+hak_inline bool hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
-    struct hak_bin *bin = hak__bin_at(heap, code);
+    struct hak_bin *bin = hak__bin_at(heap, offset);
     void **top = bin->top;
-    uint32_t class = code / HAK_BIN_SIZE;
+    uint32_t class = hak__class_of_offset(offset);
     if (top >= heap->absorb[class])
         return false;
     heap->foreign[class] = true;   /* before the block can be seen: a child forked in between has to know */

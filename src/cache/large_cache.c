@@ -120,7 +120,7 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     size_t behind = hak__span_slab(span) + span->slabs;
     if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
         return false;
-    uint32_t word = hak__owner_at(behind), index = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_at(behind), index = hak__owner_class(word);
     if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_large(index))
         return false;
     const struct hak_heap_class *class = &heap->classes[index];

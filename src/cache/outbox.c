@@ -20,7 +20,7 @@ static uint32_t index_of(const struct hak_span *span, const struct hak_class *cl
 
 static const struct hak_class *class_of(uint32_t word)
 {
-    return &hak__classes[hak__owner_class_offset(word) / HAK_BIN_SIZE];
+    return hak__owner_sizes(word);
 }
 
 /* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
@@ -79,7 +79,7 @@ uint32_t hak__outbox_sweep(struct hak_heap *heap)
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 {
-    if (hak__span_is_single(hak__slab_of(p), hak__owner_class_offset(word) / HAK_BIN_SIZE)) {
+    if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {
         hak__heap_end_foreign(NULL, p, word, function);
         return;
     }
@@ -100,7 +100,7 @@ static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const ch
  * their owner is collected at once, unless it is in a slow path just now and will look itself. */
 static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    if (hak__span_is_single(hak__slab_of(p), hak__owner_class_offset(word) / HAK_BIN_SIZE)) {
+    if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {
         hak__heap_end_foreign(heap, p, word, function);
         return;
     }
@@ -110,11 +110,11 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    if (hak__owner_class_offset(word) >= HAK_CLASS_FIRST_LARGE * HAK_BIN_SIZE) {
+    if (hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE) {
         free_large(heap, p, word, function);
         return;
     }
-    if (heap->classes[hak__owner_class_offset(word) / HAK_BIN_SIZE].common_left != 0) {
+    if (heap->classes[hak__owner_class(word)].common_left != 0) {
         free_at_once(heap, p, word, function);
         return;
     }

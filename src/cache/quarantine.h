@@ -64,7 +64,7 @@ hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
     return p;
 }
 
-hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__class_at_offset(hak__owner_class_offset(word))->size; }
+hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__owner_sizes(word)->size; }
 
 /* Takes a block in; gives one that has to leave, or NULL. */
 hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p, uint32_t bytes)
@@ -91,7 +91,7 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
 /* Where a free takes what leaves. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
-    uint32_t word = hak__owner_of(p), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_of(p), class = hak__owner_class(word);
     heap->quarantine->bytes -= hak__quarantine_bytes(word);
     bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_large(class);
     if (hak_unlikely(!own || !hak__cache_push(&heap->classes[class].hidden, p)))

@@ -412,7 +412,7 @@ static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *con
     uint32_t word = hak__owner_of(block);
     if (block == NULL)
         return heap->classes[index].marks != 0;
-    return hak__owner_class_offset(word) == index * HAK_BIN_SIZE && (heap->foreign[index] || hak__owner_id(word) == heap->id);
+    return hak__owner_class(word) == index && (heap->foreign[index] || hak__owner_id(word) == heap->id);
 }
 
 bool hak__cache_is_valid(struct hak_heap *heap)

@@ -42,7 +42,7 @@ static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_BIN_SIZE))
+    if (hak__owner_of(p) != hak__owner_word(heap->id, class))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
@@ -76,7 +76,7 @@ static hak_cold bool owner_has(bool look(struct hak_heap *, uint32_t, const void
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class_offset(word) != class * HAK_BIN_SIZE)
+        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
             return true;   /* the span has ended, which no block in use lets happen */
         if (look(hak__heap_by_id(id), class, p))
             return true;

@@ -77,7 +77,7 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     const struct hak_span *span = &hak__spans[slab];
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_class_offset(word) >= HAK_CLASSES * HAK_BIN_SIZE
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_class(word) >= HAK_CLASSES
         || hak_load(&span->back, HAK_RELAXED) != 0)
         return NULL;
     *heap = hak__heap_by_id(id);

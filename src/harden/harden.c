@@ -44,7 +44,7 @@ static hak_cold void judge(const void *p, uint32_t class, const char *function, 
 size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     size_t n = hak__hardened.room[class];
     if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p)))
         hak__misuse_invalid(function, p, "not the start of a block");
@@ -127,7 +127,7 @@ void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
 
 void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if ((heap->closed_reasons[class] & HAK_CLOSED_EXACT) != 0 && hak__owner_id(word) == heap->id)
         hak_count(&heap->classes[class].frees, 1);
     bool again = false, waits = heap->quarantine != NULL && hak__hardened_closes(class);

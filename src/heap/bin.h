@@ -11,7 +11,7 @@ struct hak_bin {
     void **top;     /* where the next push goes; top[-1] is the next block, or NULL */
     void **end;     /* top == end: full */
 };
-_Static_assert(sizeof(struct hak_bin) == HAK_BIN_SIZE, "codes are record offsets; one line per operation");
+_Static_assert(sizeof(struct hak_bin) == HAK_BIN_SIZE, "class offsets are those of bins; one line per operation");
 
 /* The rest of a class, off the fast path. */
 struct hak_heap_class {

@@ -307,7 +307,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = &hak__spans[slab];
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */

@@ -43,8 +43,7 @@ static void queue(struct hak_span *span)
 
 static hak_cold void report_twice(const struct hak_span *span, uint32_t index, const char *function)
 {
-    uint32_t code = hak__owner_class_offset(hak__owner_at(hak__span_slab(span)));
-    size_t size = hak__classes[code / HAK_BIN_SIZE].size;
+    size_t size = hak__owner_sizes(hak__owner_at(hak__span_slab(span)))->size;
     hak__misuse_double_free(function, hak__span_start(span) + index * size, size);
 }
 

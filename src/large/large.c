@@ -9,10 +9,10 @@ static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, un
 {
     size_t slab = hak__span_slab(span);
     for (unsigned i = span->slabs; i < slabs; i++)
-        hak__owner_set(slab + i, hak__owner_word(heap_id, HAK_CLASS_OFFSET_INNER));
+        hak__owner_set(slab + i, hak__owner_inner(heap_id));
     for (unsigned i = slabs; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
-    hak__owner_set(slab, hak__owner_word(heap_id, class * HAK_BIN_SIZE));
+    hak__owner_set(slab, hak__owner_word(heap_id, class));
     span->slabs = (uint8_t)slabs;
     span->class = (uint16_t)class;
     hak__span_map_places(span);

@@ -15,9 +15,9 @@ uint64_t hak__freed_key;
 static void set_words(struct hak_span *span, uint32_t owner)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t code = span->class * HAK_BIN_SIZE, inner = span->blocks == 1 ? HAK_CLASS_OFFSET_INNER : code;
+    uint32_t word = hak__owner_word(owner, span->class), inner = span->blocks == 1 ? hak__owner_inner(owner) : word;
     for (uint32_t i = 0; i < span->slabs; i++)
-        hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
+        hak__owner_set(slab + i, i == 0 ? word : inner);
 }
 
 /* Nobody queues a single-block span: it may end at any moment by another thread's hand, and its owner must not look
@@ -73,7 +73,7 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 struct hak_span *hak__span_around(size_t slab)
 {
     for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
-        if (hak__owner_class_offset(hak__owner_at(slab)) != HAK_CLASS_OFFSET_INNER)
+        if (!hak__owner_is_inner(hak__owner_at(slab)))
             break;
     return hak__span_at(slab);
 }
@@ -85,7 +85,7 @@ bool hak__span_is_single(size_t slab, uint32_t class_index)
     if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
         return class_index >= HAK_CLASS_FIRST_LARGE;
     size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
-    return hak__owner_class_offset(hak__owner_of(hak__slab_start(first + 1))) == HAK_CLASS_OFFSET_INNER;
+    return hak__owner_is_inner(hak__owner_of(hak__slab_start(first + 1)));
 }
 
 static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)

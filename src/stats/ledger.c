@@ -141,7 +141,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
 /* What begins at a slab; gives the number of slabs that it has. */
 static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
 {
-    uint32_t word = hak__owner_at(slab), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
     if (word == 0) {
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SLAB_SIZE);

@@ -266,6 +266,14 @@ static const struct live_tables {
     .stats_names = { "", "", "exact", "json", "prom" },
 };
 
+#undef WORD
+#undef HEAPS
+#undef CLASS
+#undef TABLE
+#undef RULE
+#undef KERNEL
+#undef PAGES
+
 hak_export struct hak_live hak_live;
 
 void hak__live_open(const char *version, const void *sentinel, intptr_t word)

@@ -27,7 +27,7 @@ static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
         uint32_t slab = hak_peek(&bucket->slab);
         uint16_t taken = hak_load(&bucket->taken, HAK_RELAXED);
         uint16_t count = hak_load(&bucket->count, HAK_ACQUIRE);
-        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_class_offset(hak__owner_at(slab - 1)) / HAK_BIN_SIZE;
+        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_class(hak__owner_at(slab - 1));
         if (class < HAK_CLASSES)
             out->classes[class].outbox += count > taken ? count - taken : 0;
     }
@@ -116,6 +116,14 @@ static void add_words(struct hak_stats *out)
 #define HAK_STATS_FIGURE(group, name, ...) out->group##_##name += HAK_FIGURE_##group##_##name;
 #include "diag/stats.def"
 }
+
+#undef WORD
+#undef HEAPS
+#undef CLASS
+#undef TABLE
+#undef RULE
+#undef KERNEL
+#undef PAGES
 
 static void add_system(struct hak_stats *out)
 {

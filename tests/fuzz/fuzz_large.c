@@ -46,8 +46,7 @@ static void expect_mapped(const struct slot *slot)
 {
     size_t slab = hak__slab_of(slot->block);
     struct hak_span *span = hak__span_at(slab);
-    uint32_t code = slot->class * HAK_BIN_SIZE;
-    expect_eq(hak__owner_of(slot->block), hak__owner_word(heaps[slot->heap]->id, code));
+    expect_eq(hak__owner_of(slot->block), hak__owner_word(heaps[slot->heap]->id, slot->class));
     expect_eq(span->class, slot->class);
     expect(hak__span_is_valid(span));
     expect(slot->block + slot->n <= hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT));

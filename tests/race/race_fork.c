@@ -208,7 +208,7 @@ static void cache_and_absorb(void)
     note_given(block_at(3, 0));
     hak__cache_push(&heap(2)->bins[SMALL], block_at(3, 0));
     note_given(block_at(0, 0));
-    hak__cache_absorb(heap(2), SMALL * HAK_BIN_SIZE, block_at(0, 0));
+    hak__cache_absorb(heap(2), hak__offset_of_class(SMALL), block_at(0, 0));
 }
 static void sweep_2(void) { sweep(2); }
 

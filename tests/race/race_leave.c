@@ -15,7 +15,7 @@
 #include "heap/common.h"
 #include "heap/park.h"
 
-enum { CLASS = 3, BLOCKS = 4 };
+enum { CLASS = HAK_CLASS_64, BLOCKS = 4 };
 
 static void *slots[BLOCKS + 1];
 static char memory[BLOCKS];                 /* the blocks; nobody looks into them */

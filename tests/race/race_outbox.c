@@ -13,7 +13,7 @@
 #include "cache/outbox.h"
 #include "heap/remote.h"
 
-enum { CLASS = 19, OTHER_CLASS = 21, BLOCKS = 4, MINE = 2, THEIRS = 1 };   /* 1 KiB and 1.5 KiB blocks */
+enum { CLASS = HAK_CLASS_1024, OTHER_CLASS = HAK_CLASS_1280, BLOCKS = 4, MINE = 2, THEIRS = 1 };   /* two spans of one word of bits each */
 
 static uint32_t collected;
 static bool later[BLOCKS];   /* blocks whose slow path has found the heap entered by the sweeper */

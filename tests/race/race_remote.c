@@ -7,7 +7,7 @@
 #include "heap/remote.h"
 #include "world.h"
 
-enum { CLASS = 19 };   /* 1 KiB: at most 64 blocks, so one word of bits */
+enum { CLASS = HAK_CLASS_1024 };   /* 1 KiB: at most 64 blocks, so one word of bits */
 
 static uint32_t collected[WORLD_SUPERS * HAK_SUPER_SLABS];
 static bool handed;   /* a block of the second life was published */

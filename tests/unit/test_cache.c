@@ -8,7 +8,7 @@
 #include "diag/options.h"
 #include "support/heaps.h"
 
-enum { CLASS_16 = 0, CLASS_32 = 1, CLASS_64 = 3, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2048 = 24, CLASS_LARGER = 30, MANY = 8192 };
+enum { CLASS_16 = HAK_CLASS_16, CLASS_32 = HAK_CLASS_32, CLASS_64 = HAK_CLASS_64, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2048 = HAK_CLASS_2048, CLASS_LARGER = HAK_CLASS_4480, MANY = 8192 };
 
 static void *blocks[MANY];
 
@@ -168,7 +168,7 @@ FRESH_TEST(what_is_left)
     heap_free(heap, CLASS_LARGER, heap_malloc(heap, CLASS_LARGER));
     void *foreign = heap_malloc(other, CLASS_2048);
     heap_free(heap, CLASS_2048, heap_malloc(heap, CLASS_2048));
-    expect(hak__cache_absorb(heap, CLASS_2048 * HAK_BIN_SIZE, foreign));
+    expect(hak__cache_absorb(heap, hak__offset_of_class(CLASS_2048), foreign));
     hak__cache_leave(heap);
     expect_eq(hak__cache_count(heap, CLASS_64), 16);
     expect_eq(hak__cache_count(heap, CLASS_1024), 4);
@@ -322,7 +322,7 @@ FRESH_TEST(budget_holds)
 /* A thread that holds much may cache a share of it. */
 FRESH_TEST(share_adds_to_the_budget)
 {
-    enum { CLASS_16K = 39, BLOCKS = 400 };
+    enum { CLASS_16K = HAK_CLASS_16384, BLOCKS = 400 };
     (void)argument;
     heaps_start();
     set("thread_budget", "256K");
@@ -442,7 +442,7 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
     unsigned count = 0;
     heap_malloc_many(other, CLASS_64, blocks, 64);
-    while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_BIN_SIZE, blocks[count]))
+    while (count < 64 && hak__cache_absorb(heap, hak__offset_of_class(CLASS_64), blocks[count]))
         count++;
     expect_op(count, >, 0);
     expect_op(count, <=, capacity_of(heap, CLASS_64) / 2);
@@ -466,7 +466,7 @@ static uint32_t absorbed_by_deep(struct hak_heap *heap, struct hak_heap *other, 
     while (hak__cache_pop(&heap->bins[class]) != NULL)
         continue;
     heap_malloc_many(other, class, blocks, capacity_of(heap, class));
-    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, class * HAK_BIN_SIZE, blocks[count]))
+    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, hak__offset_of_class(class), blocks[count]))
         count++;
     expect_heap_valid(heap);
     return count;
@@ -488,7 +488,7 @@ FRESH_TEST(deep_records_absorb_few_small_blocks)
  * comparison with the limit alone would write over the closed bin in programs whose constants lie below the heap. */
 FRESH_TEST(closed_classes_absorb_nothing)
 {
-    enum { CLASS_40K = 44 };
+    enum { CLASS_40K = HAK_CLASS_41088 };
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");
@@ -500,7 +500,7 @@ FRESH_TEST(closed_classes_absorb_nothing)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
     expect_eq(heap->closed_reasons[CLASS_40K], HAK_CLOSED_UNCACHED);
     expect(heap->absorb[CLASS_40K] == NULL);
-    expect(!hak__cache_absorb(heap, CLASS_40K * HAK_BIN_SIZE, heap_malloc(other, CLASS_40K)));
+    expect(!hak__cache_absorb(heap, hak__offset_of_class(CLASS_40K), heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);
 }
 
@@ -516,7 +516,7 @@ FRESH_TEST(parts_of_a_line_are_not_absorbed)
             continue;
         void *block = heap_malloc(other, c);
         if (size < 64)
-            expect(!hak__cache_absorb(heap, c * HAK_BIN_SIZE, block));
+            expect(!hak__cache_absorb(heap, hak__offset_of_class(c), block));
     }
 }
 

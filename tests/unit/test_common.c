@@ -6,7 +6,7 @@
 #include "heap/park.h"
 #include "support/heaps.h"
 
-enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 29, FEW = 15, SHARE = 16 };
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = HAK_CLASS_64, CLASS_48 = HAK_CLASS_48, CLASS_4096 = HAK_CLASS_4096, FEW = 15, SHARE = 16 };
 
 static uint32_t owner_of(const void *block) { return hak__owner_id(hak__owner_of(block)); }
 
@@ -25,7 +25,7 @@ static struct hak_heap *make_common(void)
 /* As free_slow.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (!hak__cache_absorb(heap, class * HAK_BIN_SIZE, block))
+    if (!hak__cache_absorb(heap, hak__offset_of_class(class), block))
         heap_free_remote(heap, block);
 }
 

@@ -6,7 +6,7 @@
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_48 = 2, CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE };
+enum { CLASS_48 = HAK_CLASS_48, CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE };
 
 /* The description's beginning; what follows names addresses. */
 static void expect_is(const void *address, const char *wanted)

@@ -8,7 +8,7 @@
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 500 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 500 };
 
 static void *blocks[MANY];
 

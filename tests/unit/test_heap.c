@@ -9,7 +9,7 @@
 #include "support/figures.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
 
 static void *blocks[MANY];
 
@@ -74,7 +74,7 @@ FRESH_TEST(ascending_and_counted)
         expect(got > 0 && got <= 32);
         for (uint32_t i = got; i-- > 0; before = out[i])   /* the next pop is the last element */
             expect((char *)out[i] > before);
-        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
+        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64));
         expect(hak__heap_is_valid(heap));
     }
     expect_eq(spans_of(heap, CLASS_64), 2);   /* 60 * 32 blocks of 64 bytes */

@@ -44,12 +44,12 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t slab = hak__span_slab(span);
-    uint32_t code = class * HAK_BIN_SIZE, inner = lone(block) ? HAK_CLASS_OFFSET_INNER : code;
-    expect_eq(hak__owner_of(block), hak__owner_word(heap->id, code));
+    uint32_t word = hak__owner_word(heap->id, class), inner = lone(block) ? hak__owner_inner(heap->id) : word;
+    expect_eq(hak__owner_of(block), word);
     expect_eq(span->class, class);
     expect_eq(span->slabs, lone(block) ? hak__class_single_slabs(class) : hak__classes[class].slabs);
     for (unsigned i = 0; i < span->slabs; i++) {
-        expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, i == 0 ? code : inner));
+        expect_eq(hak__owner_at(slab + i), i == 0 ? word : inner);
         expect_ptr(hak__span_around(slab + i), span);
     }
 }

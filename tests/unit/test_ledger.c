@@ -5,7 +5,7 @@
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 16 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 16 };
 
 static struct hak_stats stats;
 static void *blocks[MANY];

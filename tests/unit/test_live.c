@@ -13,7 +13,7 @@
 #include "support/heaps.h"
 #include "stats/dump.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, MANY = 300 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, MANY = 300 };
 
 static void *blocks[MANY];
 

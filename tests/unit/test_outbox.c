@@ -4,7 +4,7 @@
 #include "cache/outbox.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
 
 static void *blocks[MANY];
 

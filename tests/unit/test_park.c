@@ -4,7 +4,7 @@
 #include "heap/park.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3 };
+enum { CLASS_64 = HAK_CLASS_64 };
 
 FRESH_TEST(last_in_first_out)
 {

@@ -7,7 +7,7 @@
 #include "support/figures.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 44, CLASS_49280 = 45 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_80 = HAK_CLASS_80, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = HAK_CLASS_41088, CLASS_49280 = HAK_CLASS_49280 };
 
 static void *blocks[3 * HAK_SUPER_SLABS * 64];
 
@@ -103,7 +103,7 @@ FRESH_TEST(a_span_in_use_again_stays)
     take_all(heap, CLASS_64, blocks, 1);
     take_all(heap, CLASS_80, &next, 1);
     expect(span_of(next) != span_of(blocks[0]));
-    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
+    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64));
     expect_stages(heap, "0 0 0 1 1");
 }
 
@@ -167,7 +167,7 @@ FRESH_TEST(longer_runs_do_not_lead_single_ones)
 /* A heap holds SuperSlabs from 512 KiB of large blocks on; those that others have freed do not count. */
 FRESH_TEST(little_holds_nothing)
 {
-    enum { HALF = 256 << 10, CLASS_256K = 55 };
+    enum { HALF = 256 << 10, CLASS_256K = HAK_CLASS_262144 };
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_256K, blocks, 2);

@@ -9,7 +9,7 @@
 #include "large/large.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE + 4, MANY = 4096 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE + 4, MANY = 4096 };
 
 static void *blocks[MANY];
 
@@ -93,7 +93,7 @@ FRESH_TEST(absorbed_by_another)
     (void)heap_malloc(p.other, CLASS_64);
     while (hak__cache_pop(&p.other->bins[CLASS_64]) != NULL)
         continue;
-    expect(hak__cache_absorb(p.other, CLASS_64 * HAK_BIN_SIZE, blocks[2]));
+    expect(hak__cache_absorb(p.other, hak__offset_of_class(CLASS_64), blocks[2]));
     expect_freed(p, blocks[2], true);
     expect_freed(p, blocks[1], false);
     expect_ptr(hak__cache_pop(&p.other->bins[CLASS_64]), blocks[2]);
