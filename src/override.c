@@ -34,7 +34,7 @@ HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
 
 /* Not declared by every C library. */
-void malloc_stats(void);
+hak_export void malloc_stats(void);
 
 hak_export size_t malloc_usable_size(void *p) { return hak_usable_size(p); }
 

@@ -1,41 +1,8 @@
-/* The whole library as one translation unit, for release builds: the compiler sees every call, and malloc's names are
- * true aliases. Bottom layer first. interpose/ and cxx_linked.c stand beside it, since the archive is without the one and has the other
- * in another form. */
-/* What runs rarely is compiled for size: every page of the library counts in every process. */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("Os")
-#endif
-#include "base/assert.c"
-#include "base/forked.c"
-#include "base/lock.c"
-#include "base/retain.c"
-#include "os/linux.c"
-#include "os/loaded.c"
-#include "os/os.c"
-#include "os/resident.c"
-#include "os/system.c"
-#include "os/thread.c"
-#include "size/size.c"
-#include "diag/broken.c"
-#include "diag/emitter.c"
-#include "diag/latency.c"
-#include "diag/options.c"
-#include "diag/report.c"
-#include "arena/meta.c"
-#include "arena/thp.c"
-#include "arena/window.c"
-#include "arena/limit.c"
-#include "arena/regions.c"
-#include "arena/lru.c"
-#include "arena/reserve.c"
-#include "arena/pieces.c"
-#include "arena/crowd.c"
-#include "arena/lend.c"
-#include "arena/arena.c"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
+/* The library as two translation units, for release builds: here what requests come to often, so that the compiler sees every
+ * call, and malloc's names are true aliases; in unity_rare.c what runs rarely. Bottom layer first. interpose/ and cxx_linked.c
+ * stand beside them, since the archive is without the one and has the other in another form. */
+#include "unity.h"
+
 #include "slab/span.c"
 #include "slab/hardened.c"
 #include "slab/shield.c"
@@ -61,33 +28,6 @@
 #include "cache/tune.c"
 #include "guard/exact.c"
 #include "harden/harden.c"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("Os")
-#endif
-#include "cache/mark.c"
-#include "harden/zero_size.c"
-#include "trace/unwind.c"
-#include "trace/frames.c"
-#include "trace/trace.c"
-#include "sample/sample.c"
-#include "sample/sampled.c"
-#include "guard/check.c"
-#include "guard/ending.c"
-#include "guard/crash.c"
-#include "upkeep/polling.c"
-#include "upkeep/background.c"
-#include "upkeep/collapse.c"
-#include "stats/dump.c"
-#include "upkeep/idle.c"
-#include "stats/ledger.c"
-#include "stats/live.c"
-#include "stats/output.c"
-#include "stats/snapshot.c"
-#include "upkeep/step.c"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 #include "others.c"
 #include "request.c"
 #include "late.c"
@@ -100,15 +40,6 @@
 #include "free.c"
 #include "realloc.c"
 #include "calloc.c"
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("Os")
-#endif
-#include "thread.c"
 #include "aligned.c"
 #include "api.c"
-#include "fork.c"
-#include "start.c"
-#include "init.c"
 #include "override.c"
-#include "protect.c"

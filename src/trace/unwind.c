@@ -17,7 +17,7 @@ struct unwind_object {
     void *frame_header;
     unsigned long long reserved[7];
 };
-extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak));
+extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
 
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16 };
