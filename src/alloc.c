@@ -8,6 +8,7 @@
 #include "request.h"
 #include "slab/hardened.h"
 #include "start.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 /* The heap is entered. One of a thread that was there before the options could be read is open in a hardened process. */

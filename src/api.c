@@ -4,6 +4,7 @@
 
 #include "arena/limit.h"
 #include "base/version.h"
+#include "cache/flush.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"

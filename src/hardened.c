@@ -17,6 +17,7 @@
 #include "trace/trace.h"
 #include "late.h"
 #include "request.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };

@@ -3,6 +3,7 @@
 
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
+#include "cache/quarantine.h"
 #include "harden/harden.h"
 
 /* The heap is entered. */

@@ -5,6 +5,7 @@
 
 #include "start.h"
 #include "upkeep/background.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 struct hak_heap *hak__request_heap_slow(void)

@@ -9,6 +9,8 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "cache/flush.h"
+#include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
@@ -16,6 +18,7 @@
 #include "heap/park.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
@@ -146,6 +149,8 @@ static uint32_t start_mode(void)
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
+    if (heap != NULL && hak__hardened.on)
+        hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
     if (heap != NULL)
         hak__cache_open(heap, start_mode());
     return heap;
@@ -155,7 +160,9 @@ static struct hak_heap *obtain(void)
 {
     struct hak_heap *heap = take_up();
     if (heap != NULL) {
+        hak__cache_take_up(heap);
         hak__cache_unpark(heap);
+        hak__heap_unlock(heap);
         return heap;
     }
     heap = open_new();

@@ -16,7 +16,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +32,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "hakmem.h"
 #include "hakmem_live.h"
 #include "hakmem_stats.h"

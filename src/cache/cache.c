@@ -1,5 +1,6 @@
-/* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back; flushing, and what a
- * thread that ends leaves for the next. Called by malloc_slow.c, free_slow.c, guard/ and thread.c, with the heap entered. */
+/* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
+ * malloc_slow.c, free_slow.c and guard/, with the heap entered. */
+
 
 #include "cache/cache.h"
 
@@ -7,14 +8,12 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "cache/quarantine.h"
 #include "diag/options.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
 /* --- a miss ---------------------------------------------------------------------------------------------------------- */
 
-#include "cache/large_cache.h"
 #include "cache/mark.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
@@ -97,9 +96,6 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 
 /* --- the way back --------------------------------------------------------------------------------------------------- */
 
-/* What a thread that ends leaves of a class for the next one: blocks, and bytes of them (docs/decisions/0057). */
-enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
-
 /* Blocks that may be other heaps': those go out as the frees that they are. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
@@ -166,55 +162,6 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     bool pushed = hak__cache_push(hak__heap_bin(heap, class_index), block);
     hak_assert(pushed, "a drained record has room");
     (void)pushed;
-}
-
-/* Of what may be another heap's nothing stays: others wait for it, and it would be another's block for ever. */
-static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
-{
-    if (heap->foreign[class] || heap->classes[class].marks != 0)
-        return 0;
-    return (uint32_t)hak_min(LEFT_BLOCKS, LEFT_BYTES / hak__classes[class].size);
-}
-
-static void empty(struct hak_heap *heap, bool leave)
-{
-    bool left = false;
-    if (heap->quarantine != NULL)
-        hak__quarantine_flush(heap, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
-        const struct hak_bin *bin = hak__heap_bin(heap, class);
-        uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
-        uint32_t keep = leave ? may_be_left(heap, class) : 0;
-        if (held > keep)
-            hak__cache_drain(heap, class, held - keep, "free");
-        left |= bin->top != heap->classes[class].bottom;
-        heap->classes[class].ramp = 0;
-    }
-    hak_owner_store(&heap->left, left ? HAK_LEFT_NOW : HAK_LEFT_NOTHING);
-    hak__large_cache_flush(heap);
-    hak__outbox_flush(heap, "free");
-}
-
-void hak__cache_flush(struct hak_heap *heap) { empty(heap, false); }
-void hak__cache_leave(struct hak_heap *heap) { empty(heap, true); }
-
-/* The thread that left it has not touched a bin since, and the next one takes back the word before it does; all three
- * have entered the heap. */
-void hak__cache_age_left(struct hak_heap *heap, bool all)
-{
-    if (heap->left == HAK_LEFT_NOTHING)
-        return;
-    if (all || heap->left == HAK_LEFT_BEFORE)
-        hak__cache_flush(heap);
-    else
-        hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
-}
-
-/* Comes after a step that is emptying the bins; a later one finds nothing left. */
-void hak__cache_take_up(struct hak_heap *heap)
-{
-    hak__heap_lock(heap);
-    hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
 }
 
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)

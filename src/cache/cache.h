@@ -53,15 +53,6 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, con
 /* Gives the oldest `count` blocks of a class back to the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Empties all bins and the outbox; at a thread's end all but a few small blocks, which the next thread finds. */
-void hak__cache_flush(struct hak_heap *heap);
-void hak__cache_leave(struct hak_heap *heap);
-
-/* Of a heap that a step of upkeep has entered: what was left there before the last step goes back, or all. And the new thread's
- * side, to come before it touches a bin: it enters the heap. */
-void hak__cache_age_left(struct hak_heap *heap, bool all);
-void hak__cache_take_up(struct hak_heap *heap);
-
 /* Blocks in the bin, as far as another thread can tell; marks are taken for some. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 

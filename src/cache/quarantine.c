@@ -1,5 +1,6 @@
 /* The rare halves of quarantine.h. */
 
+
 #include "cache/quarantine.h"
 
 #include "arena/meta.h"

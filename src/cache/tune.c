@@ -5,6 +5,7 @@
  * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
  * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache_charged; the process's sum is that of the heaps with
  * budget.in_process. */
+
 #include "cache/tune.h"
 
 #include "cache/tune.h"
@@ -14,10 +15,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/large_cache.h"
-#include "cache/quarantine.h"
 #include "cache/slots.h"
-#include "diag/broken.h"
 #include "diag/options.h"
 #include "heap/common.h"
 
@@ -304,7 +302,6 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     if (!hak__option(HAK_OPTION_ring_adapt))
         return;
-    hak__large_cache_age(heap);
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
@@ -365,8 +362,6 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     count_first_capacities(heap);
     if (!hak__option(HAK_OPTION_ring_adapt))
         fix_capacities(heap);
-    if ((mode & HAK_MODE_HARDENED) != 0)
-        hak__quarantine_open(heap);
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }
@@ -399,36 +394,6 @@ static void join_process(struct hak_heap *heap)
 
 void hak__cache_unpark(struct hak_heap *heap)
 {
-    hak__cache_take_up(heap);
     if (!heap->budget.in_process)
         join_process(heap);
-    hak__heap_unlock(heap);
-}
-
-/* Of a heap that is entered: its owner may pop and push meanwhile. */
-static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *const *slot)
-{
-    const void *block = hak_peek(slot);
-    uint32_t word = hak__owner_of(block);
-    if (block == NULL)
-        return heap->classes[index].marks != 0;
-    return hak__owner_class(word) == index && (heap->foreign[index] || hak__owner_id(word) == heap->id);
-}
-
-bool hak__cache_is_valid(struct hak_heap *heap)
-{
-    bool valid = true;
-    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
-        const struct hak_heap_class *class = &heap->classes[index];
-        const struct hak_bin *bin = hak__heap_bin(heap, index);
-        void **top = hak_peek(&bin->top);
-        if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
-                        "a stack has its bottom and its capacity", bin)
-            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
-                           "a stack's top is within it", bin))
-            return false;
-        for (void **slot = class->bottom; slot < top; slot++)
-            valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
-    }
-    return valid && hak__large_cache_is_valid(heap);
 }

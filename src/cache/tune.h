@@ -22,7 +22,7 @@ hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
  * that which it began with. */
 hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
 
-/* A heap that is about to be parked, or has been taken up, leaves or joins the process's sum of capacities. */
+/* A heap that is about to be parked, or has been taken up and is entered, leaves or joins the process's sum of capacities. */
 hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
@@ -30,7 +30,5 @@ size_t hak__cache_process_bytes(void);
 /* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */
 bool hak__cache_charge_kept(struct hak_heap *heap);
 hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);
-
-hak_cold bool hak__cache_is_valid(struct hak_heap *heap);
 
 #endif

@@ -10,6 +10,7 @@
  * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
+
 #include "cache/verify.h"
 
 #include "cache/cache.h"

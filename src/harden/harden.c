@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/lock.h"
+#include "cache/quarantine.h"
 #include "cache/verify.h"
 #include "diag/broken.h"
 #include "diag/report.h"

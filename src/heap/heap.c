@@ -25,8 +25,6 @@ void hak__heap_init(void)
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
 }
 
-uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
-
 struct hak_heap *hak__heap_new(void)
 {
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
@@ -45,7 +43,7 @@ struct hak_heap *hak__heap_new(void)
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The head is stored so that another thread may look whether there are any (adopt.c). A span of a SuperSlab that drains
+/* The head is stored so that another thread may look whether there are any (sources.c). A span of a SuperSlab that drains
  * comes behind the first; no pointer to the list's end is kept. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {

@@ -158,7 +158,8 @@ struct hak_heap *hak__heap_new(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
 extern _Atomic uint32_t hak__heap_last;
-uint32_t hak__heap_last_id(void);      /* heaps 1..this exist */
+/* Heaps 1..this exist. acquire: pairs with the release in hak__heap_new. */
+hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
 /* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: from the
  * warm pool; when that is empty the remote frees that wait are collected, then come spans with blocks, then a further

@@ -1,4 +1,4 @@
-/* Parked heaps: those whose thread has ended, waiting for a new one. Called by thread.c and adopt.c. */
+/* Parked heaps: those whose thread has ended, waiting for a new one. Called by thread.c and sources.c. */
 #ifndef HAK_HEAP_PARK_H
 #define HAK_HEAP_PARK_H
 

@@ -28,6 +28,9 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class);
 /* A block of a class whose spans have just one: such a span is never listed. NULL when the system refuses. */
 void *hak__heap_take_single(struct hak_heap *heap, uint32_t class);
 
+/* Takes over the spans of a class that have free blocks from parked heaps; whether there were any. */
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
+
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 

@@ -1,4 +1,5 @@
 /* The thread around the step. See background.h. */
+
 #include "upkeep/background.h"
 
 #include "arena/arena.h"

@@ -1,4 +1,5 @@
 /* Which SuperSlabs become huge pages. See collapse.h. */
+
 #include "upkeep/collapse.h"
 
 #include "arena/regions.h"

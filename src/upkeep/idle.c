@@ -1,4 +1,5 @@
 /* The walk over idle spans. See idle.h. */
+
 #include "upkeep/idle.h"
 
 #include <string.h>

@@ -1,10 +1,14 @@
-/* When a heap is polling and opened. See polling.h. */
+/* When slow paths poll the clock and take a step, and when a heap is polling and opened. See polling.h. */
+
 #include "upkeep/polling.h"
 
 #include "base/forked.h"
+#include "cache/large_cache.h"
+#include "cache/tune.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "shared/pool.h"
 #include "upkeep/background.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
@@ -68,7 +72,7 @@ static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t
     return since > (kept ? 4 * delay : delay + delay / 2) && !hak__idle_unfinished();
 }
 
-void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms)
+static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
     uint64_t delay = hak__option(HAK_OPTION_purge_delay);
     bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
@@ -99,5 +103,62 @@ void hak__polling_look(struct hak_heap *heap)
             end_polling(heap);
         begin_count(heap, now);
     }
+    hak__upkeep_poll_now(heap);
+}
+
+/* --- polls of slow paths --------------------------------------------------------------------------------------------- */
+
+enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE = 32 };
+
+/* The first time only notes what has moved. */
+static void shrink_records(struct hak_heap *heap, uint64_t now)
+{
+    heap->budget.shrink_ms = now;
+    if (!hak__enter_own(heap))
+        return;
+    if (hak__option(HAK_OPTION_ring_adapt))
+        hak__large_cache_age(heap);
+    hak__cache_shrink_idle(heap);
+    hak__heap_unlock(heap);
+}
+
+/* Whether there is something that a step would return just now: the last one came to the end of its calls of the system, or
+ * left slabs alone that were too young and are old enough by now. */
+static bool is_due(uint64_t now, uint64_t delay)
+{
+    uint64_t waiting = hak__pool_waiting_ms();
+    return hak__idle_unfinished() || (waiting < now && now - waiting >= delay);
+}
+
+/* Where a background thread does not take the steps in time, a slow path does. What is due already should not wait as long
+ * as what is not. */
+static uint64_t step_interval(uint64_t now, uint64_t delay)
+{
+    if (hak__background_runs())
+        return 2 * delay;
+    return delay / (is_due(now, delay) ? STEPS_IF_DUE : STEPS_PER_DELAY);
+}
+
+void hak__upkeep_poll_now(struct hak_heap *heap)
+{
+    hak__fork_check();
+    if (hak__heap_is_lost(heap))   /* a child has had to leave it */
+        return;
+    uint64_t now = hak__os->now_ms();
+    uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
+    hak__background_consider();
+    if (since >= step_interval(now, delay))
+        hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+    if (now - heap->budget.shrink_ms >= delay)
+        shrink_records(heap, now);
+    polling_decide(heap, now);
+}
+
+void hak__upkeep_poll(struct hak_heap *heap)
+{
+    hak__background_poll();
+    if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
+        return;
+    heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);
 }

@@ -1,4 +1,5 @@
-/* How a thread that only hits comes to take a step of upkeep, where no background thread does.
+/* How threads come to take a step of upkeep, where no background thread does: slow paths poll the clock now and then, and a
+ * thread that only hits is made to take slow paths.
  *
  * A thread that has given much memory back to its spans, and has not seen it go back to the system, arms its heap: all
  * bins are closed, so each call takes the slow path, and every 64th of them looks at the clock. Such a call costs a
@@ -18,8 +19,11 @@
 enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
 #define HAK_POLLING_MUCH ((size_t)8 << 20)
 
-/* From a tick that has looked at the clock. The heap is not entered. */
-hak_cold void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms);
+/* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
+void hak__upkeep_poll(struct hak_heap *heap);
+
+/* The same when the clock is to be looked at. */
+hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
 /* After POLLING_PER_LOOK more calls that a polling bin has served. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);

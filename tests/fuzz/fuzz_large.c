@@ -5,6 +5,7 @@
  * by its owner or by the other heap, collect, weather. */
 #include "fuzz.h"
 
+#include "cache/flush.h"
 #include "cache/outbox.h"
 #include "large/large.h"
 #include "support/heaps.h"

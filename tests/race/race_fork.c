@@ -42,8 +42,6 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap
 void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 
-/* No large blocks are kept here. */
-void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */

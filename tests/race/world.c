@@ -113,7 +113,7 @@ size_t hak__arena_top(void) { return WORLD_SUPERS; }
 size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
-__attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
+__attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
 void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
     *bytes = sizeof heaps[0];

@@ -4,8 +4,10 @@
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
 #include "cache/cache.h"
+#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
+#include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "support/check.h"
 #include "support/memory.h"
@@ -20,6 +22,8 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
 {
     struct hak_heap *heap = hak__heap_new();
     expect(heap != NULL);
+    if ((mode & HAK_MODE_HARDENED) != 0)
+        hak__quarantine_open(heap);
     hak__cache_open(heap, mode);
     return heap;
 }

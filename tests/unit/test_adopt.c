@@ -1,8 +1,8 @@
-/* heap/adopt.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
+/* heap/sources.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
  * wait for them; heaps in use keep theirs; whatever is freed late finds the new owner; and the parked heaps stay
  * parked. */
+#include "cache/flush.h"
 #include "cache/outbox.h"
-#include "heap/adopt.h"
 #include "heap/park.h"
 #include "support/heaps.h"
 

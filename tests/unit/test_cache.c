@@ -4,6 +4,7 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/flush.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "support/heaps.h"
@@ -202,11 +203,15 @@ FRESH_TEST(process_budget)
     hak__cache_flush(heap);
     hak__cache_park(heap);
     expect_eq(hak__cache_process_bytes(), other->budget.process_bytes);
+    hak__cache_take_up(heap);
     hak__cache_unpark(heap);
+    hak__heap_unlock(heap);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
     hak__cache_park(heap);
     set("process_budget", "1");
+    hak__cache_take_up(heap);
     hak__cache_unpark(heap);   /* the budget went elsewhere: it begins anew */
+    hak__heap_unlock(heap);
     expect_eq(capacity_of(heap, CLASS_64), 16);
     expect_eq(hak__cache_process_bytes(), first);
     expect_heap_valid(heap);

@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/tune.h"
 #include "diag/options.h"

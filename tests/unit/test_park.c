@@ -1,5 +1,6 @@
 /* heap/park.c: parked heaps come back, the last one first, each to one taker only, with everything they hold; a forked
  * child takes over the heaps of threads that it does not have, unless they were being changed. */
+#include "cache/flush.h"
 #include "cache/outbox.h"
 #include "heap/park.h"
 #include "support/heaps.h"

@@ -6,6 +6,7 @@
 #include "upkeep/step.h"
 
 #include "arena/thp.h"
+#include "cache/flush.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
@@ -368,7 +369,8 @@ FRESH_TEST(what_a_thread_left_goes_back)
         expect_eq(hak__cache_count(heap, CLASS_1024), 0);
         expect_eq(heap_live(heap, CLASS_1024), 0);
         expect_ptr(hak__heap_unpark(), heap);
-        hak__cache_unpark(heap);
+        hak__cache_take_up(heap);
+        hak__heap_unlock(heap);
         block = heap_malloc(heap, CLASS_1024);
     }
     heap_free(heap, CLASS_1024, block);
@@ -376,7 +378,8 @@ FRESH_TEST(what_a_thread_left_goes_back)
     hak__heap_park(heap);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_ptr(hak__heap_unpark(), heap);
-    hak__cache_unpark(heap);
+    hak__cache_take_up(heap);
+    hak__heap_unlock(heap);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* a thread has come */
     expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
     expect_heap_valid(heap);

@@ -2,9 +2,9 @@
  * another heap's, in an outbox, as a remote bit, in a bitmap, above the frontier, in a span that was adopted or has
  * ended; and a block in use is found nowhere, whatever stale pointers to it are left above a top or a count. */
 #include "cache/cache.h"
+#include "cache/flush.h"
 #include "cache/outbox.h"
 #include "cache/verify.h"
-#include "heap/adopt.h"
 #include "heap/park.h"
 #include "large/large.h"
 #include "support/heaps.h"

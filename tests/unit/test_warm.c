@@ -4,7 +4,6 @@
 #include "heap/warm.h"
 
 #include "diag/options.h"
-#include "heap/adopt.h"
 #include "heap/park.h"
 #include "heap/remote.h"
 #include "support/heaps.h"
