@@ -79,7 +79,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
     uint64_t started = hak__latency_begin();
     if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    hak__check_tick();
+    hak__check_poll();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -107,7 +107,7 @@ static hak_noinline void free_huge(void *p)
     }
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
-    hak__tick_huge(bytes, 0);
+    hak__poll_huge(bytes, 0);
 }
 
 /* What neither this thread's bin nor its outbox took. */

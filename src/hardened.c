@@ -114,7 +114,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     } else {
         hak__free_late(p, word, "free");
     }
-    hak__check_tick();
+    hak__check_poll();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }

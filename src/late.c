@@ -23,7 +23,7 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
 /* So that the free is counted. Nothing is left in the heap's outbox and quarantine: nobody comes back to it. */
 void hak__free_late(void *p, uint32_t word, const char *function)
 {
-    struct hak_heap *heap = hak__late_heap_enter();
+    struct hak_heap *heap = hak__exit_heap_lock();
     if (heap == NULL) {
         if (hak__hardened_at(hak__slab_of(p)))
             hak__harden_clear(NULL, p, hak__owner_class(word));
@@ -33,7 +33,7 @@ void hak__free_late(void *p, uint32_t word, const char *function)
     free_by(heap, p, word, function);
     hak__quarantine_flush(heap, function);
     hak__outbox_flush(heap, function);
-    hak__late_heap_leave();
+    hak__exit_heap_unlock();
 }
 
 void hak__free_unattached(void *p, uint32_t word, const char *function)

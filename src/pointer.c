@@ -20,13 +20,13 @@ const char *hak__why_invalid(const void *p, uint32_t word)
     return "not the start of a block";
 }
 
-/* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
-static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
+/* Whether the block of the class that begins at p is free; `keys_lost` where free ones may have lost their keys. */
+static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();
     if (hak__shield_covers(p) || hak__looks_freed(p))   /* the first may not even be read */
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
-    return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+    return keys_lost && hak__looks_purged(p) && hak__cache_has_purged(class, p);
 }
 
 void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
@@ -34,14 +34,14 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
     uint32_t limit = hak__start_bound(slab);
-    bool doubted = hak__start_bound_is_lost(limit);
+    bool keys_lost = hak__start_bound_is_lost(limit);
     if (!hak__begins_below(limit, slab, class, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
-        if (!start || !doubted)
+        if (!start || !keys_lost)
             hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if (!freed_before((uint32_t)(class - hak__classes), p, doubted))
+    if (!freed_before((uint32_t)(class - hak__classes), p, keys_lost))
         return;
     if (why_freed != NULL)
         hak__misuse_invalid(function, p, why_freed);

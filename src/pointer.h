@@ -26,7 +26,7 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
         return NULL;
     uint32_t word = hak__owner_at(slab);
-    if (hak_unlikely(word == 0 || !hak__owner_has_class(word)))   /* only spans' words and 0 have a class's code */
+    if (hak_unlikely(word == 0 || !hak__owner_has_class(word)))   /* only spans' words and 0 have a class */
         return NULL;
     const struct hak_class *class = hak__owner_sizes(word);
     if (HAK_PROTECT)

@@ -20,7 +20,7 @@ void *hak__no_memory(void)
 }
 
 /* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
-void hak__tick_huge(size_t given, size_t taken)
+void hak__poll_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();
     hak__background_poll();

@@ -28,6 +28,6 @@ hak_inline struct hak_heap *hak__request_enter(void)
 void *hak__no_memory(void);
 
 /* At the end of requests: a huge block has come or gone. */
-void hak__tick_huge(size_t given, size_t taken);
+void hak__poll_huge(size_t given, size_t taken);
 
 #endif

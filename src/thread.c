@@ -295,7 +295,7 @@ void hak__thread_reopen_early(void)
         leave_early();
 }
 
-struct hak_heap *hak__late_heap_enter(void)
+struct hak_heap *hak__exit_heap_lock(void)
 {
     hak__fork_check();
     hak__fork_watch();
@@ -309,7 +309,7 @@ struct hak_heap *hak__late_heap_enter(void)
     return exit_heap;
 }
 
-void hak__late_heap_leave(void)
+void hak__exit_heap_unlock(void)
 {
     hak__heap_unlock(exit_heap);
     hak__upkeep_poll(exit_heap);

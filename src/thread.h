@@ -30,8 +30,8 @@ struct hak_heap *hak__thread_attach_to_free(void);
 bool hak__thread_has_exited(void);
 
 /* Allocation for such threads: one heap behind a lock. */
-struct hak_heap *hak__late_heap_enter(void);   /* NULL: the system refuses */
-void hak__late_heap_leave(void);
+struct hak_heap *hak__exit_heap_lock(void);   /* NULL: the system refuses */
+void hak__exit_heap_unlock(void);
 
 void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
 bool hak__thread_fork_child(bool forker);   /* whether it is the thread that has forked; false: that is awaited */

@@ -27,9 +27,9 @@ struct hak_super_word *hak__super_words;
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
 struct hak_arena_state hak__arena_state;
 
-static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
+static _Atomic size_t purged_mapped;     /* the sum of all SuperSlabs' */
 
-enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
+enum { HOLES_PER_CALL = 4096, PURGED_MAPPED_MOST = 16 << 20 };
 
 struct hak_arena_published hak__arena_published;
 
@@ -143,10 +143,10 @@ static void map_ahead(void)
         hak__ahead_mapped(from, count);
 }
 
-static void set_hollow(size_t super, uint32_t bytes)
+static void set_purged_mapped(size_t super, uint32_t bytes)
 {
     uint32_t before = hak_exchange(&hak__supers[super].purged_mapped, bytes, HAK_RELAXED);
-    hak_fetch_add(&hollow_bytes, (size_t)bytes - before, HAK_RELAXED);
+    hak_fetch_add(&purged_mapped, (size_t)bytes - before, HAK_RELAXED);
 }
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
@@ -291,7 +291,7 @@ void hak__supers_give(size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) {
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now);
-        set_hollow(i, 0);
+        set_purged_mapped(i, 0);
         hak__super_set_taken(i, false);
     }
     hak__arena_state.taken -= count;
@@ -419,12 +419,12 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     size_t super = ((uintptr_t)start - hak__window.base) >> HAK_SUPER_SHIFT;
     size_t before = hak_load(&hak__supers[super].purged_mapped, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
     bool counts = hak__option(HAK_OPTION_unmap) != 0;
-    if (counts && hak_load(&hollow_bytes, HAK_RELAXED) + (after - before) > HOLLOW_MOST)
+    if (counts && hak_load(&purged_mapped, HAK_RELAXED) + (after - before) > PURGED_MAPPED_MOST)
         return false;
     if (hak__os_purge((uintptr_t)start, bytes) != 0)
         return false;
     if (counts)
-        set_hollow(super, (uint32_t)after);
+        set_purged_mapped(super, (uint32_t)after);
     return true;
 }
 
@@ -462,7 +462,7 @@ static void settle(size_t super)
         return;
     hak_store(&at->kind, hole ? HAK_SUPER_HOLE : HAK_SUPER_FREE, HAK_RELAXED);
     at->dirty = hole ? 0 : at->mapped;
-    set_hollow(super, 0);
+    set_purged_mapped(super, 0);
     hak__super_set_taken(super, hole);
 }
 

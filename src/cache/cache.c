@@ -160,7 +160,7 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *bloc
     if (!grown)
         hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
     bool pushed = hak__cache_push(hak__heap_bin(heap, class_index), block);
-    hak_assert(pushed, "a drained record has room");
+    hak_assert(pushed, "a drained bin has room");
     (void)pushed;
 }
 

@@ -357,8 +357,8 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     hak__slots_open(heap);
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         open_class(heap, class);
-    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
-        heap->bins[code] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
+        heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     count_first_capacities(heap);
     if (!hak__option(HAK_OPTION_ring_adapt))
         fix_capacities(heap);

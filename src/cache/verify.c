@@ -16,7 +16,7 @@
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 
-/* How often a heap that is busy is asked again. Who asks holds nothing, so all that is waited for goes on, except in a
+/* How often a locked heap is tried again. Who asks holds nothing, so all that is waited for goes on, except in a
  * signal handler or a child made by _Fork, which have interrupted it. */
 enum { PATIENCE = 1000 };
 

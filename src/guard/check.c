@@ -17,7 +17,7 @@
 #include "harden/harden.h"
 #include "slab/superslab.h"
 
-/* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
+/* A heap that stays locked is passed over: its thread may have been interrupted by the one that checks. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
 /* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays

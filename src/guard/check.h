@@ -24,7 +24,7 @@ hak_cold bool hak__check_is_half_done(void);
 
 /* At the end of a slow path: every N-th of the process under HAKMEM_CHECK=N, N > 1. */
 hak_cold void hak__check_count(void);
-hak_inline void hak__check_tick(void)
+hak_inline void hak__check_poll(void)
 {
     if (hak_unlikely(hak__option(HAK_OPTION_check) > 1))
         hak__check_count();

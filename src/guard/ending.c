@@ -49,7 +49,7 @@ static bool is_being_worked(const void *p)
     return false;
 }
 
-/* A heap that has stayed busy is asked just once again. */
+/* A heap that has stayed locked is asked just once again. */
 static bool enter_at_end(struct hak_heap *heap)
 {
     static const struct hak_heap *stays_busy;
@@ -72,7 +72,7 @@ static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, 
     return wrong != HAK_WRONG_NOTHING && is_being_worked(p) ? HAK_WRONG_NOTHING : wrong;
 }
 
-/* The span that begins at the slab, its heap entered; NULL: it is no hardened one, or its heap is busy. */
+/* The span that begins at the slab, its heap entered; NULL: it is no hardened one, or its heap is locked. */
 static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);

@@ -2,7 +2,7 @@
  * threads which open and end spans all the time do not meet on the words of the same SuperSlabs. Called by sources.c, and
  * by thread.c and upkeep/ when the heap is to let go; always with the heap entered.
  *
- * To hold is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a further
+ * To hold is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a new
  * SuperSlab is opened (hak__pool_take_assigned). An entry of the list may be out of date; the holder's id decides. */
 #include "base/bits.h"
 #include "heap/heap.h"
@@ -12,7 +12,7 @@
 /* Upkeep looks whether there are any before it enters the heap. */
 static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
 
-/* Keeps the order: who was held first serves first. */
+/* Keeps the order: the first assigned serves first. */
 static void forget(struct hak_heap *heap, unsigned place)
 {
     set_count(heap, heap->assigned.count - 1);
@@ -97,8 +97,8 @@ enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
 
 static bool is_worth_one(struct hak_heap *heap)
 {
-    size_t lost = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
-    return heap->large_out >= lost + WORTH_ONE;
+    size_t freed = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
+    return heap->large_out >= freed + WORTH_ONE;
 }
 
 void hak__assigned_add(struct hak_heap *heap, size_t slab)

@@ -5,7 +5,7 @@
  *   bins                     the owner thread; while the heap is parked, who holds `lock`
  *   classes, bitmaps            who holds `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
- *                               over heaps that were not busy
+ *                               over heaps that were not locked
  *   outbox                      the owner appends without `lock`; all else under it (cache/cache.h)
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
@@ -109,7 +109,7 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 }
 
 /* Whether a forked child has given the heap up, because it was half done. */
-hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
+hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
 hak_cold void hak__heap_wait(struct hak_heap *heap);
@@ -133,13 +133,13 @@ hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock,
 hak_inline bool hak__enter_own(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak_unlikely(hak__heap_is_lost(heap)))
+    if (hak_unlikely(hak__heap_is_unusable(heap)))
         return false;
     hak__heap_lock(heap);
     return true;
 }
 
-/* The way into another thread's heap, as a sweeper: false if the heap is not in use, or busy at each of so many tries. The owner may
+/* The way into another thread's heap, as a sweeper: false if the heap is not in use, or locked at each of so many tries. The owner may
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 bool hak__enter_foreign(struct hak_heap *heap, unsigned tries);
 
@@ -162,7 +162,7 @@ extern _Atomic uint32_t hak__heap_last;
 hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
 
 /* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: from the
- * warm pool; when that is empty the remote frees that wait are collected, then come spans with blocks, then a further
+ * warm pool; when that is empty the remote frees that wait are collected, then come spans with blocks, then a new
  * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 

@@ -15,11 +15,11 @@ void hak__heaps_borrow(bool begin);
 /* Whether one of the first few parked heaps is wanted, without taking any off the list; just now, and perhaps not any more. */
 bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most);
 
-/* In a forked child: the heaps of the threads that do not exist there are parked, or lost if they were busy; `mine` and
+/* In a forked child: the heaps of the threads that do not exist there are parked, or unusable if they were locked; `mine` and
  * `shared` (either may be NULL) stay in use. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
 
-/* The same where nobody can tell which heap is still in use: only those in which a sweeper was are lost. False if a thread may
+/* The same where nobody can tell which heap is still in use: only those in which a sweeper was become unusable. False if a thread may
  * still take one of them for its own. */
 bool hak__heaps_fork_further(void);
 

@@ -62,7 +62,7 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
 }
 
 /* A span for a single block, or NULL where its memory can't be had. */
-static struct hak_span *begin_lone(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+static struct hak_span *begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
     struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
@@ -252,18 +252,18 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
  * spans leave over are filled with them. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
+    unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     *count = full;
     size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__assigned_take(heap, full, fresh);
-    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full || hak__hardened.on)
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || single == full || hak__hardened.on)
         return slab;
-    *count = lone;
-    slab = hak__pool_take(lone, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, lone, fresh);
+    *count = single;
+    slab = hak__pool_take(single, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, single, fresh);
 }
 
 static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
@@ -356,18 +356,18 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
 
 struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_index)
 {
-    unsigned count = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
+    unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
     size_t slab = hak__assigned_take(heap, count, &fresh);
-    if (slab == HAK_NO_RUN && lone != count) {
-        count = lone;
+    if (slab == HAK_NO_RUN && single != count) {
+        count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
     if (slab == HAK_NO_RUN)
         return NULL;
     hak_count(&heap->counts.runs_claimed, 1);
     hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
-    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
     if (span != NULL && span->blocks != 1)
         hak__heap_list(heap, span);
     return span;
@@ -383,6 +383,6 @@ void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
         return NULL;
     hak_count(&heap->counts.runs_claimed, stage != HAK_STAGE_LOCKED);
     hak_count(&heap->counts.stages[stage], 1);
-    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
     return span == NULL ? NULL : hak__span_take_single(span);
 }

@@ -24,7 +24,7 @@ struct hak_pool_counts hak__pool_counts;
 
 static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
 
-/* Makes the hints of a SuperSlab say what its word says; of one that is held they say nothing. */
+/* Makes the hints of a SuperSlab say what its word says; of an assigned one they say nothing. */
 static void set_hints(size_t super, uint64_t slabs)
 {
     if (is_assigned(super))
@@ -244,7 +244,7 @@ bool hak__pool_hold(size_t super, uint32_t id)
     return true;
 }
 
-/* Who has given slabs back since and saw it held has set no hints: so they are set now, from the word as it is after. */
+/* Whoever has given slabs back since, and saw it assigned, has set no hints; so they are set now, from the word as it is after. */
 void hak__pool_let_go(size_t super, uint32_t id)
 {
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
@@ -253,19 +253,19 @@ void hak__pool_let_go(size_t super, uint32_t id)
 
 /* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
  * all else that a small program touches of the C library (docs/decisions/0038). */
-size_t hak__pool_take_assigned(unsigned count, bool busy_ones, bool *fresh)
+size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
     if (hak__arena_top() == 0)
         return HAK_NO_RUN;
     uint64_t now = hak__os->now_ms();
-    if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
+    if (!active_too && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
         return HAK_NO_RUN;
     size_t found = HAK_NO_RUN;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
-        const struct hak_super *held = &hak__supers[super];
-        if (hak_load(&held->assigned_to, HAK_RELAXED) == 0)
+        const struct hak_super *assigned = &hak__supers[super];
+        if (hak_load(&assigned->assigned_to, HAK_RELAXED) == 0)
             continue;
-        if (busy_ones || now - hak_load(&held->freed_ms, HAK_RELAXED) >= BUSY_MS)
+        if (active_too || now - hak_load(&assigned->freed_ms, HAK_RELAXED) >= BUSY_MS)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
     }
     if (found == HAK_NO_RUN)

@@ -27,9 +27,9 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
 
-/* The same from SuperSlabs that some heap holds: from those that have been quiet for a moment, before a new one is
- * opened; from the busy ones as well, where none can be. */
-size_t hak__pool_take_assigned(unsigned count, bool busy_ones, bool *fresh);
+/* The same from SuperSlabs assigned to other heaps: from those where nothing has moved for a moment, before a new one is opened;
+ * `active_too`: from all, where none can be opened. */
+size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh);
 
 /* The heap `id` holds a SuperSlab of which it has slabs: the searches above pass it over. False: another one does. */
 bool hak__pool_hold(size_t super, uint32_t id);

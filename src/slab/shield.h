@@ -1,5 +1,5 @@
 /* Blocks whose pages the program has made read-only or inaccessible. A free marks a block by writing into it; no look at that
- * path asks whether it may. Instead whoever takes rights away says so beforehand (protect.c): the span's blocks are doubtful
+ * path asks whether it may. Instead whoever takes rights away says so beforehand (protect.c): the span's blocks are verified
  * from then on (freed.h), so that their frees come to the slow path, which gives the block's pages their rights back before
  * it touches them. A span stays so until it ends. A huge block is noted in the descriptor of its first slab.
  *

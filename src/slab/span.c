@@ -34,8 +34,8 @@ static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks 
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    bool doubtful = span->keys || hak_load(&span->shielded, HAK_RELAXED);
-    uint32_t limit = doubtful ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
+    bool verify = span->keys || hak_load(&span->shielded, HAK_RELAXED);
+    uint32_t limit = verify ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_start_bound(&hak__window.map[slab + i], limit);
 }

@@ -147,13 +147,13 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SLAB_SIZE);
         return 1;
     }
-    bool lone = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_single(slab, class);
-    if (lone && hak__class_single_slabs(class) <= room) {
+    bool single = class < HAK_CLASSES && class >= HAK_CLASS_FIRST_LARGE && hak__span_is_single(slab, class);
+    if (single && hak__class_single_slabs(class) <= room) {
         count_lone(walk, slab, class);
         return hak__class_single_slabs(class);
     }
     struct hak_span *span = &hak__spans[slab];
-    if (!lone && class < HAK_CLASSES && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
+    if (!single && class < HAK_CLASSES && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
         && hak__span_at(slab) == span && span->slabs <= room) {
         unsigned slabs = span->slabs;
         count_span(walk, span);

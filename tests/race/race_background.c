@@ -65,7 +65,7 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
         return;
     }
     while (hak_load(word, HAK_RELAXED) == value) {
-        if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
+        if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_ACTIVE)
             return;   /* here, too */
         if (hak_load(&done, HAK_ACQUIRE) == ACTORS)
             longjmp(leave, 1);
