@@ -1,6 +1,5 @@
 /* The slow half of free: everything that is not one push. */
-#ifndef HAK_FREE_SLOW_H
-#define HAK_FREE_SLOW_H
+#pragma once
 
 #include "thread.h"
 
@@ -13,5 +12,3 @@ hak_noinline void hak__free_outside(void *p);
 
 /* A free into the thread's own heap of what is no block, or looks freed. */
 hak_cold void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap);
-
-#endif

@@ -1,7 +1,6 @@
 /* The questions about a pointer: whether a block in use begins there and why not, how much of it the program may use, and
  * whether a size that it names can be right. */
-#ifndef HAK_POINTER_H
-#define HAK_POINTER_H
+#pragma once
 
 #include "slab/hardened.h"
 
@@ -76,5 +75,3 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
 
 /* C++'s sized delete (free.c). */
 void hak__delete_sized(void *p, size_t align, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* Warm requests: the block of the calling thread that serves one, or NULL, when the slow path has to. Called first by every
  * function that allocates; a closed bin makes them give NULL. */
-#ifndef HAK_POP_H
-#define HAK_POP_H
+#pragma once
 
 #include "base/bits.h"
 #include "thread.h"
@@ -36,5 +35,3 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
         hak__mark_live(block);
     return block;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What begins and ends a request, whichever function it came by. */
-#ifndef HAK_REQUEST_H
-#define HAK_REQUEST_H
+#pragma once
 
 #include "base/forked.h"
 #include "thread.h"
@@ -29,5 +28,3 @@ void *hak__no_memory(void);
 
 /* At the end of requests: a huge block has come or gone. */
 void hak__poll_huge(size_t given, size_t taken);
-
-#endif

@@ -1,8 +1,7 @@
 /* The calling thread's heap. A thread starts with the sentinel, whose bins are empty to a pop and full to a push and
  * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
  * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
-#ifndef HAK_THREAD_H
-#define HAK_THREAD_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -39,5 +38,3 @@ bool hak__thread_fork_arrive(void);         /* whether it was awaited, as the th
 
 /* The first heap was opened before the options could be read: opens it again as they say. */
 void hak__thread_reopen_early(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* What the two units of the release build begin with: everything of the library that is not exported is hidden, also where one unit
  * only declares what the other defines, so that neither goes by way of a table of addresses. What the C library and the public
  * headers declare is not ours to hide, and comes first. */
-#ifndef HAK_UNITY_H
-#define HAK_UNITY_H
+#pragma once
 
 #include <elf.h>
 #include <errno.h>
@@ -38,5 +37,3 @@
 #include "hakmem_stats.h"
 
 #pragma GCC visibility push(hidden)
-
-#endif

@@ -10,8 +10,7 @@
  * back, so a forked child may reset the lock and go on.
  *
  * Invariants: dirty <= mapped <= HAK_SUPER_SIZE;  `partial` hints only name SuperSlabs of kind IN_SLABS, or are stale. */
-#ifndef HAK_ARENA_ARENA_H
-#define HAK_ARENA_ARENA_H
+#pragma once
 
 #include "arena/owner.h"
 #include "base/lock.h"
@@ -130,5 +129,3 @@ hak_cold bool hak__arena_is_valid(void);
 hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
-
-#endif

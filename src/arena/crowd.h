@@ -1,6 +1,5 @@
 /* Few mappings, where the kernel allows the process no more (crowd.c). */
-#ifndef HAK_ARENA_CROWD_H
-#define HAK_ARENA_CROWD_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -28,5 +27,3 @@ size_t hak__crowd_bytes(size_t bytes);
 /* Maps `length` bytes behind what is mapped of a SuperSlab, and with it the gap below if mappings are few. The caller says in
  * the state what he has asked for. 0 or an errno code. */
 int hak__crowd_map(size_t super, size_t length);
-
-#endif

@@ -1,6 +1,5 @@
 /* Emptied SuperSlabs, kept for a while (lru.c). */
-#ifndef HAK_ARENA_LRU_H
-#define HAK_ARENA_LRU_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -42,5 +41,3 @@ bool hak__lru_unmap_all(void);
 /* In a forked child: links the list anew. */
 void hak__lru_rebuild(void);
 hak_cold bool hak__lru_is_valid(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* The metadata windows: address ranges beside the user data that grow as the data does. The first half is arena/'s own.
  * Each is mapped from its start in steps and never shrinks, but for the span descriptors: there, those of regions that are
  * closed are left out (regions.c). All change under the arena's lock. */
-#ifndef HAK_ARENA_META_H
-#define HAK_ARENA_META_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -58,5 +57,3 @@ void *hak__heap_address(uint32_t id);   /* without mapping it */
 
 /* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
 void *hak__span_memory(void);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * All accesses are relaxed: a thread frees a block that it was handed, and that hand-over (the program's own
  * synchronisation) orders the map's word before the free. */
-#ifndef HAK_ARENA_OWNER_H
-#define HAK_ARENA_OWNER_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/limits.h"
@@ -72,5 +71,3 @@ hak_inline void hak__owner_set(size_t slab, uint32_t word)
 {
     hak_store(&hak__window.map[slab].owner, word, HAK_RELAXED);
 }
-
-#endif

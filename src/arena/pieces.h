@@ -1,6 +1,5 @@
 /* Bare SuperSlabs, mapped in pieces (pieces.c). */
-#ifndef HAK_ARENA_PIECES_H
-#define HAK_ARENA_PIECES_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -15,5 +14,3 @@ bool hak__piece_unmap(void *start, size_t bytes);
 /* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
 bool hak__is_thrifty(void);
 hak_cold void hak__thrift_begin(void);
-
-#endif

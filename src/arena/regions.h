@@ -1,6 +1,5 @@
 /* Regions of the window: which parts of it are in use (regions.c). */
-#ifndef HAK_ARENA_REGIONS_H
-#define HAK_ARENA_REGIONS_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -32,5 +31,3 @@ size_t hak__regions_foreign(void);          /* how many closed ones are foreign 
 
 /* Somebody else's mapping lies in a SuperSlab: it is never used again, nor are those behind it where that mapping goes on. */
 void hak__hole_make(size_t super);
-
-#endif

@@ -1,6 +1,5 @@
 /* SuperSlabs mapped ahead of need (reserve.c). */
-#ifndef HAK_ARENA_RESERVE_H
-#define HAK_ARENA_RESERVE_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -19,5 +18,3 @@ size_t hak__reserve_find(void);
 
 /* Says that a run was mapped ahead. If its pages are there at once, it is unmapped and hak__ahead_counts from now on. */
 void hak__ahead_mapped(size_t first, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the arena share: its state and its lock. For arena.c, regions.c, lru.c, reserve.c, pieces.c, lend.c and
  * crowd.c alone; everything here is read and written under the lock. */
-#ifndef HAK_ARENA_STATE_H
-#define HAK_ARENA_STATE_H
+#pragma once
 
 #include "arena/arena.h"
 #include "base/bits.h"
@@ -59,5 +58,3 @@ bool hak__run_trim(size_t first, size_t count, size_t bytes);
 
 /* Says that a SuperSlab is taken or is not. */
 void hak__super_set_taken(size_t super, bool taken);
-
-#endif

@@ -1,8 +1,7 @@
 /* The choice of the window of addresses, once at start, and the two ranges beside it: for sampled blocks (sample/sample.h) and for
  * blocks of no bytes. Those are numbers, nothing is reserved: of the first only the pages of blocks in use are mapped, so that a
  * freed block faults, and costs no memory and no mapping. Any thread maps there, without a lock. */
-#ifndef HAK_ARENA_WINDOW_H
-#define HAK_ARENA_WINDOW_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/limits.h"
@@ -25,5 +24,3 @@ hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
 extern _Atomic size_t hak__guarded_bytes;   /* mapped now */
-
-#endif

@@ -1,7 +1,6 @@
 /* The constants that more than one file knows, in one place. Sizes are bytes unless the name says otherwise.
  * The static assertions at the end are the relations that the code relies on. */
-#ifndef HAK_BASE_LIMITS_H
-#define HAK_BASE_LIMITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest
 _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
 _Static_assert(HAK_CLASS_OFFSET_HUGE < (1u << HAK_CLASS_OFFSET_BITS), "codes fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");
-
-#endif

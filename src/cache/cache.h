@@ -6,8 +6,7 @@
  *
  * A slot is stored before `top` moves over it, so a bin is valid at every instruction: a signal handler or a forked
  * child never sees a stack that contains a slot not yet written. */
-#ifndef HAK_CACHE_CACHE_H
-#define HAK_CACHE_CACHE_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -73,6 +72,3 @@ hak_inline bool hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset
     hak_owner_store(&bin->top, top + 1);
     return true;
 }
-
-
-#endif

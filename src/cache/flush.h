@@ -1,7 +1,6 @@
 /* All that a heap caches, at once, in bins, quarantine, large cache and outbox: emptied, left for the next thread, checked. Called
  * by thread.c, api.c and upkeep/, with the heap entered. */
-#ifndef HAK_CACHE_FLUSH_H
-#define HAK_CACHE_FLUSH_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -15,5 +14,3 @@ void hak__cache_age_left(struct hak_heap *heap, bool all);
 void hak__cache_take_up(struct hak_heap *heap);
 
 hak_cold bool hak__cache_is_valid(struct hak_heap *heap);
-
-#endif

@@ -1,7 +1,6 @@
 /* The large blocks that a thread has freed, ready for its next requests: closed bins, whose stacks are worked with the heap
  * entered (large_cache.c). Called by malloc_slow.c, free_slow.c, large/, guard/ and upkeep/. */
-#ifndef HAK_CACHE_LARGE_CACHE_H
-#define HAK_CACHE_LARGE_CACHE_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -25,5 +24,3 @@ hak_cold void hak__large_cache_flush(struct hak_heap *heap);
 bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block);
 
 hak_cold bool hak__large_cache_is_valid(const struct hak_heap *heap);
-
-#endif

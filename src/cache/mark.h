@@ -1,6 +1,5 @@
 /* Marks: NULLs in a stack at which a request goes the slow way, while HAKMEM_SAMPLE_GUARDS is on (mark.c). */
-#ifndef HAK_CACHE_MARK_H
-#define HAK_CACHE_MARK_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -14,5 +13,3 @@ hak_cold void hak__cache_mark_next(struct hak_heap *heap, uint32_t class);
  * batch. The mark is gone then. */
 hak_cold bool hak__cache_unmark(struct hak_heap *heap, uint32_t class);
 hak_cold void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class);
-
-#endif

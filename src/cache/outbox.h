@@ -13,8 +13,7 @@
  * round, and none is published twice. From a. on the owner's next append takes the slow path, which begins the bucket
  * anew: a slab that has ended and serves another class by then is not met with the old class's limit. An append that
  * was past 1. already holds a block of the slab, which keeps it from ending. */
-#ifndef HAK_CACHE_OUTBOX_H
-#define HAK_CACHE_OUTBOX_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -42,5 +41,3 @@ void hak__outbox_flush(struct hak_heap *heap, const char *function);
 
 /* From a thread that has entered the heap as a sweeper: publishes what waits in its outbox; the number of blocks. */
 hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);
-
-#endif

@@ -4,8 +4,7 @@
  * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
  * whatever their size. What leaves goes where a free would have taken it: into the bin behind the closed one, or to the
  * heap whose it is. Called by guard/, cache.c, verify.c. */
-#ifndef HAK_CACHE_QUARANTINE_H
-#define HAK_CACHE_QUARANTINE_H
+#pragma once
 
 #include "cache/cache.h"
 #include "slab/hardened.h"
@@ -120,5 +119,3 @@ hak_cold bool hak__quarantine_has(const struct hak_heap *heap, const void *p);
 
 /* Adds to `sums` how many blocks of each class are in it, as far as another thread can tell. */
 hak_cold void hak__quarantine_count(struct hak_heap *heap, uint32_t *sums);
-
-#endif

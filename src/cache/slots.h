@@ -1,6 +1,5 @@
 /* Where the slots of the bins lie. Called by tune.c, with the heap entered. */
-#ifndef HAK_CACHE_SLOTS_H
-#define HAK_CACHE_SLOTS_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -15,5 +14,3 @@ void hak__slots_open(struct hak_heap *heap);
 /* An area for so many slots, of which the first is given; NULL when the system refuses. And its way back. */
 void **hak__slots_take(struct hak_heap *heap, uint32_t slots);
 void hak__slots_give(struct hak_heap *heap, void **bottom, uint32_t slots);
-
-#endif

@@ -1,7 +1,6 @@
 /* Capacities of the bins, and the byte budgets of the thread and of the process (tune.c). Called when a heap is opened, parked
  * and taken up, by the misses and overflows of cache.c, and by upkeep/. */
-#ifndef HAK_CACHE_TUNE_H
-#define HAK_CACHE_TUNE_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -30,5 +29,3 @@ size_t hak__cache_process_bytes(void);
 /* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */
 bool hak__cache_charge_kept(struct hak_heap *heap);
 hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);
-
-#endif

@@ -1,6 +1,5 @@
 /* Looking for a block in the heaps' own state before a double free is reported (verify.c). Called by pointer.c. */
-#ifndef HAK_CACHE_VERIFY_H
-#define HAK_CACHE_VERIFY_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -11,5 +10,3 @@ bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
 
 /* The same for a block that may have lost its key, which only blocks free in their spans do. */
 bool hak__cache_has_purged(uint32_t class, const void *p);
-
-#endif

@@ -10,8 +10,7 @@
  * it is proof of a block in use, and only who does not find it asks the heap what the pointer is.
  *
  * A huge block ends with two words: n, disguised, and a seal of it. */
-#ifndef HAK_HARDEN_HARDEN_H
-#define HAK_HARDEN_HARDEN_H
+#pragma once
 
 #include "cache/quarantine.h"
 #include "slab/hardened.h"
@@ -165,5 +164,3 @@ enum hak_wrong { HAK_WRONG_NOTHING, HAK_WRONG_SLACK, HAK_WRONG_SEAL };
 hak_cold bool hak__harden_check(const void *p, uint32_t class);
 hak_cold enum hak_wrong hak__harden_wrong(const void *p, uint32_t class);
 hak_cold enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole);
-
-#endif

@@ -1,8 +1,7 @@
 /* What malloc(0) gives in hardened mode: addresses in a range where nothing is ever mapped (arena/window.h), 16 bytes apart.
  * A bit for each says whether it is in use, another whether it ever was; places are given in turn, so that one that was
  * freed is used again late. Any thread, without a lock. Called by hardened.c, free_slow.c and pointer.c. */
-#ifndef HAK_HARDEN_ZERO_SIZE_H
-#define HAK_HARDEN_ZERO_SIZE_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/limits.h"
@@ -27,5 +26,3 @@ hak_cold void *hak__zero_size_malloc(void);
 /* For addresses in the range. They end the program with a report unless one in use begins at p. */
 hak_cold void hak__zero_size_free(void *p, const char *function);
 hak_cold void hak__zero_size_check(const void *p, const char *function);
-
-#endif

@@ -1,7 +1,6 @@
 /* The SuperSlabs that a heap with many large blocks holds for them (assigned.c says why). Called by sources.c and by
  * whoever has the heap let go of them, with the heap entered. */
-#ifndef HAK_HEAP_ASSIGNED_H
-#define HAK_HEAP_ASSIGNED_H
+#pragma once
 
 #include "slab/span.h"
 
@@ -25,5 +24,3 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab);
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
 
 void hak__assigned_let_go(struct hak_heap *heap);
-
-#endif

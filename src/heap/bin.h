@@ -1,7 +1,6 @@
 /* Bins: a class's stack of ready blocks, in two words for the fast path and a struct for the rest, and the reasons for
  * which a bin is closed. Part of the heap; cache/ works them. */
-#ifndef HAK_HEAP_BIN_H
-#define HAK_HEAP_BIN_H
+#pragma once
 
 #include "slab/span.h"
 
@@ -49,5 +48,3 @@ enum hak_closed_reason {
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* The common heaps: they belong to no thread and serve the first blocks of small classes (common.c). Called by thread.c and
  * cache/, with the thread's heap entered. */
-#ifndef HAK_HEAP_COMMON_H
-#define HAK_HEAP_COMMON_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -17,5 +16,3 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out);
 
 /* In a forked child, before hak__heaps_fork_child: they are heaps of threads that do not exist, like others. */
 void hak__common_fork_child(void);
-
-#endif

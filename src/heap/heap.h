@@ -15,8 +15,7 @@
  *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
  *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
  *   4. a span in the warm pool of its class is listed and good for a refill (warm.h); its `warm` says where it stands */
-#ifndef HAK_HEAP_HEAP_H
-#define HAK_HEAP_HEAP_H
+#pragma once
 
 #include "arena/meta.h"
 #include "base/forked.h"
@@ -202,5 +201,3 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 
 hak_cold bool hak__heap_is_valid(struct hak_heap *heap);
-
-#endif

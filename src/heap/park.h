@@ -1,6 +1,5 @@
 /* Parked heaps: those whose thread has ended, waiting for a new one. Called by thread.c and sources.c. */
-#ifndef HAK_HEAP_PARK_H
-#define HAK_HEAP_PARK_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -22,5 +21,3 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
 /* The same where nobody can tell which heap is still in use: only those in which a sweeper was become unusable. False if a thread may
  * still take one of them for its own. */
 bool hak__heaps_fork_further(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Frees by threads that are not the owner: remote bits and the owner's pending stack (remote.c). Called by cache/outbox.c and
  * heap.c. */
-#ifndef HAK_HEAP_REMOTE_H
-#define HAK_HEAP_REMOTE_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -10,5 +9,3 @@ void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, co
 
 /* Takes the whole pending stack and calls collect for each span that is the heap's; others are sent on. */
 void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *));
-
-#endif

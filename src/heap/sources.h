@@ -1,6 +1,5 @@
 /* Where new spans come from, and how a span begins and ends. Called by heap.c and upkeep/, with the heap entered. */
-#ifndef HAK_HEAP_SOURCES_H
-#define HAK_HEAP_SOURCES_H
+#pragma once
 
 #include "slab/span.h"
 
@@ -39,5 +38,3 @@ hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* A span of large blocks in a run of a SuperSlab that the heap holds: listed unless it is for one block; or NULL. */
 struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class);
-
-#endif

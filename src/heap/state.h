@@ -1,7 +1,6 @@
 /* The parts of a heap that the layers above it work: cache/ the slots, the budget, the outbox, the large cache and the marks of
  * samples, upkeep/ the polling. The heap below moves them with itself and reads a figure or two. */
-#ifndef HAK_HEAP_STATE_H
-#define HAK_HEAP_STATE_H
+#pragma once
 
 #include "heap/bin.h"
 
@@ -59,5 +58,3 @@ struct hak_outbox_bucket {
 };
 _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
-
-#endif

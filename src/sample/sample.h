@@ -14,8 +14,7 @@
  *   FREED       quarantined                                     an allocation -> TAKEN
  * Every change is one compare-and-swap or store, nothing waits for another thread: a child forked in between loses at most
  * the places that other threads were at. */
-#ifndef HAK_SAMPLE_SAMPLE_H
-#define HAK_SAMPLE_SAMPLE_H
+#pragma once
 
 #include "arena/window.h"
 #include "cache/cache.h"
@@ -76,5 +75,3 @@ hak_cold void hak__sample_describe(uintptr_t address, char *text, size_t size);
 
 /* Which block it was, on further lines of a report. */
 hak_cold void hak__sample_tell(const struct hak_sample_place *place);
-
-#endif

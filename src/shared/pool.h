@@ -3,8 +3,7 @@
  *
  * Lock-free but for taking and giving whole SuperSlabs (arena). Per run length 1, 2, 4, 8, 16 a bitmap of SuperSlabs
  * hints which have such a run; a hint may be stale, the SuperSlab's own word decides. */
-#ifndef HAK_SHARED_POOL_H
-#define HAK_SHARED_POOL_H
+#pragma once
 
 #include "slab/superslab.h"
 
@@ -61,5 +60,3 @@ uint64_t hak__pool_waiting_ms(void);
  * although there are unused slabs, because none of them was long enough, or has taken as much in slabs that were not resident.
  * In a heap of many SuperSlabs it looks once while it grows by a 256th. Gives the bytes returned. */
 size_t hak__pool_trim(void);
-
-#endif

@@ -4,8 +4,7 @@
  * Invariants, checked by the unit test for every request up to HAK_LARGE_MAX:
  *   1. hak__class_of(n) is the smallest class with size >= n
  *   2. hak__place_is_block is true just for the offsets i * size, 0 <= i < blocks, and gives that i */
-#ifndef HAK_SIZE_SIZE_H
-#define HAK_SIZE_SIZE_H
+#pragma once
 
 #include "base/bits.h"
 #include "base/limits.h"
@@ -130,5 +129,3 @@ hak_inline uint32_t hak__band_of(uint32_t class_index)
 {
     return hak_msb64(hak__classes[class_index].size - 1) - 2;
 }
-
-#endif

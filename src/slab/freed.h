@@ -12,8 +12,7 @@
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
  * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is verified, and a
  * block that begins with the zero of a returned page is looked up as well. */
-#ifndef HAK_SLAB_FREED_H
-#define HAK_SLAB_FREED_H
+#pragma once
 
 #include "arena/owner.h"
 #include "size/size.h"
@@ -82,5 +81,3 @@ hak_inline void hak__prefetch_mark(const void *p) { (void)p; }
 #endif
 
 _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offset in its slab");
-
-#endif

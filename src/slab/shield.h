@@ -5,8 +5,7 @@
  *
  * An owner that moves its frontier may write the limit that says otherwise just once more; so the program's call is noted
  * before and after. */
-#ifndef HAK_SLAB_SHIELD_H
-#define HAK_SLAB_SHIELD_H
+#pragma once
 
 #include "slab/span.h"
 
@@ -29,5 +28,3 @@ hak_inline bool hak__shield_lift(const void *p)
 {
     return hak_likely(!hak_load(&hak__shields, HAK_RELAXED)) || hak__shield_lift_slow(p);
 }
-
-#endif

@@ -16,8 +16,7 @@
  *   3. free & remote == 0
  * Orders: everything but `remote`, `queued`, `owner` belongs to the owner. A remote bit is set with release (the
  * freeing thread's last uses of the block come before it) and collected with acquire. */
-#ifndef HAK_SLAB_SPAN_H
-#define HAK_SLAB_SPAN_H
+#pragma once
 
 #include "arena/arena.h"
 #include "size/size.h"
@@ -161,5 +160,3 @@ uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fau
 hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 hak_cold bool hak__span_is_valid(const struct hak_span *span);
-
-#endif

@@ -1,6 +1,5 @@
 /* Printing the statistics: one list of figures (diag/stats.def), three formats. Nothing here allocates or locks. */
-#ifndef HAK_STATS_DUMP_H
-#define HAK_STATS_DUMP_H
+#pragma once
 
 #include "stats/snapshot.h"
 
@@ -15,5 +14,3 @@ hak_cold int hak__print_openmetrics(int fd, const struct hak_stats *stats);
 /* The tables of HAKMEM_WARM_POOL_STATS=1 and HAKMEM_SHARED_POOL_STATS=1. */
 hak_cold int hak__print_warm_pool(int fd, const struct hak_stats *stats);
 hak_cold int hak__print_shared_pool(int fd, const struct hak_stats *stats);
-
-#endif

@@ -5,8 +5,7 @@
  *   HEAPS(field)           the sum of a counter over all heaps; CLASS(field): of one class
  *   TABLE(field)           a field of the class in hak__classes
  *   RULE, KERNEL, PAGES    follows from others; is the kernel's; is the ledger's (ledger.h) */
-#ifndef HAK_STATS_FIGURES_H
-#define HAK_STATS_FIGURES_H
+#pragma once
 
 #define AT(type, field) offsetof(struct type, field)
 #define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))
@@ -112,5 +111,3 @@
 #define HAK_COLUMN_pinned PAGES
 #define HAK_COLUMN_warm_hits CLASS(warm_hits)
 #define HAK_COLUMN_warm_prefilled CLASS(warm_prefilled)
-
-#endif

@@ -1,6 +1,5 @@
 /* The ledger: every resident byte of the process by what it is to the allocator. docs/statistics.md has the rules. */
-#ifndef HAK_STATS_LEDGER_H
-#define HAK_STATS_LEDGER_H
+#pragma once
 
 #include "stats/snapshot.h"
 
@@ -8,5 +7,3 @@
  * each heap is entered for a moment, and one that stays occupied is not read (it may be the caller's own, in a signal
  * handler). False when the kernel does not say what is resident; the snapshot has no ledger then. */
 hak_cold bool hak__ledger(struct hak_stats *stats);
-
-#endif

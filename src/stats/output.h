@@ -1,6 +1,5 @@
 /* When and where the statistics are printed: HAKMEM_STATS at exit, HAKMEM_STATS_SIGNAL on a signal. Called by init.c. */
-#ifndef HAK_STATS_OUTPUT_H
-#define HAK_STATS_OUTPUT_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -10,5 +9,3 @@ void hak__output_at_exit(void);
 
 /* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program has one for that signal already. */
 void hak__output_signal_init(void);
-
-#endif

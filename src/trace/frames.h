@@ -1,7 +1,6 @@
 /* Stacks as reports print them: a line that says what, then one for each return address, as module+offset for addr2line. For
  * signal handlers too: nothing is allocated. Called by the reports of guard/. */
-#ifndef HAK_TRACE_FRAMES_H
-#define HAK_TRACE_FRAMES_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -15,5 +14,3 @@ hak_cold void hak__frames_say_here(const char *what);
 
 /* The same of where a signal has interrupted the calling thread; `context` is the handler's third argument. */
 hak_cold void hak__frames_say_signal(const char *what, const void *context);
-
-#endif

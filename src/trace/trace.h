@@ -11,8 +11,7 @@
  * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
  * (hardened.c); who has none left gets a stack of one address. Nothing waits, nothing is locked; any thread, signal handlers included. Where the C library
  * has no search for modules without a lock, and in processors' code that unwind.h does not know, stacks have one address. */
-#ifndef HAK_TRACE_TRACE_H
-#define HAK_TRACE_TRACE_H
+#pragma once
 
 #include "base/atomic.h"
 #include "cache/quarantine.h"
@@ -146,5 +145,3 @@ hak_cold void hak__trace_tell(const void *p);
 
 /* The bytes that were asked for, of a block in use; false: not known. */
 hak_cold bool hak__trace_asked(const void *p, size_t *n);
-
-#endif

@@ -5,8 +5,7 @@
  * one (_dl_find_object, glibc 2.35), else by dl_iterate_phdr, which takes the loader's lock for a moment. A walk ends at
  * the frame for which there is no table or whose rules are not plain offsets: generated code, most signal trampolines.
  * On other processors than x86-64 and 64-bit Arm there is nothing but the caller. */
-#ifndef HAK_TRACE_UNWIND_H
-#define HAK_TRACE_UNWIND_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -61,5 +60,3 @@ hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 
 /* The same from where a signal has interrupted the thread, that place first; `context` is the handler's third argument. */
 hak_cold uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context);
-
-#endif

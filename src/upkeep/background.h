@@ -14,8 +14,7 @@
  *
  * Order: who makes it writes the word and then counts the program's threads; who ends counts itself out and then reads the
  * word. Both are sequentially consistent, so one of them sees the other. */
-#ifndef HAK_UPKEEP_BACKGROUND_H
-#define HAK_UPKEEP_BACKGROUND_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -58,5 +57,3 @@ hak_noinline void hak__background_ready(void (*watch_forks)(void));
 hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */
 hak_cold void hak__background_fork_child(bool attached);    /* whether the one thread has a heap */
-
-#endif

@@ -11,8 +11,7 @@
  *   - it freed only, or only hit, or is not in a hurry: the heap stays polling, until the memory has had its time to go
  *     back, one and a half purge delays after it became much.
  * A heap that is polling when its thread goes to sleep is polling when it wakes, and then a step is due at once. */
-#ifndef HAK_UPKEEP_POLLING_H
-#define HAK_UPKEEP_POLLING_H
+#pragma once
 
 #include "cache/cache.h"
 
@@ -50,5 +49,3 @@ hak_inline bool hak__polling_push(struct hak_heap *heap, uint32_t class, void *b
     hak__polling_count(heap);
     return true;
 }
-
-#endif

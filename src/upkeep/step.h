@@ -7,8 +7,7 @@
  *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
  *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
  * Bins are their owners' alone: a poll gives back half of what its own thread has not moved for a while. */
-#ifndef HAK_UPKEEP_STEP_H
-#define HAK_UPKEEP_STEP_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -25,5 +24,3 @@ hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */
 
 hak_cold void hak__upkeep_fork_child(void);
-
-#endif
