@@ -13,10 +13,10 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "sample/sample.h"
-#include "trace/trace.h"
 #include "late.h"
 #include "request.h"
+#include "sample/sample.h"
+#include "trace/trace.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 

@@ -7,14 +7,14 @@
 #include "guard/check.h"
 #include "guard/crash.h"
 #include "guard/ending.h"
-#include "sample/sample.h"
-#include "trace/trace.h"
 #include "os/os.h"
+#include "sample/sample.h"
 #include "slab/hardened.h"
 #include "start.h"
-#include "thread.h"
-#include "upkeep/background.h"
 #include "stats/output.h"
+#include "thread.h"
+#include "trace/trace.h"
+#include "upkeep/background.h"
 
 static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
 

@@ -5,9 +5,9 @@
 #include "alloc.h"
 #include "cache/large_cache.h"
 #include "diag/latency.h"
-#include "sample/sample.h"
 #include "hardened.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 /* A large block that the thread keeps. */

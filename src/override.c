@@ -1,7 +1,6 @@
 /* The names of the C library's malloc family and of C++'s operators new and delete, each an alias of the hak_ function
  * behind it or a few lines that add what the standard asks. Compiled only where the library takes malloc's place. */
 #if HAK_OVERRIDE
-
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>

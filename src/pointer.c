@@ -5,9 +5,9 @@
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "sample/sample.h"
 #include "huge/huge.h"
 #include "others.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
 

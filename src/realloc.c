@@ -5,17 +5,17 @@
 #include <string.h>
 
 #include "cache/large_cache.h"
-#include "harden/harden.h"
-#include "sample/sample.h"
-#include "trace/trace.h"
 #include "hakmem.h"
+#include "harden/harden.h"
 #include "huge/huge.h"
 #include "large/large.h"
 #include "others.h"
 #include "pointer.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
+#include "trace/trace.h"
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 

@@ -11,8 +11,8 @@
 #include "harden/zero_size.h"
 #include "os/os.h"
 #include "slab/hardened.h"
-#include "thread.h"
 #include "stats/live.h"
+#include "thread.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;

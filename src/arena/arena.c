@@ -2,18 +2,17 @@
  * need by reserve.c; the window's choice is in window.c, metadata in meta.c.
  * Called by shared/ (single SuperSlabs) and huge/ (runs), by upkeep/ to purge. Everything runs under one lock, whose
  * sections keep the data valid at each step (see arena.h). */
-
 #include "arena/arena.h"
 
 #include <errno.h>
 
 #include "arena/crowd.h"
+#include "arena/limit.h"
 #include "arena/lru.h"
+#include "arena/meta.h"
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
-#include "arena/limit.h"
-#include "arena/meta.h"
 #include "arena/thp.h"
 #include "arena/window.h"
 #include "base/assert.h"

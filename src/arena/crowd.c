@@ -12,10 +12,10 @@
 
 #include <errno.h>
 
+#include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
-#include "arena/limit.h"
 #include "arena/thp.h"
 #include "os/os.h"
 

@@ -8,10 +8,10 @@
 #include "arena/lend.h"
 
 #include "arena/crowd.h"
+#include "arena/limit.h"
 #include "arena/lru.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
-#include "arena/limit.h"
 #include "os/os.h"
 
 /* How many emptied SuperSlabs are compared for each gap; of how many mappings that the kernel allows the process one may be a

@@ -7,7 +7,6 @@
  *   TOLD     -> CALM      less than 7/8 of the limit is mapped                    arena's lock
  *
  * Each state is left by one side only, so the callback runs once per crossing and never inside itself. */
-
 #include "arena/limit.h"
 
 #include <errno.h>

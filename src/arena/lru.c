@@ -9,10 +9,10 @@
 #include "arena/lru.h"
 
 #include "arena/crowd.h"
+#include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
-#include "arena/limit.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"

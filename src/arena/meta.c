@@ -1,6 +1,5 @@
 /* Layout and growth of the metadata windows: by arena.c and regions.c with the arena's lock held. What other layers keep there
  * takes it. */
-
 #include "arena/meta.h"
 
 #include <errno.h>

@@ -8,12 +8,11 @@
  * Called by shared/pool.c and slab/span.c, with no lock held. */
 #include "arena/pieces.h"
 
-#include "arena/state.h"
-
 #include <errno.h>
 
 #include "arena/limit.h"
 #include "arena/lru.h"
+#include "arena/state.h"
 #include "arena/thp.h"
 #include "os/os.h"
 

@@ -10,12 +10,11 @@
  *   closed and foreign   somebody else's mapping */
 #include "arena/regions.h"
 
-#include "arena/state.h"
-
 #include <errno.h>
 
-#include "arena/meta.h"
 #include "arena/lru.h"
+#include "arena/meta.h"
+#include "arena/state.h"
 #include "arena/window.h"
 #include "os/os.h"
 

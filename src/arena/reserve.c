@@ -3,11 +3,11 @@
  * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
 #include "arena/reserve.h"
 
-#include "arena/lru.h"
-#include "arena/regions.h"
-#include "arena/pieces.h"
-#include "arena/state.h"
 #include "arena/limit.h"
+#include "arena/lru.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
+#include "arena/state.h"
 #include "diag/options.h"
 #include "os/os.h"
 

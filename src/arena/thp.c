@@ -1,5 +1,4 @@
 /* What is asked of the kernel about huge pages. See thp.h. */
-
 #include "arena/thp.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
  * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is
  * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
  * the system is asked where there is room, for less and less. */
-
 #include "arena/window.h"
 
 #include <errno.h>

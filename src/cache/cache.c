@@ -1,25 +1,21 @@
 /* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
  * malloc_slow.c, free_slow.c and guard/, with the heap entered. */
-
-
 #include "cache/cache.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "cache/mark.h"
+#include "cache/outbox.h"
+#include "cache/tune.h"
 #include "diag/options.h"
+#include "heap/common.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
 /* --- a miss ---------------------------------------------------------------------------------------------------------- */
 
-#include "cache/mark.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
-#include "heap/common.h"
-
-/* Blocks of others do not stay in the outbox of a thread that goes on allocating: it is flushed now and then. */
 enum { OUTBOX_MISSES = 32 };
 
 /* A class that has missed DRY times in a row without getting blocks back is being built up: it takes BURST times as much
@@ -53,15 +49,9 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
 }
 
-void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
+/* A miss is counted, and what waits in the outbox of a thread that goes on allocating is flushed now and then. */
+hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
 {
-    struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak_unlikely(class->marks != 0)) {
-        hak__cache_drop_marks(heap, class_index);
-        void *block = hak__cache_pop(hak__heap_bin(heap, class_index));
-        if (block != NULL)
-            return block;
-    }
     hak_count(&class->misses, 1);
     if (++heap->outbox.misses >= OUTBOX_MISSES) {
         heap->outbox.misses = 0;
@@ -71,14 +61,12 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     class->moves++;
     class->missed_lately = true;
     class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
-    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
-    if (class->capacity == 0) {
-        void *block = NULL;
-        hak__heap_take(heap, class_index, &block, 1);
-        if (hak_unlikely(sampled))
-            hak__cache_mark(heap, class_index);
-        return block;
-    }
+}
+
+/* A batch for the bin, which pops its last block. */
+hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
     hak__cache_grow(heap, class_index);
     uint32_t count = hak_unlikely(class->common_left != 0)
                          ? take_common(heap, class_index)
@@ -89,7 +77,26 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
         hak__cache_absorb_begin(heap, class_index);
     void *block = class->bottom[count - 1];
     hak_owner_store(&hak__heap_bin(heap, class_index)->top, class->bottom + (count - 1));
-    if (hak_unlikely(sampled))
+    return block;
+}
+
+void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    void *block = NULL;
+    if (hak_unlikely(class->marks != 0)) {
+        hak__cache_drop_marks(heap, class_index);
+        if ((block = hak__cache_pop(hak__heap_bin(heap, class_index))) != NULL)
+            return block;
+    }
+    note_miss(heap, class);
+    bool cached = class->capacity != 0;
+    if (cached)
+        block = refill_bin(heap, class_index);
+    else
+        hak__heap_take(heap, class_index, &block, 1);
+    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
+    if (hak_unlikely(sampled) && (block != NULL || !cached))
         hak__cache_mark(heap, class_index);
     return block;
 }

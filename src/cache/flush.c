@@ -1,5 +1,4 @@
 /* All that a heap caches, at once: see flush.h. */
-
 #include "cache/flush.h"
 
 #include "base/bits.h"

@@ -11,7 +11,6 @@
  *
  * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
  * their sizes;  large_cache_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
-
 #include "cache/large_cache.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* Marks: NULLs between the blocks of a stack. The fast path takes one for an empty stack and goes the slow way, which
  * knows the size that is asked for and serves this one request elsewhere (HAKMEM_SAMPLE_GUARDS). So one in N of the
  * blocks that refills bring is found without the fast path's counting anything. Called by cache.c and guard/. */
-
 #include "cache/mark.h"
 
 #include <string.h>

@@ -1,6 +1,4 @@
 /* The rare halves of quarantine.h. */
-
-
 #include "cache/quarantine.h"
 
 #include "arena/meta.h"

@@ -1,7 +1,5 @@
 /* Slot areas: carved from the memory behind the heap's struct only as bins grow, so that a thread touches no more of it than
  * it uses. See slots.h. */
-
-
 #include "cache/slots.h"
 
 #include <string.h>

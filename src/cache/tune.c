@@ -5,9 +5,6 @@
  * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
  * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache_charged; the process's sum is that of the heaps with
  * budget.in_process. */
-
-#include "cache/tune.h"
-
 #include "cache/tune.h"
 
 #include <string.h>

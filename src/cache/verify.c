@@ -10,7 +10,6 @@
  * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
-
 #include "cache/verify.h"
 
 #include "cache/cache.h"

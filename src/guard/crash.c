@@ -19,8 +19,8 @@
 #include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "trace/frames.h"
 #include "sample/sample.h"
+#include "trace/frames.h"
 #include "trace/trace.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };

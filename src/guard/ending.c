@@ -11,9 +11,9 @@
 #include "diag/report.h"
 #include "guard/check.h"
 #include "harden/harden.h"
-#include "trace/trace.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "trace/trace.h"
 
 enum { ENDING_MS = 1000, ENDING_SAID = 8, ENDING_SUSPECTS = 64, ENDING_LOOKS = 2000, ENDING_PATIENCE = 200 };
 

@@ -12,8 +12,8 @@
  * The first three touch no page that was not in use before. */
 #include "arena/meta.h"
 #include "base/bits.h"
-#include "heap/park.h"
 #include "heap/heap.h"
+#include "heap/park.h"
 #include "shared/pool.h"
 #include "slab/hardened.h"
 

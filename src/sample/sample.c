@@ -13,10 +13,10 @@
 #include "base/text.h"
 #include "cache/mark.h"
 #include "diag/report.h"
-#include "trace/frames.h"
-#include "trace/unwind.h"
 #include "os/os.h"
 #include "slab/hardened.h"
+#include "trace/frames.h"
+#include "trace/unwind.h"
 
 /* A freed place is chosen as the oldest of so many picked at random: old ones first, and none that can be foretold. */
 enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "diag/report.h"
-#include "trace/frames.h"
 #include "sample/sample.h"
+#include "trace/frames.h"
 
 static void say_event(const char *what, const struct hak_sample_event *event)
 {

@@ -1,5 +1,4 @@
 /* The thread around the step. See background.h. */
-
 #include "upkeep/background.h"
 
 #include "arena/arena.h"

@@ -1,5 +1,4 @@
 /* Which SuperSlabs become huge pages. See collapse.h. */
-
 #include "upkeep/collapse.h"
 
 #include "arena/regions.h"

@@ -1,5 +1,4 @@
 /* The walk over idle spans. See idle.h. */
-
 #include "upkeep/idle.h"
 
 #include <string.h>

@@ -1,10 +1,8 @@
 /* When slow paths poll the clock and take a step, and when a heap is polling and opened. See polling.h. */
-
 #include "upkeep/polling.h"
 
 #include "base/forked.h"
 #include "cache/large_cache.h"
-#include "cache/tune.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"

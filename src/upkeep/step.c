@@ -1,5 +1,4 @@
 /* The step. One thread at a time does it; others pass on. Takes no lock but the arena's. */
-
 #include "upkeep/step.h"
 
 #include "arena/lru.h"
