@@ -6,6 +6,7 @@
  * In libhakmem.so alone, like all of this folder: what is behind the names is found at run time, which takes a dynamic
  * linker. */
 #if HAK_OVERRIDE
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <grp.h>

@@ -6,6 +6,7 @@
  * The C library's function does nothing but the call, so that nothing is looked up: this works in a handler of a signal
  * and after vfork. In a child of vfork it is the parent, too, that asks nothing any more. */
 #if HAK_OVERRIDE
+
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
