@@ -1,9 +1,9 @@
-/* The SuperSlabs that a heap with many large blocks holds for them: it looks there first, and other heaps are not shown them, so that
+/* The SuperSlabs assigned to a heap with many large blocks: it looks there first, and other heaps are not shown them, so that
  * threads which open and end spans all the time do not meet on the words of the same SuperSlabs. Called by sources.c, and
  * by thread.c and upkeep/ when the heap is to let go; always with the heap entered.
  *
- * To hold is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a new
- * SuperSlab is opened (hak__pool_take_assigned). An entry of the list may be out of date; the holder's id decides. */
+ * An assignment is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a new
+ * SuperSlab is opened (hak__pool_take_assigned). An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
@@ -24,7 +24,7 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
 {
     size_t super = heap->assigned.supers[place];
     forget(heap, place);
-    hak__pool_let_go(super, heap->id);
+    hak__pool_unassign(super, heap->id);
 }
 
 /* A run of an entry; one that is no good any more leaves the list and gives none. */
@@ -74,7 +74,7 @@ void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
             return;
         }
     }
-    hak__pool_let_go(super, heap->id);
+    hak__pool_unassign(super, heap->id);
 }
 
 /* The fullest has least to offer. */
@@ -91,7 +91,7 @@ static unsigned worst_place(const struct hak_heap *heap)
     return worst;
 }
 
-/* What a heap has in large blocks before it holds a SuperSlab. In one of its own for a block or two most slabs would be unused;
+/* What a heap has in large blocks before it gets a SuperSlab. In one of its own for a block or two most slabs would be unused;
  * but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). */
 enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
 
@@ -109,7 +109,7 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab)
     for (unsigned place = 0; place < heap->assigned.count; place++)
         if (heap->assigned.supers[place] == super)
             return;
-    if (!hak__pool_hold(super, heap->id))
+    if (!hak__pool_assign(super, heap->id))
         return;
     if (heap->assigned.count == HAK_ASSIGNED_MAX)
         let_go_of(heap, worst_place(heap));

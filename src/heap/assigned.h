@@ -1,4 +1,4 @@
-/* The SuperSlabs that a heap with many large blocks holds for them (assigned.c says why). Called by sources.c and by
+/* The SuperSlabs assigned to a heap with many large blocks (assigned.c says why). Called by sources.c and by
  * whoever has the heap let go of them, with the heap entered. */
 #pragma once
 
@@ -14,13 +14,13 @@ struct hak_assigned {
 
 struct hak_heap;
 
-/* A run of slabs of a SuperSlab that the heap holds, or HAK_NO_RUN. */
+/* A run of slabs of a SuperSlab assigned to the heap, or HAK_NO_RUN. */
 size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh);
 
-/* Holds the SuperSlab in which the slab lies, unless somebody does, or the heap has little in large blocks. */
+/* Assigns the SuperSlab in which the slab lies to the heap, unless another has it, or the heap has little in large blocks. */
 void hak__assigned_add(struct hak_heap *heap, size_t slab);
 
-/* The SuperSlab of this slab, which the heap holds, has emptied. */
+/* The SuperSlab of this slab, which is assigned to the heap, has emptied. */
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
 
 void hak__assigned_let_go(struct hak_heap *heap);

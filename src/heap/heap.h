@@ -165,8 +165,8 @@ hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, H
  * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 
-/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab that it holds; in any that is open,
- * if it holds none. NULL: there is none. */
+/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab assigned to it; in any that is open,
+ * if none is. NULL: there is none. */
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class);
 
 /* Blocks of the large pool have left their spans, or come back: then `count` is negative. */

@@ -36,5 +36,5 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 /* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
-/* A span of large blocks in a run of a SuperSlab that the heap holds: listed unless it is for one block; or NULL. */
+/* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */
 struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class);

@@ -13,10 +13,10 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
-/* A assigned SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
- * to look takes the line from the holder. */
+/* An assigned SuperSlab to which slabs came back so lately is left to its heap; and nobody looks for another more often:
+ * to look takes the line from that heap. */
 enum { BUSY_MS = 20 };
-static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
+static _Atomic uint64_t nothing_assigned_ms;   /* when such a look last found nothing */
 
 static _Atomic uint64_t waiting_ms = UINT64_MAX;
 
@@ -213,7 +213,7 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, release(super, slab, count));
 }
 
-bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
+bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     if (hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != id) {
@@ -235,7 +235,7 @@ void hak__pool_give_idle(size_t slab, unsigned count)
     released(super, left);
 }
 
-bool hak__pool_hold(size_t super, uint32_t id)
+bool hak__pool_assign(size_t super, uint32_t id)
 {
     uint32_t nobody = 0;
     if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
@@ -245,7 +245,7 @@ bool hak__pool_hold(size_t super, uint32_t id)
 }
 
 /* Whoever has given slabs back since, and saw it assigned, has set no hints; so they are set now, from the word as it is after. */
-void hak__pool_let_go(size_t super, uint32_t id)
+void hak__pool_unassign(size_t super, uint32_t id)
 {
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
         released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
@@ -258,7 +258,7 @@ size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
     if (hak__arena_top() == 0)
         return HAK_NO_RUN;
     uint64_t now = hak__os->now_ms();
-    if (!active_too && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
+    if (!active_too && now - hak_load(&nothing_assigned_ms, HAK_RELAXED) < BUSY_MS)
         return HAK_NO_RUN;
     size_t found = HAK_NO_RUN;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
@@ -269,7 +269,7 @@ size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
     }
     if (found == HAK_NO_RUN)
-        hak_store(&nothing_held_ms, now, HAK_RELAXED);
+        hak_store(&nothing_assigned_ms, now, HAK_RELAXED);
     return found;
 }
 

@@ -30,11 +30,11 @@ size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
  * `active_too`: from all, where none can be opened. */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh);
 
-/* The heap `id` holds a SuperSlab of which it has slabs: the searches above pass it over. False: another one does. */
-bool hak__pool_hold(size_t super, uint32_t id);
+/* Assigns a SuperSlab to the heap `id`, which has slabs of it: the searches above pass it over. False: another heap has it. */
+bool hak__pool_assign(size_t super, uint32_t id);
 
-/* It does not any more; nothing happens if it did not. The SuperSlab may be empty, and is closed then. */
-void hak__pool_let_go(size_t super, uint32_t id);
+/* Takes that back; nothing happens if the heap did not have it. A SuperSlab that is empty is closed. */
+void hak__pool_unassign(size_t super, uint32_t id);
 
 /* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
@@ -42,8 +42,8 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
 
-/* Gives back a run; a SuperSlab that the heap `id` holds stays open when it empties, and the result is true. */
-bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id);
+/* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
+bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 
 /* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
 void hak__pool_give_idle(size_t slab, unsigned count);
