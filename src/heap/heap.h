@@ -6,7 +6,7 @@
  *   classes, bitmaps            who holds `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
  *                               over heaps that were not locked
- *   outbox                      the owner appends without `lock`; all else under it (cache/cache.h)
+ *   outbox                      the owner appends without `lock`; all else under it (cache/outbox.h)
  *   pending, and the remote bits of the heap's spans   any thread
  *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
  *

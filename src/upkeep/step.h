@@ -1,6 +1,6 @@
 /* Upkeep: what has to be done as time goes by. One step is a function of the state and the time, so that tests call it
- * with a clock of their own; in a program the slow paths poll the clock now and then (polling.h),
- * and the background thread (background.h) takes steps without them.
+ * with a clock of their own; in a program slow paths take one when they find it due (polling.h), or the background
+ * thread does (background.h).
  *
  * A step
  *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
