@@ -37,27 +37,27 @@ static void end_polling(struct hak_heap *heap)
     hak__heap_unlock(heap);
 }
 
-static void begin_count(struct hak_heap *heap, uint64_t now_ms)
+static void begin_count(struct hak_polling *polling, uint64_t now_ms)
 {
-    heap->polling.count_ms = now_ms;
-    heap->polling.left = HAK_POLLING_CALLS;
-    heap->polling.refills_seen = heap->polling.refills;
-    heap->polling.overflows_seen = heap->polling.overflows;
+    polling->count_ms = now_ms;
+    polling->left = HAK_POLLING_CALLS;
+    polling->refills_seen = polling->refills;
+    polling->overflows_seen = polling->overflows;
 }
 
 /* Whether the count went by so fast that polling is felt, while slow paths were taken, and not only to free. */
-static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
+static bool is_a_burden(const struct hak_polling *polling, uint64_t now_ms)
 {
-    uint32_t refills = heap->polling.refills - heap->polling.refills_seen, overflows = heap->polling.overflows - heap->polling.overflows_seen;
-    return now_ms - heap->polling.count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
+    uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
+    return now_ms - polling->count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
 }
 
 /* Whether the open heap has only given back since it was looked at last: that may be all that it does for long. */
-static bool only_frees(struct hak_heap *heap)
+static bool only_frees(struct hak_polling *polling)
 {
-    uint32_t refills = heap->polling.refills - heap->polling.refills_seen, overflows = heap->polling.overflows - heap->polling.overflows_seen;
-    heap->polling.refills_seen = heap->polling.refills;
-    heap->polling.overflows_seen = heap->polling.overflows;
+    uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
+    polling->refills_seen = polling->refills;
+    polling->overflows_seen = polling->overflows;
     return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
@@ -84,8 +84,8 @@ static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
         heap->polling.much_ms = 0;
     if (!much || hak__background_runs() || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_HARDENED)) != 0) {
         end_polling(heap);
-    } else if (!is_polling(heap) && (only_frees(heap) || now_ms - heap->polling.begun_ms >= delay / 4)) {
-        begin_count(heap, now_ms);
+    } else if (!is_polling(heap) && (only_frees(&heap->polling) || now_ms - heap->polling.begun_ms >= delay / 4)) {
+        begin_count(&heap->polling, now_ms);
         begin_polling(heap, now_ms);
     }
 }
@@ -97,9 +97,9 @@ void hak__polling_look(struct hak_heap *heap)
         return;
     if (heap->polling.left == 0) {
         uint64_t now = hak__os->now_ms();
-        if (is_a_burden(heap, now))
+        if (is_a_burden(&heap->polling, now))
             end_polling(heap);
-        begin_count(heap, now);
+        begin_count(&heap->polling, now);
     }
     hak__upkeep_poll_now(heap);
 }
@@ -109,7 +109,7 @@ void hak__polling_look(struct hak_heap *heap)
 enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE = 32 };
 
 /* The first time only notes what has moved. */
-static void shrink_records(struct hak_heap *heap, uint64_t now)
+static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
 {
     heap->budget.shrink_ms = now;
     if (!hak__enter_own(heap))
@@ -148,7 +148,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->budget.shrink_ms >= delay)
-        shrink_records(heap, now);
+        shrink_idle_bins(heap, now);
     polling_decide(heap, now);
 }
 
