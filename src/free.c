@@ -69,4 +69,4 @@ hak_export void hak_free_sized(void *p, size_t n) { free_known(p, HAK_ALIGN, n, 
 
 hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "free_aligned_sized"); }
 
-void hak__delete_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "operator delete"); }
+void hak__delete_sized(void *p, size_t n, size_t align) { free_known(p, align, n, "operator delete"); }

@@ -204,7 +204,7 @@ DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
 {
     if (hak_likely(plain == hak_free))
-        hak__delete_sized(p, HAK_ALIGN, n);
+        hak__delete_sized(p, n, HAK_ALIGN);
     else
         plain(p);
 }
@@ -213,7 +213,7 @@ NAMED(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__
 NAMED(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete_array(p); }
 NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete, p, n); }
 NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete_array, p, n); }
-NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { hak__delete_sized(p, align, n); }
+NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { hak__delete_sized(p, n, align); }
 HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
 #endif

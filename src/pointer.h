@@ -73,5 +73,5 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
 }
 #endif
 
-/* C++'s sized delete (free.c). */
-void hak__delete_sized(void *p, size_t align, size_t n);
+/* C++'s sized delete (free.c), whose arguments come in this order. */
+void hak__delete_sized(void *p, size_t n, size_t align);
