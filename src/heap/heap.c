@@ -108,6 +108,13 @@ hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
 
+hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t count)
+{
+    hak_count(&heap->classes[class_index].refilled, count);
+    hak__heap_large_moved(heap, class_index, count);
+    hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
+}
+
 /* Takes from a span down to out[0]; false when no other span should be asked, because the frontier moves one page per
  * miss. */
 hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
@@ -171,9 +178,7 @@ static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **
     *out = hak__heap_take_single(heap, class_index);
     if (*out == NULL)
         return 0;
-    hak_count(&heap->classes[class_index].refilled, 1);
-    hak__heap_large_moved(heap, class_index, 1);
-    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    note_taken(heap, class_index, 1);
     return 1;
 }
 
@@ -205,11 +210,9 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     if (hak_unlikely(got == 0 && class->spans != NULL))
         got = take_scarce(heap, class_index, out, want);
     hak_count(&class->warm_hits, span != NULL);
-    hak_count(&class->refilled, got);
-    hak__heap_large_moved(heap, class_index, got);
+    note_taken(heap, class_index, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak__heap_idle_less(heap, got * (size_t)hak__classes[class_index].size);
     return got;
 }
 
@@ -225,8 +228,7 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     void *block = hak__span_take_fresh(span);
     if (block != NULL)
         hak__warm_lost(heap, span);
-    hak_count(&class->refilled, block != NULL);
-    hak__heap_large_moved(heap, class_index, block != NULL);
+    note_taken(heap, class_index, block != NULL);
     return block;
 }
 
@@ -247,9 +249,7 @@ void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
         hak__heap_take(heap, class_index, &block, 1);
         return block;
     }
-    hak_count(&heap->classes[class_index].refilled, 1);
-    hak__heap_large_moved(heap, class_index, 1);
-    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    note_taken(heap, class_index, 1);
     return hak__span_take_single(span);
 }
 
@@ -263,14 +263,20 @@ static hak_cold void report(enum hak_span_fault fault, const struct hak_span *sp
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
+/* Blocks are back in a span; `counter` is the class's drained or collected. */
+hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_counter *counter, uint32_t count)
+{
+    hak_count(counter, count);
+    hak__heap_large_moved(heap, class_index, 0 - (size_t)count);
+    hak__heap_idle_more(heap, count * (size_t)hak__classes[class_index].size);
+}
+
 static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
 {
     enum hak_span_fault fault = hak__span_give_single(span, block);
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, block, function);
-    hak_count(&heap->classes[span->class].drained, 1);
-    hak__heap_large_moved(heap, span->class, (size_t)-1);
-    hak__heap_idle_more(heap, hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].drained, 1);
     hak__heap_end_span(heap, span);
     return 1;
 }
@@ -283,9 +289,7 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, blocks[given], function);
     hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
-    hak_count(&heap->classes[span->class].drained, given);
-    hak__heap_large_moved(heap, span->class, 0 - (size_t)given);
-    hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].drained, given);
     after_give(heap, span);
     return given;
 }
@@ -337,9 +341,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     }
     if (count == 0)
         return;
-    hak_count(&heap->classes[span->class].collected, count);
-    hak__heap_large_moved(heap, span->class, 0 - (size_t)count);
-    hak__heap_idle_more(heap, count * (size_t)hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].collected, count);
     heap->classes[span->class].returned_lately = true;
     heap->classes[span->class].dry = 0;
     after_give(heap, span);

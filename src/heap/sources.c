@@ -45,6 +45,12 @@ static void count_begun(struct hak_heap *heap, const struct hak_span *span)
     hak_count(&heap->classes[span->class].span_count, 1);
 }
 
+static void count_ended(struct hak_heap *heap, const struct hak_span *span)
+{
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
+}
+
 /* All of a hardened span is there from the start. */
 static bool harden_span(struct hak_heap *heap, struct hak_span *span)
 {
@@ -96,8 +102,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
         hak__heap_unlist(heap, span);
-    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
+    count_ended(heap, span);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
@@ -163,10 +168,8 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
         hak__heap_list(heap, span);
         hak__heap_large_moved(former, class, 0 - (size_t)hak__span_allocated(span));
         hak__heap_large_moved(heap, class, hak__span_allocated(span));
-        hak_count(&former->classes[class].span_count, (uint64_t)-1);
-        hak_count(&heap->classes[class].span_count, 1);
-        hak_count(&former->counts.slabs, 0 - (uint64_t)span->slabs);
-        hak_count(&heap->counts.slabs, span->slabs);
+        count_ended(former, span);
+        count_begun(heap, span);
         hak_count(&heap->counts.adopted, 1);
     }
 }
