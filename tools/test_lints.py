@@ -47,13 +47,13 @@ class LintTest(unittest.TestCase):
 class Layers(LintTest):
     def setUp(self):
         super().setUp()
-        for name in ("base/bits.h", "slab/span.h", "large/large.h", "huge/huge.h", "request.h"):
+        for name in ("base/bits.h", "slab/span.h", "harden/harden.h", "huge/huge.h", "request.h"):
             self.plant(f"src/{name}", HEADER)
         self.plant("include/hakmem.h", HEADER)
 
     def test_allowed(self):
         self.plant("src/slab/span.c", '#include "slab/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
-        self.plant("src/large/large.c", '#include "slab/span.h"\n')
+        self.plant("src/harden/harden.c", '#include "slab/span.h"\n')
         self.plant("src/request.c", '#include "request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
         self.assert_finds(lint_layers)
 
@@ -66,7 +66,7 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
     def test_peers(self):
-        self.plant("src/huge/huge.c", '#include "large/large.h"\n')
+        self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
         self.assert_finds(lint_layers, "are peers")
 
     def test_relative_to_file(self):

@@ -34,7 +34,7 @@ struct hak_super {
         uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
         uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
     };
-    _Atomic uint32_t assigned_to;/* the heap that it is assigned to (heap/assigned.c); 0: none */
+    _Atomic uint32_t assigned_to;/* the heap that it is assigned to (heap/large.c); 0: none */
     _Atomic uint32_t purged_mapped;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
 

@@ -6,7 +6,7 @@
  * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
  *
  * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
- * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/assigned.c),
+ * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/large.c),
  * and others are given up for it there, the oldest first, before the heap grows.
  *
  * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
@@ -36,7 +36,7 @@ enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS =
 enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
 /* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
- * blocks can change size where they stand (large/large.h). */
+ * blocks can change size where they stand (heap/large.h). */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
 static const uint64_t lone_classes = 0
 #include "size/classes.def"

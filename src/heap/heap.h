@@ -1,5 +1,5 @@
 /* What one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
- * Called by cache/, large/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
+ * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
  *
  * Who may touch what:
  *   bins                     the owner thread; while the heap is parked, who holds `lock`
@@ -19,7 +19,7 @@
 
 #include "arena/meta.h"
 #include "base/forked.h"
-#include "heap/assigned.h"
+#include "heap/large.h"
 #include "heap/sources.h"
 #include "heap/state.h"
 #include "slab/span.h"

@@ -2,7 +2,7 @@
  * (hak_heap.counts). Also how a span begins and ends. Called by heap.c, with the heap entered.
  *
  *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
- *                    blocks any of those assigned to this heap (assigned.c)
+ *                    blocks any of those assigned to this heap (large.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is outside
  *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps

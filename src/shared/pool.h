@@ -1,5 +1,5 @@
 /* The pool of slabs that all threads share: whoever needs a run of slabs takes it here, the shortest sufficient
- * free run first and the lowest of equals, so that the heap stays dense and its top empties. Called by heap/ and large/.
+ * free run first and the lowest of equals, so that the heap stays dense and its top empties. Called by heap/.
  *
  * Lock-free but for taking and giving whole SuperSlabs (arena). Per run length 1, 2, 4, 8, 16 a bitmap of SuperSlabs
  * hints which have such a run; a hint may be stale, the SuperSlab's own word decides. */

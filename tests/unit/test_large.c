@@ -1,7 +1,7 @@
-/* large/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
+/* heap/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
  * without a byte of it or of its neighbours changing; when the slabs behind it are taken, or other blocks share its span,
  * it stays as it is; and the counters stay true. */
-#include "large/large.h"
+#include "heap/large.h"
 
 #include "shared/pool.h"
 #include "support/figures.h"

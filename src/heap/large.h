@@ -1,5 +1,7 @@
-/* The SuperSlabs assigned to a heap with many large blocks (assigned.c says why). Called by sources.c and by
- * whoever has the heap let go of them, with the heap entered. */
+/* Large blocks (L2.5, 56 KiB to 1 MiB) in a heap, which takes and gives them like all others. Special are the SuperSlabs assigned
+ * to a heap that has many, and that blocks which are alone in their span, as all are whose size is a whole number of slabs, can
+ * change size where they stand. Called by sources.c, realloc.c, and by whoever has the heap let go of its SuperSlabs; always with
+ * the heap entered. */
 #pragma once
 
 #include "slab/span.h"
@@ -24,3 +26,8 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab);
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
 
 void hak__assigned_let_go(struct hak_heap *heap);
+
+/* Gives the block, which is outside, at least the size of another large class without moving it: into free slabs behind
+ * it, or by letting slabs go. Its class is then the largest that needs no more slabs, since they are its own. Only for a
+ * block of this heap. False: unchanged, because what is behind is taken, or other blocks share the span. */
+bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class);

@@ -1,13 +1,18 @@
-/* The SuperSlabs assigned to a heap with many large blocks: it looks there first, and other heaps are not shown them, so that
- * threads which open and end spans all the time do not meet on the words of the same SuperSlabs. Called by sources.c, and
- * by thread.c and upkeep/ when the heap is to let go; always with the heap entered.
+/* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See large.h.
  *
- * An assignment is a preference and gives no rights: anybody may give slabs back, purge them, or claim some before a new
- * SuperSlab is opened (hak__pool_take_assigned). An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
+ * A heap with many large blocks looks first in the SuperSlabs assigned to it, and other heaps are not shown them, so that threads
+ * which open and end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives
+ * no rights: anybody may give slabs back, purge them, or claim some before a new SuperSlab is opened (hak__pool_take_assigned).
+ * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
+#include "heap/large.h"
+
+#include "base/assert.h"
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
+
+/* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */
 
 /* Upkeep looks whether there are any before it enters the heap. */
 static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
@@ -121,4 +126,47 @@ void hak__assigned_let_go(struct hak_heap *heap)
 {
     while (heap->assigned.count != 0)
         let_go_of(heap, 0);
+}
+
+/* --- change of size ----------------------------------------------------------------------------------------------------- */
+
+/* The slabs that a span of one block has gained or keeps say that they are inside of it. */
+static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
+{
+    size_t slab = hak__span_slab(span);
+    for (unsigned i = span->slabs; i < slabs; i++)
+        hak__owner_set(slab + i, hak__owner_inner(heap_id));
+    for (unsigned i = slabs; i < span->slabs; i++)
+        hak__owner_set(slab + i, 0);
+    hak__owner_set(slab, hak__owner_word(heap_id, class));
+    span->slabs = (uint8_t)slabs;
+    span->class = (uint16_t)class;
+    hak__span_map_places(span);
+}
+
+bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
+{
+    size_t slab = hak__slab_of(block);
+    struct hak_span *span = hak__span_at(slab);
+    unsigned have = span->slabs, want = hak__class_single_slabs(class);
+    uint32_t former = span->class;
+    hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
+    if (span->blocks != 1 || hak__super_is_bare(slab / HAK_SUPER_SLABS))
+        return false;
+    while (class + 1 < HAK_CLASSES && hak__class_single_slabs(class + 1) == want)
+        class++;
+    hak_assert(!span->listed && hak__span_allocated(span) == 1, "the block is in the program's hands");
+    if (want > have && !hak__pool_extend(slab, have, want))
+        return false;
+    describe(span, heap->id, class, want);
+    if (want < have)
+        hak__pool_give(slab + want, have - want);
+    hak__heap_large_moved(heap, former, (size_t)-1);
+    hak__heap_large_moved(heap, class, 1);
+    hak_count(&heap->classes[former].drained, 1);
+    hak_count(&heap->classes[former].span_count, (uint64_t)-1);
+    hak_count(&heap->classes[class].refilled, 1);
+    hak_count(&heap->classes[class].span_count, 1);
+    hak_count(&heap->counts.slabs, (uint64_t)want - have);
+    return true;
 }
