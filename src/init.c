@@ -42,6 +42,7 @@ __attribute__((destructor)) static void library_ends(void)
         return;
     if (hak_unlikely(hak__hardened.on))
         hak__ending_check(hak__fork_alone());
+    hak__thread_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }

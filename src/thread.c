@@ -10,6 +10,7 @@
 #include "base/forked.h"
 #include "base/lock.h"
 #include "cache/flush.h"
+#include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
@@ -348,4 +349,20 @@ bool hak__thread_fork_child(bool forker)
     hak__common_fork_child();
     hak__heaps_fork_child(mine, exit_heap);
     return true;
+}
+
+/* --- the process's end ------------------------------------------------------------------------------------------------ */
+
+void hak__thread_settle(void)
+{
+    _Atomic uint32_t *mark = hak_peek(&hak__fork_mark);
+    if (hak__fork_alone() || mark == NULL || hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED)
+        return;
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_try_lock(heap, HAK_OWNER)) {
+        hak__outbox_flush(heap, "free");
+        hak__heap_collect(heap);
+        hak__heap_unlock(heap);
+    }
+    hak__heaps_sweep(heap);
 }

@@ -38,3 +38,7 @@ bool hak__thread_fork_arrive(void);         /* whether it was awaited, as the th
 
 /* The first heap was opened before the options could be read: opens it again as they say. */
 void hak__thread_reopen_early(void);
+
+/* At the process's end: the blocks that threads have freed for others are collected, so that a double free among them is reported at
+ * last. Waits for nobody; a forked child that has not been put in order yet is left as it is. */
+hak_cold void hak__thread_settle(void);

@@ -11,6 +11,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "heap/common.h"
+#include "slab/hardened.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
@@ -116,6 +117,8 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
             continue;
         }
         word = hak__owner_of(blocks[n]);
+        if (!hak__hardened_at(hak__slab_of(blocks[n])))
+            hak__mark_live(blocks[n]);   /* until its owner marks it */
         if (!hak__outbox_add(heap, blocks[n]))
             hak__outbox_add_slow(heap, blocks[n], word, function);
         n++;

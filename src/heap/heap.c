@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/find.h"
 #include "heap/remote.h"
 #include "heap/warm.h"
 #include "os/os.h"
@@ -309,6 +310,9 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = &hak__spans[slab];
+    if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
+        && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
+        report(HAK_SPAN_DOUBLE_FREE, span, block, function);
     uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
@@ -331,10 +335,18 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     hak_count(&heap->counts.remote_frees, 1);
 }
 
+/* A block that another thread has freed, and that bears the key: its owner or a third thread has freed it too, unless the key is
+ * the program's own. */
+static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
+{
+    struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
+    return hak__heap_has_free(heap, span->class, p) || hak__heaps_ask(heap, hak__heap_has_free, span->class, p, 1);
+}
+
 static void collect_span(struct hak_heap *heap, struct hak_span *span)
 {
     enum hak_span_fault fault;
-    uint32_t culprit = 0, count = hak__span_collect_owner(span, &fault, &culprit);
+    uint32_t culprit = 0, count = hak__span_collect_owner(span, is_free_already, &fault, &culprit);
     if (hak_unlikely(fault != HAK_SPAN_OK)) {
         size_t offset = (size_t)culprit * hak__classes[span->class].size;
         report(fault, span, hak__span_start(span) + offset, "free");
@@ -359,20 +371,6 @@ void hak__heap_wait(struct hak_heap *heap)
 {
     for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
         hak__yield(tries);
-}
-
-bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
-{
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
-        return false;
-    for (unsigned i = 0; i < tries; i++) {
-        if (i != 0)
-            hak__yield(i - 1);
-        if (hak__heap_try_lock(heap, HAK_SWEEPER))
-            return true;
-    }
-    return false;
 }
 
 void hak__heap_sweep(struct hak_heap *heap)

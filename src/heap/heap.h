@@ -19,6 +19,7 @@
 
 #include "arena/meta.h"
 #include "base/forked.h"
+#include "base/lock.h"
 #include "heap/large.h"
 #include "heap/sources.h"
 #include "heap/state.h"
@@ -140,7 +141,19 @@ hak_inline bool hak__enter_own(struct hak_heap *heap)
 
 /* The way into another thread's heap, as a sweeper: false if the heap is not in use, or locked at each of so many tries. The owner may
  * be the one who was interrupted by the caller, so nobody tries for ever. */
-bool hak__enter_foreign(struct hak_heap *heap, unsigned tries);
+hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
+{
+    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+        return false;
+    for (unsigned i = 0; i < tries; i++) {
+        if (i != 0)
+            hak__yield(i - 1);
+        if (hak__heap_try_lock(heap, HAK_SWEEPER))
+            return true;
+    }
+    return false;
+}
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
  * serve others. `mine` is entered by the caller. */
