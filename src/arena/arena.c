@@ -427,17 +427,7 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     return true;
 }
 
-int hak__arena_guard(void *start, size_t bytes, bool guard)
-{
-    return hak__os_advise((uintptr_t)start, bytes, guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
-}
-
-int hak__arena_forbid(void *start, size_t bytes, bool forbid)
-{
-    return hak__os_advise((uintptr_t)start, bytes, forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
-}
-
-int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice) { return hak__os_advise((uintptr_t)start, bytes, advice); }
 
 size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */
 

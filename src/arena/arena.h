@@ -14,6 +14,7 @@
 
 #include "arena/owner.h"
 #include "base/lock.h"
+#include "os/os.h"
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
@@ -102,15 +103,9 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again. 0 or an errno code: EINVAL
- * where the kernel cannot do that. */
-int hak__arena_guard(void *start, size_t bytes, bool guard);
-
-/* The same for kernels that have no such guards, by protection: what is in the pages stays. */
-int hak__arena_forbid(void *start, size_t bytes, bool forbid);
-
-/* Makes a range of pages in a run that the caller has readable and writable. 0 or an errno code. */
-int hak__arena_allow(void *start, size_t bytes);
+/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again (HAK_OS_GUARD, HAK_OS_UNGUARD);
+ * or forbids and allows access, where what is in them stays. 0 or an errno code: EINVAL where the kernel has no such guards. */
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
