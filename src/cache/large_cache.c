@@ -9,8 +9,8 @@
  * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/large.c),
  * and others are given up for it there, the oldest first, before the heap grows.
  *
- * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
- * their sizes;  large_cache_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+ * Invariants, with the heap entered: bit c of large_cache.classes <=> the stack of class c holds a block;  large_cache.bytes is the sum of
+ * their sizes;  large_cache.oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
 #include "cache/large_cache.h"
 
 #include <string.h>
@@ -53,14 +53,14 @@ static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t
 /* The stack of a class has lost blocks. */
 hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
-    heap->large_cache_classes &= ~((uint64_t)!any_left << class);
-    hak_owner_store(&heap->large_cache_bytes, heap->large_cache_bytes - count * (size_t)hak__classes[class].size);
+    heap->large_cache.classes &= ~((uint64_t)!any_left << class);
+    hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
 }
 
 /* The bit of the smallest class with a block for one, or 0. */
 hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
 {
-    uint64_t fit = heap->large_cache_classes >> class;
+    uint64_t fit = heap->large_cache.classes >> class;
     if ((fit & 1) != 0)
         return 1ull << class;
     fit &= hak_ones64(REACH + 1);
@@ -80,7 +80,7 @@ hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 
 void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
 {
-    if ((heap->large_cache_classes >> class & 1) == 0)
+    if ((heap->large_cache.classes >> class & 1) == 0)
         return NULL;
     return pop_from(heap, class);
 }
@@ -104,7 +104,7 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
     stack_lost(heap, index, count, count != held);
-    heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
 }
 
 void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
@@ -136,8 +136,8 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
 static uint32_t oldest_class(const struct hak_heap *heap)
 {
     uint32_t found = 0, age = 0;
-    for (uint64_t left = heap->large_cache_classes; left != 0; left &= left - 1) {
-        uint32_t class = hak_ctz64(left), its = heap->large_cache_clock - heap->large_cache_oldest[class - HAK_CLASS_FIRST_LARGE];
+    for (uint64_t left = heap->large_cache.classes; left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left), its = heap->large_cache.clock - heap->large_cache.oldest[class - HAK_CLASS_FIRST_LARGE];
         if (its >= age) {
             age = its;
             found = class;
@@ -159,15 +159,15 @@ static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTI
  * of it, and half of the budget. */
 static size_t room_for_large(const struct hak_heap *heap)
 {
-    return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
+    return heap->large_cache.peak + share_of(heap->large_cache.peak) + hak__option(HAK_OPTION_thread_budget) / 2;
 }
 
-static bool is_hollow(const struct hak_heap *heap) { return heap->large_cache_hollow >= ABSENT_MUCH; }
+static bool is_mostly_absent(const struct hak_heap *heap) { return heap->large_cache.absent_share >= ABSENT_MUCH; }
 
 static bool weigh_due(const struct hak_heap *heap)
 {
-    return heap->large_cache_clock < WEIGH_FIRST
-        && heap->large_cache_clock - heap->large_cache_weighed >= hak_min(WEIGH_EVERY, heap->large_cache_clock / 8);
+    return heap->large_cache.clock < WEIGH_FIRST
+        && heap->large_cache.clock - heap->large_cache.weighed >= hak_min(WEIGH_EVERY, heap->large_cache.clock / 8);
 }
 
 /* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. Whether
@@ -179,9 +179,9 @@ static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache_hollow;
-    heap->large_cache_hollow += (uint32_t)(change / 4);
-    heap->large_cache_weighed = heap->large_cache_clock;
+    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache.absent_share;
+    heap->large_cache.absent_share += (uint32_t)(change / 4);
+    heap->large_cache.weighed = heap->large_cache.clock;
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
@@ -190,13 +190,13 @@ static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void
 static size_t large_cache_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache_bytes;
+    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache.bytes;
     if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
-    heap->large_peak = hak_max(heap->large_peak, used);
+    heap->large_cache.peak = hak_max(heap->large_cache.peak, used);
     size_t by_share = budget + share_of(all) - hak_min(budget, heap->budget.bytes);
     size_t limit = hak_min(by_share, room_for_large(heap) - used);
-    return limit / (WEIGHT - hak_min(heap->large_cache_hollow, ABSENT_MOST)) * WEIGHT;
+    return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
 }
 
 /* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
@@ -204,7 +204,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
 {
     struct hak_heap_class *class = &heap->classes[index];
     size_t size = hak__classes[index].size, limit = large_cache_limit(heap);
-    if ((heap->large_cache_bytes + size > limit || is_hollow(heap)) && weigh_due(heap)) {
+    if ((heap->large_cache.bytes + size > limit || is_mostly_absent(heap)) && weigh_due(heap)) {
         weigh(heap, index, block);
         limit = large_cache_limit(heap);
     }
@@ -212,15 +212,15 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         return false;
     if (class->hidden.top == class->hidden.end)
         hak__large_cache_drain(heap, index, 1, function);
-    while (heap->large_cache_bytes + size > limit)
+    while (heap->large_cache.bytes + size > limit)
         give_up_oldest(heap);
-    while (heap->large_cache_bytes + size > heap->large_cache_charged && !hak__cache_charge_kept(heap)) {
-        if (heap->large_cache_bytes == 0)
+    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_kept(heap)) {
+        if (heap->large_cache.bytes == 0)
             return false;
         give_up_oldest(heap);
     }
-    heap->large_cache_sure = hak_min(limit, heap->large_cache_charged);
-    if (heap->large_cache_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+    heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
+    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
         heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
@@ -230,21 +230,21 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
 {
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
-    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache_clock;
+    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
     times_of(class)[held] = now;
     if (held == 0)
-        heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = now;
+        heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = now;
     hak_slot_store(top, block);
     hak_owner_store(&class->hidden.top, top + 1);
-    heap->large_cache_classes |= 1ull << index;
-    hak_owner_store(&heap->large_cache_bytes, sum);
+    heap->large_cache.classes |= 1ull << index;
+    hak_owner_store(&heap->large_cache.bytes, sum);
 }
 
 bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 {
     struct hak_bin *stack = &heap->classes[index].hidden;
-    size_t sum = heap->large_cache_bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->large_cache_sure || stack->top == stack->end || heap->large_cache_clock % LOOK_EVERY == 0))
+    size_t sum = heap->large_cache.bytes + hak__classes[index].size;
+    if (hak_unlikely(sum > heap->large_cache.sure || stack->top == stack->end || heap->large_cache.clock % LOOK_EVERY == 0))
         return false;
     push_to(heap, index, block, sum);
     return true;
@@ -253,7 +253,7 @@ bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *
 void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
     if (find_place(heap, index, block, function))
-        push_to(heap, index, block, heap->large_cache_bytes + hak__classes[index].size);
+        push_to(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
     else
         hak__heap_give(heap, &block, 1, function);
 }
@@ -263,7 +263,7 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 /* A block in whose place one of the class fits, if there is one. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->large_cache_classes & lone_classes & ~0ull << index;
+    uint64_t larger = heap->large_cache.classes & lone_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
@@ -274,7 +274,7 @@ static bool may_open(struct hak_heap *heap)
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
         weigh(heap, oldest, heap->classes[oldest].bottom[0]);
-    return is_hollow(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    return is_mostly_absent(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_cache.peak;
 }
 
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
@@ -284,7 +284,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
         return block;
     hak_count(&heap->classes[index].misses, 1);
     heap->polling.refills++;
-    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache_classes != 0 && !may_open(heap))
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache.classes != 0 && !may_open(heap))
         give_up_for(heap, index);
     if (block == NULL)
         hak__heap_take(heap, index, &block, 1);
@@ -296,9 +296,9 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 /* Gives up what was freed before the time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
-    while (heap->large_cache_classes != 0) {
+    while (heap->large_cache.classes != 0) {
         uint32_t oldest = oldest_class(heap);
-        if ((int32_t)(heap->large_cache_oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
+        if ((int32_t)(heap->large_cache.oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
         hak__large_cache_drain(heap, oldest, 1, "free");
     }
@@ -307,31 +307,31 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
 /* Of a class the block that was freed last; of the next ones too, while they surprise. */
 static void weigh_some(struct hak_heap *heap)
 {
-    uint64_t left = heap->large_cache_classes;
-    if (left == 0 || heap->large_cache_pass-- != 0)
+    uint64_t left = heap->large_cache.classes;
+    if (left == 0 || heap->large_cache.pass-- != 0)
         return;
     bool surprised = true;
     for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0 && surprised; i++, left &= left - 1) {
         uint32_t index = hak_ctz64(left);
         surprised = weigh(heap, index, heap->classes[index].hidden.top[-1]);
     }
-    heap->large_cache_pass = surprised ? 0 : LOOKS_TO_PASS;
-    heap->large_cache_sure = 0;
+    heap->large_cache.pass = surprised ? 0 : LOOKS_TO_PASS;
+    heap->large_cache.sure = 0;
 }
 
 void hak__large_cache_age(struct hak_heap *heap)
 {
-    give_up_before(heap, heap->large_cache_seen);
+    give_up_before(heap, heap->large_cache.seen);
     weigh_some(heap);
-    heap->large_cache_seen = heap->large_cache_clock;
-    heap->large_peak -= heap->large_peak / 4;
+    heap->large_cache.seen = heap->large_cache.clock;
+    heap->large_cache.peak -= heap->large_cache.peak / 4;
     hak__cache_discharge_kept(heap);
 }
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
-    while (heap->large_cache_classes != 0)
-        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache_classes), UINT32_MAX, "free");
+    while (heap->large_cache.classes != 0)
+        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache.classes), UINT32_MAX, "free");
     hak__cache_discharge_kept(heap);
 }
 
@@ -343,9 +343,9 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         size_t held = (size_t)(class->hidden.top - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= (held != 0) == (heap->large_cache_classes >> index & 1);
-        valid &= held == 0 || heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
+        valid &= (held != 0) == (heap->large_cache.classes >> index & 1);
+        valid &= held == 0 || heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
     }
-    return hak__holds(valid && bytes == heap->large_cache_bytes && bytes <= heap->large_cache_charged,
-                      "large blocks that are kept are counted", &heap->large_cache_bytes);
+    return hak__holds(valid && bytes == heap->large_cache.bytes && bytes <= heap->large_cache.charged,
+                      "large blocks that are kept are counted", &heap->large_cache.bytes);
 }

@@ -3,7 +3,7 @@
  * The large classes have all their slots from the start; their blocks are counted by large_cache.c.
  *
  * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
- * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache_charged; the process's sum is that of the heaps with
+ * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache.charged; the process's sum is that of the heaps with
  * budget.in_process. */
 #include "cache/tune.h"
 
@@ -86,18 +86,18 @@ bool hak__cache_charge_kept(struct hak_heap *heap)
 {
     if (!charge(heap, KEPT_STEP))
         return false;
-    heap->large_cache_charged += KEPT_STEP;
+    heap->large_cache.charged += KEPT_STEP;
     return true;
 }
 
 void hak__cache_discharge_kept(struct hak_heap *heap)
 {
-    size_t need = hak_align_up(heap->large_cache_bytes, KEPT_STEP);
-    if (heap->large_cache_charged == need)
+    size_t need = hak_align_up(heap->large_cache.bytes, KEPT_STEP);
+    if (heap->large_cache.charged == need)
         return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
-    discharge(heap, heap->large_cache_charged - need);
-    heap->large_cache_charged = need;
-    heap->large_cache_sure = 0;
+    discharge(heap, heap->large_cache.charged - need);
+    heap->large_cache.charged = need;
+    heap->large_cache.sure = 0;
 }
 
 static uint32_t ceiling_of(uint32_t class)

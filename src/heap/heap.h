@@ -63,19 +63,11 @@ struct hak_heap {
     struct hak_budget budget;
     struct hak_polling polling;
     struct hak_sample_marks sample;
+    struct hak_large_cache large_cache;
     struct hak_sources sources;
     struct hak_assigned assigned;
     struct hak_heap_counts counts;
-    uint64_t large_cache_classes;                          /* bit c: large blocks of class c are kept (cache/large_cache.c) */
-    size_t large_cache_bytes, large_cache_charged;                /* what is kept, and what the process has been charged for it */
-    size_t large_cache_sure;                               /* so much may be kept for the time being */
     size_t large_out;                               /* bytes of large blocks outside of their spans, and large_remote_freed */
-    size_t large_peak;                              /* the most in the program's hands lately */
-    uint32_t large_cache_clock, large_cache_seen, large_cache_stepped;   /* blocks kept so far, modulo 2^32; at the last looks for old ones */
-    uint32_t large_cache_hollow;                           /* of the large blocks freed, how much is not resident: in 256ths */
-    uint32_t large_cache_weighed;                          /* large_cache_clock when a block was last looked at for that */
-    uint32_t large_cache_pass;                             /* looks for old blocks until the next one is */
-    uint32_t large_cache_oldest[HAK_LARGE_CLASSES];        /* large_cache_clock when the lowest block of the stack came */
     struct hak_quarantine *quarantine;              /* hardened mode: freed blocks that are not used again yet */
     _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
     bool ending;                                    /* the thread has begun to run its destructors */

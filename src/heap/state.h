@@ -16,7 +16,7 @@ struct hak_slots {
 /* What the bins may come to hold (cache/tune.c). */
 struct hak_budget {
     size_t bytes;                       /* capacity * size above the first capacities, summed */
-    size_t process_bytes;               /* capacity * size, summed, and large_cache_charged */
+    size_t process_bytes;               /* capacity * size, summed, and large_cache.charged */
     bool in_process;                    /* ... and counted in the process's sum; not while parked */
     uint32_t pause;                     /* refused growths to come before the budget is looked at again */
     uint32_t hand;                      /* the class at which the search for idle capacity goes on */
@@ -33,6 +33,20 @@ struct hak_polling {
     uint64_t begun_ms, count_ms;                /* when that was, and when its calls were last counted anew */
     uint64_t much_ms;                           /* since when idle_bytes has been much; 0: it is not */
     hak_counter idle_bytes;                     /* given to spans beyond what was taken, since memory went back */
+};
+
+/* The large blocks that the thread has freed (cache/large_cache.c). Its time is the number of blocks that have come so far, modulo
+ * 2^32. */
+struct hak_large_cache {
+    uint64_t classes;                       /* bit c: there are blocks of class c */
+    size_t bytes, charged;                  /* of the blocks, and what the process has been charged for them */
+    size_t sure;                            /* so many may stay for the time being */
+    size_t peak;                            /* the most in the program's hands lately */
+    uint32_t clock, seen, stepped;          /* the time; when it was last aged, and when a step of upkeep last came */
+    uint32_t absent_share;                  /* how much of the blocks freed is not resident, in 256ths */
+    uint32_t weighed;                       /* when a block was last looked at for that */
+    uint32_t pass;                          /* agings until the next look */
+    uint32_t oldest[HAK_LARGE_CLASSES];     /* when the lowest block of the stack came */
 };
 
 /* Marks among the blocks of open bins (cache/mark.c). */

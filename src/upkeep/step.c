@@ -28,16 +28,16 @@ static bool has_work(struct hak_heap *heap)
     if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox.used, HAK_RELAXED) != 0
-        || hak_peek(&heap->assigned.count) != 0 || hak_peek(&heap->large_cache_bytes) != 0
+        || hak_peek(&heap->assigned.count) != 0 || hak_peek(&heap->large_cache.bytes) != 0
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
 /* The large blocks of a thread that has freed none since the step before are not kept any longer. */
 static void age_kept(struct hak_heap *heap, bool all)
 {
-    if (all || heap->large_cache_stepped == heap->large_cache_clock)
+    if (all || heap->large_cache.stepped == heap->large_cache.clock)
         hak__large_cache_flush(heap);
-    heap->large_cache_stepped = heap->large_cache_clock;
+    heap->large_cache.stepped = heap->large_cache.clock;
 }
 
 static void serve(struct hak_heap *heap, bool all)
