@@ -1,16 +1,17 @@
-/* The large blocks that a thread keeps. Their bins are always closed, so that every call comes here: the stack behind
- * the closed bin is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
- * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
- * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, cache.c and upkeep/.
+/* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
+ * every call comes here, and the stack behind the closed bin is worked with the heap locked, as everything below the cache is.
+ * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
+ * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
+ * and upkeep/.
  *
- * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
+ * The limit is meant in resident bytes; samples tell their share (weigh).
  *
- * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
- * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/large.c),
- * and others are given up for it there, the oldest first, before the heap grows.
+ * A request is also served by a block of the next classes if it fills at least half of it. When the cache holds too much, the blocks
+ * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
+ * blocks there, the oldest first, before it grows.
  *
- * Invariants, with the heap entered: bit c of large_cache.classes <=> the stack of class c holds a block;  large_cache.bytes is the sum of
- * their sizes;  large_cache.oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+ * Invariants, with the heap locked: bit c of `classes` <=> the stack of class c holds a block;  `bytes` is the sum of their sizes;
+ * oldest[c] is the time of the stack's lowest block. */
 #include "cache/large_cache.h"
 
 #include <string.h>
@@ -23,22 +24,21 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* How many classes further up a block may be of. */
+/* A block may be of so many classes above the request's. */
 enum { REACH = 3 };
 
-/* After so many blocks what may be kept is computed anew. */
+/* The limit is computed anew after so many blocks. */
 enum { LOOK_EVERY = 32 };
 
-/* Of the first blocks that a thread frees one in so many is weighed, of the very first ones more; later one at every fourth look
- * for old ones, so that a steady state asks next to nothing of the system, and more where it comes as a surprise. What is not
- * resident is counted in 256ths, believed up to three quarters, and from half on it decides where blocks go. */
+/* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
+ * surprises. The absent share is counted in 256ths, believed up to three quarters, and from half on decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
-/* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
- * blocks can change size where they stand (heap/large.h). */
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+ * requests. */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
-static const uint64_t lone_classes = 0
+static const uint64_t single_classes = 0
 #include "size/classes.def"
     ;
 #undef X
@@ -64,11 +64,11 @@ hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
     if ((fit & 1) != 0)
         return 1ull << class;
     fit &= hak_ones64(REACH + 1);
-    fit &= lone_classes >> class | ((lone_classes >> class & 1) - 1);
+    fit &= single_classes >> class | ((single_classes >> class & 1) - 1);
     return (fit & -fit) << class;
 }
 
-/* Of a class with a block. */
+/* The class has a block. */
 hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 {
     struct hak_bin *stack = &heap->classes[class].hidden;
@@ -132,7 +132,7 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     return false;
 }
 
-/* The class of which the oldest block was freed first; there is one. */
+/* The class whose oldest block was freed first; there is one. */
 static uint32_t oldest_class(const struct hak_heap *heap)
 {
     uint32_t found = 0, age = 0;
@@ -155,8 +155,8 @@ static void give_up_oldest(struct hak_heap *heap)
 
 static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
 
-/* What the thread may have for large blocks in use and kept ones together: the most that has been in use lately, the share
- * of it, and half of the budget. */
+/* The thread may have so much in large blocks, in use and cached together: the most in use lately, the budget's share of it, and
+ * half of the budget. */
 static size_t room_for_large(const struct hak_heap *heap)
 {
     return heap->large_cache.peak + share_of(heap->large_cache.peak) + hak__option(HAK_OPTION_thread_budget) / 2;
@@ -170,8 +170,7 @@ static bool weigh_due(const struct hak_heap *heap)
         && heap->large_cache.clock - heap->large_cache.weighed >= hak_min(WEIGH_EVERY, heap->large_cache.clock / 8);
 }
 
-/* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. Whether
- * it is far from what they have said. */
+/* Counts the pages of the block that are not in memory; a sample moves the figure by a quarter. Whether it was far from it. */
 static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     unsigned char pages[HAK_LARGE_MAX >> 12];
@@ -185,8 +184,8 @@ static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
-/* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
- * (docs/decisions/0026); and no more than there is room for. What counts is what is resident (docs/decisions/0050). */
+/* The cache may hold the budget and the share of what the thread's spans hold, as all of a thread's cache (docs/decisions/0026), and
+ * no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
 static size_t large_cache_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
@@ -199,7 +198,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
     return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
 }
 
-/* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
+/* Makes room for the block just freed by giving up others. False: it is not to be cached. */
 static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -258,17 +257,17 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
         hak__heap_give(heap, &block, 1, function);
 }
 
-/* --- a block that is not kept ------------------------------------------------------------------------------------------ */
+/* --- a block that is not cached ---------------------------------------------------------------------------------------- */
 
-/* A block in whose place one of the class fits, if there is one. */
+/* Gives up a block in whose place one of the class fits, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->large_cache.classes & lone_classes & ~0ull << index;
+    uint64_t larger = heap->large_cache.classes & single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
-/* Whether a new SuperSlab fits what the heap may have for large blocks. Where much of these is not resident, blocks rather
- * stay where their pages are: in the place of others they would touch new ones. */
+/* Whether a new SuperSlab fits the heap's peak of large blocks. Where much of these is absent, cached blocks rather stay where their
+ * pages are: in the place of others they would touch new ones. */
 static bool may_open(struct hak_heap *heap)
 {
     uint32_t oldest = oldest_class(heap);
@@ -291,9 +290,9 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
     return block;
 }
 
-/* --- what lies there for long ------------------------------------------------------------------------------------------ */
+/* --- aging ------------------------------------------------------------------------------------------------------------- */
 
-/* Gives up what was freed before the time. */
+/* Gives up the blocks freed before that time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
     while (heap->large_cache.classes != 0) {
@@ -304,7 +303,7 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
     }
 }
 
-/* Of a class the block that was freed last; of the next ones too, while they surprise. */
+/* Weighs the block freed last of one class, and of the next ones while the figure surprises. */
 static void weigh_some(struct hak_heap *heap)
 {
     uint64_t left = heap->large_cache.classes;
@@ -347,5 +346,5 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         valid &= held == 0 || heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
     }
     return hak__holds(valid && bytes == heap->large_cache.bytes && bytes <= heap->large_cache.charged,
-                      "large blocks that are kept are counted", &heap->large_cache.bytes);
+                      "cached large blocks are counted", &heap->large_cache.bytes);
 }
