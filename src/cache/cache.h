@@ -15,7 +15,7 @@ hak_inline struct hak_bin *hak__bin_at(struct hak_heap *heap, struct hak_class_o
     return (struct hak_bin *)((char *)heap->bins + offset.bytes);
 }
 
-/* The newest block, or NULL when the bin is empty or closed. */
+/* Pops the newest block; NULL if the bin is empty or closed. */
 hak_inline void *hak__cache_pop(struct hak_bin *bin)
 {
     void **top = bin->top;
@@ -25,7 +25,7 @@ hak_inline void *hak__cache_pop(struct hak_bin *bin)
     return block;
 }
 
-/* False when the bin is full or closed. */
+/* Returns false if the bin is full or closed. */
 hak_inline bool hak__cache_push(struct hak_bin *bin, void *block)
 {
     void **top = bin->top;
@@ -43,13 +43,13 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])
 
-/* A block of a class whose bin is empty: refills the bin. NULL when the system refuses. */
+/* Refills the empty bin of a class and pops a block; NULL when the system refuses. */
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class);
 
-/* Takes in a block whose bin is full: makes room by growth or by draining the oldest half. */
+/* Pushes a block on a full bin: makes room by growth or by draining the oldest half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
-/* Gives the oldest `count` blocks of a class back to the heap. */
+/* Drains the oldest `count` blocks of a class into the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
 /* Blocks in the bin, as far as another thread can tell; marks are taken for some. */

@@ -17,8 +17,8 @@
 
 #include "cache/cache.h"
 
-/* A block of another heap joins those of its slab that wait already. False when there are none, or too many: nothing
- * has happened then, and hak__outbox_add_slow is to be called. */
+/* Adds a block of another heap to the bucket of its slab. Returns false, with nothing done, if that has no room or serves another
+ * slab; then call hak__outbox_add_slow. */
 hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
 {
     struct hak_outbox_bucket *bucket = &heap->outbox_buckets[slab % HAK_OUTBOX_BUCKETS];
@@ -31,13 +31,12 @@ hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
 }
 hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p) { return hak__outbox_add_at(heap, hak__slab_of(p), p); }
 
-/* The same with everything that can come of it: a new bucket, publication, a report of misuse. `word` is the slab's
- * owner word. */
+/* The same with all that may take: a new bucket, publication, a report of misuse. `word` is the slab's owner word. */
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 /* The same from a thread that has no heap: published at once. */
 void hak__outbox_bypass(void *p, uint32_t word, const char *function);
 void hak__outbox_flush(struct hak_heap *heap, const char *function);
 
-/* From a thread that has entered the heap as a sweeper: publishes what waits in its outbox; the number of blocks. */
+/* Publishes what waits in the outbox, for a sweeper that holds the heap's lock; gives the number of blocks. */
 hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);

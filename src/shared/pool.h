@@ -55,8 +55,7 @@ size_t hak__pool_purge(uint64_t before_ms);
 /* Since when the oldest of what the last hak__pool_purge has left alone has waited; UINT64_MAX: nothing does. */
 uint64_t hak__pool_waiting_ms(void);
 
-/* Returns pages of unused slabs, from the top of the heap down, until what is dirty without use is within the dirty
- * limit, and no more than that limit beyond what was in use lately and is not now. For whoever is about to open a SuperSlab
- * although there are unused slabs, because none of them was long enough, or has taken as much in slabs that were not resident.
- * In a heap of many SuperSlabs it looks once while it grows by a 256th. Gives the bytes returned. */
+/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened though
+ * there are unused slabs, none of them long enough, and after as much has been taken in slabs that were not resident. In a
+ * heap of many SuperSlabs it looks once while that grows by a 256th. Gives the bytes returned. */
 size_t hak__pool_trim(void);
