@@ -1,10 +1,13 @@
-# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; what only the former has; and their
+# libhakmem.so and libhakmem.a: two translation units, compiled once, linked twice; what only the former has; and their
 # installation.
 include(CMakePackageConfigHelpers)
 
-# hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
+# What runs rarely is compiled for size.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES COMPILE_OPTIONS -Os)
+
+# hakmem_add_unit(<target> <protect>): the compiled units, with or without the checks of every free.
 function(hakmem_add_unit target protect)
-  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
+  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c" "${PROJECT_SOURCE_DIR}/src/unity_rare.c")
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
   target_compile_options(${target} PRIVATE

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "guard/sample.h"
 #include "hakmem.h"
 #include "hardened.h"
 #include "request.h"
+#include "sample/sample.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

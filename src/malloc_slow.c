@@ -3,10 +3,11 @@
 #include "malloc_slow.h"
 
 #include "alloc.h"
+#include "cache/large_cache.h"
 #include "diag/latency.h"
-#include "guard/sample.h"
 #include "hardened.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 /* A large block that the thread keeps. */

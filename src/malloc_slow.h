@@ -1,10 +1,7 @@
 /* The slow half of malloc: everything that is not one pop. */
-#ifndef HAK_MALLOC_SLOW_H
-#define HAK_MALLOC_SLOW_H
+#pragma once
 
 #include "base/compiler.h"
 
 /* A block for n bytes when the fast path found none; sets errno on failure. */
 hak_noinline void *hak__malloc_slow(size_t n);
-
-#endif

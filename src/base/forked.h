@@ -7,8 +7,7 @@
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
  * A second thread of the child may come to a slow path before the one that has forked (fork.c); whoever is second waits for
  * the repair. AWAITED: it is done but for what only the thread that has forked can do, and each thread looks whether it is that. */
-#ifndef HAK_BASE_FORKED_H
-#define HAK_BASE_FORKED_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -48,5 +47,3 @@ hak_inline void hak__fork_check(void)
     if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
         hak__fork_found();
 }
-
-#endif

@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "cache/quarantine.h"
 #include "base/assert.h"
@@ -44,9 +47,8 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
-        heaps[i].home = 0;
-        memset(heaps[i].held_spare, 0, sizeof heaps[i].held_spare);
-        heaps[i].assigned_count = heaps[i].held_moves = heaps[i].held_seen = 0;
+        heaps[i].sources.home = 0;
+        memset(&heaps[i].assigned, 0, sizeof heaps[i].assigned);
         atomic_store(&heaps[i].lock, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
@@ -126,7 +128,7 @@ size_t hak__arena_top(void) { return WORLD_SUPERS; }
 size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
-__attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
+__attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
 void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
     *bytes = sizeof heaps[0];
