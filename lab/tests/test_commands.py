@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import record, results, sweep, verdict
+from hakmem_lab import comparing, record, results, show, sweep, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
+from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
 from tests.conftest import Hakmem, make_experiment
 from tests.test_experiment import PRINTER
@@ -208,3 +209,61 @@ def test_help_of_every_command(hakmem: Hakmem) -> None:
         assert "Examples:" in hakmem(name, "--help").stdout
     assert hakmem("nonsense", status=2).stderr
     assert re.fullmatch(r"hakmem \d+\.\d+\.\d+\n", hakmem("--version").stdout)
+
+
+def test_compare_shows_the_metric_that_was_asked_for() -> None:
+    """The gain stands beside the metric's own figure, and the sentence is about it."""
+    made = make_experiment({"system": near(1.0, 1), "hakmem": near(0.8, 2)})
+    for name, head, word in (
+        ("cpu", "CPU s", "takes the least processor time"),
+        ("rss", "peak MiB", "takes the least memory"),
+        ("time", "time s", "is the fastest"),
+    ):
+        made.head.metric.name = name
+        found = comparing.analyse(made)
+        columns = [title for title, _ in show.compare_columns(found, made.head.metric.title)]
+        assert columns[0] == head and columns[1].startswith("gain")
+        assert found.sentence.startswith(f"hakmem {word}.")
+        page = compare_page.compose(made, found).render(False)
+        assert show.between(found.rows[1].gain.low, found.rows[1].gain.high) in page  # type: ignore[union-attr]
+
+
+def test_compare_names_no_winner_without_evidence() -> None:
+    noisy = {label: list(np.exp(np.random.default_rng(seed).normal(0, 1.5, 4))) for seed, label in enumerate("abc")}
+    found = comparing.analyse(make_experiment(noisy))
+    assert "Nobody is the fastest beyond doubt" in found.sentence and "level with" in found.sentence
+    clear = {"a": near(1.0, 1), "b": near(0.5, 2), "c": near(0.9, 3)}
+    found = comparing.analyse(make_experiment(clear))
+    assert found.sentence.startswith("b is the fastest.")
+    assert found.confidence == pytest.approx(1 - 0.05 / 2)
+    higher = comparing.analyse(make_experiment(clear, higher=True))
+    assert higher.sentence.startswith("a has the highest") or higher.sentence.startswith("a is the fastest")
+
+
+def test_compare_corrects_for_the_number_of_allocators() -> None:
+    """Two that are level by one interval alone in twenty: among many allocators nobody wins by chance."""
+    winners = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        made = make_experiment({f"a{i}": list(np.exp(random.normal(0, 0.01, 6))) for i in range(8)})
+        winners += "Nobody is the fastest" not in comparing.analyse(made).sentence
+    assert winners <= 6
+
+
+@pytest.mark.parametrize("command", ["ab", "compare", "sweep"])
+def test_the_verdict_comes_before_a_page_that_cannot_be_written(
+    command: str, hakmem_library: Path, hakmem: Hakmem, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    arguments = {
+        "ab": ["--no-noise-check", "--a", "", "--b", "refill_count=64"],
+        "compare": ["--alloc", "system,hakmem"],
+        "sweep": ["--option", "refill_count", "--values", "16,32"],
+    }[command]
+    common = ["--runs", "2", "--page", str(tmp_path / "file" / "page.html"), "--metric", "ops=(.*)"]
+    done = hakmem(command, *arguments, *common, "--", "sh", "-c", PRINTER, status=None)
+    assert done.returncode in (0, 3, 4)
+    assert "cannot write" in done.stderr and "results" in done.stdout
+    assert any(
+        word in done.stdout for word in ("GO", "INCONCLUSIVE", "beyond doubt", "has the highest", "sweep", "Flat")
+    )

@@ -323,8 +323,8 @@ def finish(session: Session, wanted: Wanted) -> None:
     if opt.draws_pages():
         from hakmem_lab.pages import ab as pages
 
-        pages.write(session.experiment, found, page_path, session.path)
-        files["page"] = str(page_path)
+        if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
+            files["page"] = str(page_path)
     if wanted.record is not None:
         files["record"] = str(records.write(wanted.record, session.experiment, found))
     case = one_name(session.experiment)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from hakmem_lab.errors import LabError
 
 # Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
 PASS_ON = {"allow_interspersed_args": False}
@@ -195,4 +198,19 @@ def draws_pages() -> bool:
     if extras.has("plotly"):
         return True
     console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem-lab[pages]' brings it")
+    return False
+
+
+def kept(write: Callable[[], object]) -> bool:
+    """Writes what goes with a verdict that has been said; says what cannot be written, which costs nothing else."""
+    from hakmem_lab import console
+
+    try:
+        write()
+    except LabError as error:
+        console.complain(error.message, error.advice)
+    except OSError as error:
+        console.complain(f"cannot write: {error}", "The results are kept; 'hakmem report' makes the page from them.")
+    else:
+        return True
     return False
