@@ -26,6 +26,8 @@ COMMANDS = (
     "compare",
     "tune",
     "report",
+    "path",
+    "translate",
 )
 
 ABOUT = """Run programs on the HAKMEM allocator, see what it does, compare it, and decide by measurement.
