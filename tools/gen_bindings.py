@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Writes the statistics' structures of include/hakmem_stats.h for other languages: lab/src/hakmem/layout.py for Python and
-rust/hakmem-sys/src/stats.rs for Rust.
+"""Writes the statistics' structures of include/hakmem_stats.h for other languages, lab/src/hakmem/layout.py for Python and
+rust/hakmem-sys/src/stats.rs for Rust; and the options of src/diag/options.def with their types as rust/hakmem/src/names.rs.
 
-  gen_bindings.py            writes both
+  gen_bindings.py            writes them
   gen_bindings.py --check    fails when one of them is not what this program writes
 """
 import pathlib
 import re
 import sys
 
+import gen_options_doc
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = ROOT / "include" / "hakmem_stats.h"
 PYTHON = ROOT / "lab" / "src" / "hakmem" / "layout.py"
 RUST = ROOT / "rust" / "hakmem-sys" / "src" / "stats.rs"
+NAMES = ROOT / "rust" / "hakmem" / "src" / "names.rs"
+TYPES = {"COUNT": "u64", "BYTES": "Bytes", "TIME": "Duration", "FLAG": "bool"}   # all others are words
 WIDTHS = {"uint32_t": "u32", "uint64_t": "u64"}
 
 
@@ -81,17 +85,28 @@ def rust_text(numbers, found):
     return "\n".join(lines) + "\n"
 
 
+def names_text():
+    lines = ["//! The options by name, written by tools/gen_bindings.py from src/diag/options.def.", "",
+             "use crate::options::{Bytes, Setting, Word};", "use core::time::Duration;"]
+    for option in gen_options_doc.options(gen_options_doc.preprocessed()):
+        for name in option.names:
+            lines += ["", f"/// {option.help}",
+                      f'pub const {name.upper()}: Setting<{TYPES.get(option.kind, "Word")}> = Setting::new("{name}\\0");']
+    return "\n".join(lines) + "\n"
+
+
 def main():
     text = HEADER.read_text(encoding="utf-8")
     numbers, found = constants(text), structures(text)
-    for path, wanted in ((PYTHON, python_text(numbers, found)), (RUST, rust_text(numbers, found))):
+    for path, wanted in ((PYTHON, python_text(numbers, found)), (RUST, rust_text(numbers, found)),
+                         (NAMES, names_text())):
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != wanted:
             sys.exit(f"{path.relative_to(ROOT)} is not current: run tools/gen_bindings.py")
     if "--check" in sys.argv[1:]:
-        print("the structures for Python and Rust are current")
+        print("the structures and options for Python and Rust are current")
 
 
 if __name__ == "__main__":
