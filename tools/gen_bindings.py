@@ -58,7 +58,7 @@ def camel(name):
 def python_text(numbers, found):
     lines = ['"""The statistics\' structures, written by tools/gen_bindings.py from include/hakmem_stats.h."""', "",
              "import ctypes", ""]
-    lines += [f"{name} = {value:#x}" if value > 255 else f"{name} = {value}" for name, value in numbers]
+    lines += [f"{name} = 0x{value:X}" if value > 255 else f"{name} = {value}" for name, value in numbers]
     for name, fields in found:
         lines += ["", "", f"class {camel(name)}(ctypes.Structure):", "    _fields_ = ("]
         for kind, field, count, _ in fields:

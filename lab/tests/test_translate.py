@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,10 @@ def hakmem(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("MALLOC_CONF=junk:true,redzone:true", {"harden": "canary,zero"}),
         ("MIMALLOC_PURGE_DELAY=10 MIMALLOC_ALLOW_THP=0", {"purge_delay": "10ms", "thp": "never"}),
         ("TCMALLOC_HEAP_LIMIT_MB=512 TCMALLOC_RELEASE_RATE=10", {"limit": "512M"}),
-        ("GLIBC_TUNABLES=glibc.malloc.trim_threshold=131072:glibc.malloc.hugetlb=1", {"dirty_limit": "131072", "thp": "always"}),
+        (
+            "GLIBC_TUNABLES=glibc.malloc.trim_threshold=131072:glibc.malloc.hugetlb=1",
+            {"dirty_limit": "131072", "thp": "always"},
+        ),
         ("export MALLOC_ARENA_MAX=2", {}),
     ],
 )
@@ -53,6 +57,7 @@ def test_every_option_of_the_table_exists() -> None:
                 except ValueError:
                     continue
                 assert set(gained) <= set(known), rule.name
+                gained.pop("stats", None)  # its values speak at exit
                 said = libhakmem.warnings(
                     LIBRARY, {**libhakmem.without_settings(), **{f"HAKMEM_{k.upper()}": v for k, v in gained.items()}}
                 )
@@ -110,7 +115,23 @@ def test_the_package_in_a_process(tmp_path: Path, exact: bool) -> None:
 def test_the_package_elsewhere() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import hakmem; print(hakmem.active(), hakmem.path()); hakmem.stats()"],
-        capture_output=True, text=True, check=False, env=libhakmem.without_settings(),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=libhakmem.without_settings(),
+    )
     assert done.stdout.strip() == f"False {LIBRARY}"
     assert "NotActive" in done.stderr and "hakmem run --python" in done.stderr
+
+
+def test_the_manual_page_has_every_command() -> None:
+    from hakmem_lab import cli, man
+
+    page = man.page()
+    assert all(f".SS hakmem {name}\n" in page for name in cli.COMMANDS)
+    assert ".B \\-\\-preset" in page and ".B \\-\\-json" in page
+    if shutil.which("mandoc"):
+        said = subprocess.run(
+            ["mandoc", "-Tlint", "-Wwarning"], input=page, capture_output=True, text=True, check=False
+        )
+        assert [line for line in said.stdout.splitlines() if "missing date" not in line] == []

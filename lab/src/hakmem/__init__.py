@@ -1,4 +1,5 @@
-"""HAKMEM from inside a Python process that runs on it: its statistics, its memory given back, what a block of code allocated.
+"""HAKMEM from inside a Python process that runs on it: its statistics, its memory given back, what a block of
+code allocated.
 
     hakmem run --python -- python3 program.py
 
@@ -72,8 +73,9 @@ def collect() -> int:
 
 def _values(structure: ctypes.Structure) -> dict[str, Any]:
     named = ((each[0], getattr(structure, each[0])) for each in structure._fields_)
-    return {name: list(value) if isinstance(value, ctypes.Array) else value for name, value in named
-            if name != "reserved"}
+    return {
+        name: list(value) if isinstance(value, ctypes.Array) else value for name, value in named if name != "reserved"
+    }
 
 
 def stats(ledger: bool = False) -> dict[str, Any]:
@@ -109,8 +111,10 @@ class Allocated:
 
     def __str__(self) -> str:
         calls = "" if self.mallocs is None else f", {self.mallocs} mallocs and {self.frees} frees"
-        return (f"{self.live_bytes:+,} bytes in {self.live_blocks:+,} blocks are left, "
-                f"{self.mapped_bytes:+,} bytes mapped{calls}")
+        return (
+            f"{self.live_bytes:+,} bytes in {self.live_blocks:+,} blocks are left, "
+            f"{self.mapped_bytes:+,} bytes mapped{calls}"
+        )
 
 
 def _fill(report: Allocated, before: dict[str, Any], after: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ def translate(
         raise LabError(f"{line}: {error}", "Write it as a shell would read it, quotes in pairs.") from None
     if not (found.options or found.remarks or found.unknown):
         raise LabError(
-            f"{line}: no variable of another allocator", "Known are MALLOC_CONF, MIMALLOC_*, TCMALLOC_* and GLIBC_TUNABLES."
+            f"{line}: no variable of another allocator", "MALLOC_CONF, MIMALLOC_*, TCMALLOC_*, GLIBC_TUNABLES."
         )
     if found.options:
         # The library itself is asked whether it takes these values.
