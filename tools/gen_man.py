@@ -27,7 +27,7 @@ def escaped(text):
 
 
 def head(name, section, what):
-    return [f'.\\" Written by tools/gen_man.py.', f'.TH {name} {section} "" "HAKMEM {version()}" "HAKMEM"', ".SH NAME",
+    return ['.\\" Written by tools/gen_man.py.', f'.TH {name} {section} "" "HAKMEM {version()}" "HAKMEM"', ".SH NAME",
             f"{escaped(name)} \\- {escaped(what)}"]
 
 

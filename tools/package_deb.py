@@ -9,6 +9,7 @@ from package_common import (OUT, PACKAGING, ROOT, Failed, bare_root, clock, epoc
                             stage, stamp, version)
 
 PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
+FORMAT = "https://" + "www.debian.org/doc/packaging-manuals/copyright-format/1.0/"   # a name, never fetched
 TOLERATED = (
     "initial-upload-closes-no-bugs",   # it is in no distribution yet
     "bogus-mail-host",                 # no address stands in the tree
@@ -30,6 +31,7 @@ def copyright_text():
     lines = "\n".join(" " + (line or ".") for line in text.strip().split("\n"))
     year = time.gmtime(int(epoch())).tm_year
     template = (PACKAGING / "debian" / "copyright").read_text(encoding="utf-8")
+    template = template.replace("@FORMAT@", FORMAT)
     return template.replace("@COPYRIGHT@", owner.replace("Copyright (c)", f"Copyright: {year}")).replace("@LICENSE@", lines)
 
 

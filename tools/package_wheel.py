@@ -28,11 +28,20 @@ def stage_source():
     source = folder / "hakmem" / "source"
     stage(source, project_files("src", "include", "cmake"))
     shutil.copy2(PACKAGING / "unit.flags", source)
+    (folder / "hakmem" / "hakmem.1").write_text(manual(), encoding="utf-8")
     for path in (PACKAGING / "wheel" / "setup.py", PACKAGING / "wheel" / "MANIFEST.in", PACKAGING / "wheel" / "README.md",
                  ROOT / "LICENSE"):
         shutil.copy2(path, folder / "hakmem")
     stamp(folder / "hakmem")
     return folder / "hakmem"
+
+
+def manual():
+    """hakmem(1), which the lab's own commands write."""
+    lab = ROOT / "out" / "lab" / "bin" / "python"
+    if not lab.is_file():
+        raise Failed("the lab's environment is missing; ./dev lab makes it")
+    return run([lab, "-m", "hakmem_lab.man"])
 
 
 def plain_tag(wheel):
@@ -80,6 +89,7 @@ def test(files):
     said = inside(root, "! command -v cc gcc clang; HAKMEM_STATS=1 /venv/bin/python -m hakmem run -- perl -e 1 2>&1")
     if "hakmem" not in said:
         raise Failed(f"perl did not run on HAKMEM:\n{said}")
+    inside(root, "test -s /venv/share/man/man1/hakmem.1")
     (root / "program.py").write_text(PROGRAM, encoding="utf-8")
     value = json.loads(inside(root, "/venv/bin/hakmem run --python -- /venv/bin/python /program.py").splitlines()[-1])
     print(f"wheel: {wheel.name} installed in a bare root; {value[1]} bytes tracked, {value[2]} returned")

@@ -88,4 +88,5 @@ class WithLibrary(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary)
+setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary,
+      data_files=[("share/man/man1", ["hakmem.1"])])

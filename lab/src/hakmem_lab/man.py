@@ -12,8 +12,8 @@ import typer
 
 from hakmem_lab import __version__, cli
 
-EXITS = """0 when the command did what it was asked; 125 to 127 as hakmem run says; 130 after an interrupt; any other when
-it could not, after a line that says why and one that says what to do."""
+EXITS = """0 when the command did what it was asked; 125 to 127 as hakmem run says; 130 after an interrupt; any other
+when it could not, after a line that says why and one that says what to do."""
 
 
 def escaped(text: str) -> str:
