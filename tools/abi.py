@@ -2,8 +2,9 @@
 """The library's binary interface as a file, packaging/abi/libhakmem.txt: every exported name with its version, and where each
 member of a public structure lies.
 
-  abi.py LIBRARY [DEBIAN_SYMBOLS]    compares; what has gone or moved is broken, what is new must be written down
-  abi.py LIBRARY --update            writes the file; refuses when something has gone or moved, unless with --break
+  abi.py LIBRARY              compares; what has gone or moved is broken, what is new must be written down
+  abi.py LIBRARY --update     writes the file, and what is new into Debian's; refuses when something has gone or moved, unless
+                              with --break
 
 The policy is in docs/policy.md."""
 import argparse
@@ -59,11 +60,22 @@ def compare(now, kept):
     yield from (f"new: {line}; write it down with tools/abi.py LIBRARY --update" for line in now if line not in kept)
 
 
+def update_debian(now):
+    """Debian's file: names that stay keep the release that brought them, new ones are of this release."""
+    release = re.search(r"project\(hakmem VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
+    first, *lines = DEBIAN.read_text(encoding="utf-8").splitlines()
+    known = {line.split()[0]: line for line in lines}
+    nodes = {f"{version}@{version}" for version in (name.split("@")[1] for name in now) if version != "Base"}
+    wanted = sorted(nodes | set(now))
+    DEBIAN.write_text("\n".join([first, *(known.get(name, f" {name} {release}") for name in wanted)]) + "\n", encoding="utf-8")
+
+
 def update(now, kept, may_break):
     gone = [line for line in kept if line not in now]
     if gone and not may_break:
         sys.exit("\n".join(["has gone or moved:", *gone, "give --break when the soname changes as well"]))
     KEPT.write_text("\n".join(now) + "\n", encoding="utf-8")
+    update_debian([line for line in now if "@" in line])
     print(f"{len(now)} lines written")
 
 

@@ -4,6 +4,7 @@ The page is made when it is needed, for the wheel and for the site, so that it c
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -45,7 +46,11 @@ def prose(text: str) -> Iterator[str]:
 
 def page() -> str:
     """The whole page."""
-    group: Any = typer.main.get_command(cli.build_app())
+    app = typer.Typer()
+    app.callback()(cli.top)
+    for name in cli.COMMANDS:
+        importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
+    group: Any = typer.main.get_command(app)
     lines = [f'.TH HAKMEM 1 "" "HAKMEM {__version__}" "HAKMEM"', ".SH NAME"]
     lines += ["hakmem \\- run programs on HAKMEM, see, compare and decide", ".SH SYNOPSIS", ".B hakmem"]
     lines += [".I command", "[options] [arguments]", ".SH DESCRIPTION", *list(prose(cli.ABOUT))[1:], ".SH COMMANDS"]
