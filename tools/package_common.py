@@ -1,4 +1,5 @@
 """What the builders of packages share: the version, the project's files, a clock that stands still, bare roots."""
+import functools
 import os
 import pathlib
 import re
@@ -35,8 +36,9 @@ def git(*arguments):
     return run(["git", "-C", ROOT, *arguments])
 
 
+@functools.lru_cache(maxsize=None)
 def epoch():
-    """The time that every built file bears: the last commit's."""
+    """The time that every built file bears: that of the commit which is the last one when the building begins."""
     return os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct").strip()
 
 
