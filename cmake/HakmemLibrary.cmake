@@ -34,6 +34,7 @@ separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS
 execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
                 OUTPUT_VARIABLE hakmem_linker ERROR_QUIET)
 set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
+set(hakmem_symbols "${CMAKE_CURRENT_LIST_DIR}/symbols.map")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
@@ -42,6 +43,8 @@ function(hakmem_add_shared target unit)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  target_link_options(${target} PRIVATE "LINKER:--version-script,${hakmem_symbols}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_symbols}")
   if(hakmem_linker MATCHES "GNU ld")
     target_link_options(${target} PRIVATE "LINKER:-T,${hakmem_layout}")
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_layout}")

@@ -355,7 +355,7 @@ bool hak__thread_fork_child(bool forker)
 
 void hak__thread_settle(void)
 {
-    _Atomic uint32_t *mark = hak_peek(&hak__fork_mark);
+    _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
     if (hak__fork_alone() || mark == NULL || hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED)
         return;
     struct hak_heap *heap = hak__heap_current();
