@@ -18,7 +18,7 @@ except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
 SOURCE = Path(__file__).resolve().parent / "source"
-UNITS = [("src/unity.c", False), ("src/cxx_linked.c", True)]
+UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/cxx_linked.c", "beside")]
 
 
 def flags():
@@ -50,11 +50,11 @@ def build_library(target, scratch, version):
     common += [f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *found["compile"]]
     common += [flag for flag in found["known"] if compiles(compiler, flag)]
     common += [f"-ffile-prefix-map={SOURCE}=.", *shlex.split(os.environ.get("CFLAGS", ""))]
-    beside = [(f"src/interpose/{path.name}", True) for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
+    beside = [(f"src/interpose/{path.name}", "beside") for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
     objects = []
-    for name, is_beside in UNITS + beside:
+    for name, kind in UNITS + beside:
         objects.append(str(scratch / (name.replace("/", "_") + ".o")))
-        extra = ["-DHAK_SHARED=1", *found["beside"]] if is_beside else []
+        extra = [*(["-DHAK_SHARED=1"] if kind == "beside" else []), *found.get(kind, [])]
         subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", objects[-1]], check=True)
     layout = [f"-Wl,-T,{SOURCE / 'cmake' / 'layout.ld'}"] if is_gnu_ld(compiler) else []
     symbols = [f"-Wl,--version-script,{SOURCE / 'cmake' / 'symbols.map'}"]

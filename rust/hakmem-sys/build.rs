@@ -1,4 +1,4 @@
-//! Compiles the library as one unit, with the options that unit.flags lists.
+//! Compiles the library's units, with the options that unit.flags lists.
 
 use std::{env, fs, path::Path};
 
@@ -21,22 +21,33 @@ fn define(build: &mut cc::Build, text: &str) {
     build.define("HAK_VERSION_STRING", format!("\"{}\"", env::var("CARGO_PKG_VERSION").unwrap()).as_str());
 }
 
+/// A compiler that is set up for the library's sources. unit.flags says how far they are optimised and debugged, not the profile of
+/// the program.
+fn compiler(text: &str) -> cc::Build {
+    let mut build = cc::Build::new();
+    build.includes(["c/src", "c/include"]).warnings(false).opt_level(2).debug(false);
+    define(&mut build, text);
+    for each in flags(text, "compile") {
+        build.flag(&each);
+    }
+    for each in flags(text, "known") {
+        build.flag_if_supported(&each);
+    }
+    build
+}
+
 fn main() {
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") || env::var("CARGO_CFG_TARGET_POINTER_WIDTH").as_deref() != Ok("64") {
         panic!("hakmem-sys is for 64-bit Linux");
     }
     let text = fs::read_to_string("c/unit.flags").expect("c/unit.flags is part of the crate");
-    let mut build = cc::Build::new();
-    build.files(["c/src/unity.c", "c/src/cxx_linked.c"].map(Path::new)).includes(["c/src", "c/include"]).warnings(false);
-    define(&mut build, &text);
-    for each in flags(&text, "compile") {
-        build.flag(&each);
+    let mut rare = compiler(&text);
+    for each in flags(&text, "rare") {
+        rare.flag(&each);
     }
-    for each in flags(&text, "known") {
-        build.flag_if_supported(&each);
-    }
-    // unit.flags says how far the library is optimised and debugged, not the profile of the program.
-    build.opt_level(2).debug(false).compile("hakmem");
+    let rare = rare.file("c/src/unity_rare.c").compile_intermediates();
+    let units = ["c/src/unity.c", "c/src/cxx_linked.c"].map(Path::new);
+    compiler(&text).files(units).objects(rare).compile("hakmem");
     println!("cargo:rustc-link-lib=pthread");
     println!("cargo:rustc-link-lib=dl");
     println!("cargo:rerun-if-changed=c");
