@@ -6,6 +6,8 @@
 #include "guard/sample.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "malloc_slow.h"
+#include "profile/profile.h"
 #include "request.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
@@ -17,6 +19,8 @@ static hak_noinline void *calloc_above_tiny(size_t n)
             block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
             return block == NULL || zero ? block : memset(block, 0, n);
         }
+        if (n <= HAK_MID_MAX && (block = hak__malloc_counted_down(HAK_ALIGN, n)) != NULL)
+            return memset(block, 0, n);
         if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
             return block;
     }
@@ -26,6 +30,8 @@ static hak_noinline void *calloc_above_tiny(size_t n)
         block = hak__alloc_huge(n, HAK_SUPER_SIZE, &zero);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
+    if (hak_unlikely(hak__profile_counts()) && n > HAK_MID_MAX)
+        hak__profile_note(hak__heap_current(), block, n);
     return zero ? block : memset(block, 0, n);
 }
 

@@ -6,6 +6,7 @@
 #include "diag/latency.h"
 #include "guard/sample.h"
 #include "hardened.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "upkeep/polling.h"
 
@@ -27,17 +28,31 @@ static void *alloc_timed(uint32_t class, size_t n)
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
-/* The process may be hardened or have blocks sampled, or not know yet. */
-static hak_noinline void *malloc_rest(size_t n, uint32_t class)
+/* The process may be hardened or have blocks sampled for guards, or not know yet. */
+static hak_cold void *malloc_open(size_t n, uint32_t class)
 {
     void *block;
-    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
-        if (hak__is_hardened())
-            return hak__malloc_hardened(n);
-        if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-            return block;
-    }
-    return alloc_timed(class, n);
+    if (hak__is_hardened())
+        return hak__malloc_hardened(n);
+    if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+        return block;
+    struct hak_heap *heap = hak__heap_current();
+    uint32_t reasons = class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
+    block = reasons == HAK_CLOSED_LARGE ? alloc_kept(heap, class) : NULL;
+    if (block == NULL)
+        return alloc_timed(class, n);
+    hak__mark_live(block);
+    return block;
+}
+
+static hak_noinline void *malloc_rest(size_t n, uint32_t class)
+{
+    if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
+        return alloc_timed(class, n);
+    void *block = malloc_open(n, class);
+    if (n > HAK_MID_MAX)
+        hak__profile_note(hak__heap_current(), block, n);
+    return block;
 }
 
 /* By why the bin of the class is closed; NULL: there is more to do. */
@@ -49,10 +64,52 @@ hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
     return reasons == HAK_CLOSED_POLLING ? hak__polling_pop(heap, class) : NULL;
 }
 
+/* --- while a profile counts ----------------------------------------------------------------------------------------------- */
+
+void *hak__malloc_counted_down(size_t align, size_t n)
+{
+    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
+    if (heap == NULL || !hak__profile_due(heap, n))
+        return NULL;
+    return hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
+}
+
+/* What the real bin does not serve, or is sampled; it is not counted yet. */
+static hak_noinline void *malloc_counted_slow(size_t n)
+{
+    uint32_t class = hak__class_of(n);
+    void *block = hak__malloc_counted_down(HAK_ALIGN, n);
+    if (block != NULL)
+        return block;
+    struct hak_heap *heap = hak__heap_current();
+    block = hak__cache_pop(&heap->bins[class]);
+    if (block == NULL && (block = closed_malloc(heap, class)) == NULL)
+        return malloc_rest(n, class);
+    hak__mark_live(block);
+    return block;
+}
+
+/* Every request of up to the mid pool comes here: the visible bins of all of them are one that is empty. */
+static hak_noinline void *malloc_counted(size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    int64_t left = heap->profile_left - (int64_t)n;
+    if (hak_unlikely(left < 0))
+        return malloc_counted_slow(n);
+    void *block = hak__cache_pop(&heap->bins[hak__class_of(n)]);
+    if (hak_unlikely(block == NULL))
+        return malloc_counted_slow(n);
+    heap->profile_left = left;
+    hak__mark_live(block);
+    return block;
+}
+
 void *hak__malloc_slow(size_t n)
 {
     if (n > HAK_LARGE_MAX)
         return malloc_rest(n, HAK_CLASSES);
+    if (n <= HAK_MID_MAX && hak_unlikely(hak__profile_counts()))
+        return malloc_counted(n);
     uint32_t class = hak__class_of(n);
     void *block = closed_malloc(hak__heap_current(), class);
     if (block == NULL)

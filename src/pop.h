@@ -4,15 +4,16 @@
 #define HAK_POP_H
 
 #include "base/bits.h"
+#include "size/bins.h"
 #include "thread.h"
 
 hak_inline void *hak__pop(size_t n)
 {
     uint32_t code;
     if (hak_likely(n <= HAK_TINY_MAX))
-        code = hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN];
+        code = hak__bin_of_tiny((n + HAK_ALIGN - 1) / HAK_ALIGN);
     else if (hak_likely(n <= HAK_LARGE_MAX))
-        code = hak__class_offset_above_tiny(n);
+        code = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid((n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP) : hak__class_offset_above_table(n);
     else
         return NULL;
     void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), code));
@@ -28,7 +29,7 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
     if (hak_unlikely(n > HAK_MID_MAX || align > HAK_MID_MAX))
         return NULL;
     size_t need = hak_align_up(n, align);
-    uint32_t code = need <= HAK_TINY_MAX ? hak__tiny_class_offset[hak_div_up(need, HAK_ALIGN)] : hak__mid_class_offset[hak_div_up(need, HAK_TABLE_STEP)];
+    uint32_t code = need <= HAK_TINY_MAX ? hak__bin_of_tiny(hak_div_up(need, HAK_ALIGN)) : hak__bin_of_mid(hak_div_up(need, HAK_TABLE_STEP));
     if (hak_unlikely((hak__class_at_offset(code)->size & (align - 1)) != 0))
         return NULL;
     void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), code));

@@ -74,6 +74,9 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])
 
+/* The heap's large bins send their calls to the profiler from now on. The heap is entered. */
+hak_cold void hak__cache_profile(struct hak_heap *heap);
+
 /* Gives a new heap its bins, with first capacities from the options and its mode. */
 void hak__cache_open(struct hak_heap *heap, uint32_t mode);
 

@@ -45,13 +45,17 @@ enum {
 
 /* The bin offset of a request of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to
  * each doubling. */
+hak_inline uint32_t hak__class_offset_above_table(size_t n)
+{
+    size_t last = n - 1;
+    unsigned msb = hak_msb64(last);
+    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_BIN_SIZE;
+}
 hak_inline uint32_t hak__class_offset_above_tiny(size_t n)
 {
     if (hak_likely(n <= HAK_TABLE_MAX))
         return hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
-    size_t last = n - 1;
-    unsigned msb = hak_msb64(last);
-    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_BIN_SIZE;
+    return hak__class_offset_above_table(n);
 }
 
 hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_offset_above_tiny(n) / HAK_BIN_SIZE; }
