@@ -90,13 +90,14 @@ static hak_noinline void *malloc_counted_slow(size_t n)
 }
 
 /* Every request of up to the mid pool comes here: the visible bins of all of them are one that is empty. */
-static hak_noinline void *malloc_counted(size_t n)
+static hak_noinline hak_fast_path void *malloc_counted(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
     int64_t left = heap->profile_left - (int64_t)n;
     if (hak_unlikely(left < 0))
         return malloc_counted_slow(n);
-    void *block = hak__cache_pop(&heap->bins[hak__class_of(n)]);
+    uint32_t offset = n <= HAK_TINY_MAX ? hak__tiny_class_offset[hak_div_up(n, HAK_ALIGN)] : hak__mid_class_offset[hak_div_up(n, HAK_TABLE_STEP)];
+    void *block = hak__cache_pop(hak__bin_at(heap, offset));
     if (hak_unlikely(block == NULL))
         return malloc_counted_slow(n);
     heap->profile_left = left;
@@ -104,16 +105,26 @@ static hak_noinline void *malloc_counted(size_t n)
     return block;
 }
 
-void *hak__malloc_slow(size_t n)
+hak_inline void *malloc_of_class(size_t n, uint32_t class)
 {
-    if (n > HAK_LARGE_MAX)
-        return malloc_rest(n, HAK_CLASSES);
-    if (n <= HAK_MID_MAX && hak_unlikely(hak__profile_counts()))
-        return malloc_counted(n);
-    uint32_t class = hak__class_of(n);
     void *block = closed_malloc(hak__heap_current(), class);
     if (block == NULL)
         return malloc_rest(n, class);
     hak__mark_live(block);
     return block;
+}
+
+/* Functions of their own, to each of which the question leads by a jump. */
+static hak_noinline void *malloc_above_mid(size_t n)
+{
+    return n > HAK_LARGE_MAX ? malloc_rest(n, HAK_CLASSES) : malloc_of_class(n, hak__class_above_tiny(n));
+}
+
+static hak_noinline void *malloc_to_mid(size_t n) { return malloc_of_class(n, hak__class_of(n)); }
+
+void *hak__malloc_slow(size_t n)
+{
+    if (n > HAK_MID_MAX)
+        return malloc_above_mid(n);
+    return hak_unlikely(hak__profile_counts()) ? malloc_counted(n) : malloc_to_mid(n);
 }
