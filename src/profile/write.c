@@ -194,14 +194,17 @@ static int dump_to_file(const char *path)
     return code;
 }
 
-/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them. Of those that time has asked for only the last stay. */
+/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; of a prefix that ends in ".json" the ending comes last. Of those that time has asked for only the last stay. */
 static void dump_name(char *name, size_t size, uint64_t number, char kind)
 {
     char letter[2] = { kind, 0 };
     const char *front = hak__profile_prefix[0] != 0 ? hak__profile_prefix : "hakmem";
-    bool leaks = hak__leaks_were_searched();
-    hak__format(name, size, leaks ? "%s.%u.%u.%s.json" : "%s.%u.%u.%s.heap", front, (uint64_t)syscall(SYS_getpid), number,
-                letter);
+    char begin[HAK_PROFILE_PREFIX_SIZE];
+    size_t length = hak__format(begin, sizeof begin, "%s", front);
+    bool json = ends_in(begin, ".json");
+    if (json)
+        begin[length - 5] = 0;
+    hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)syscall(SYS_getpid), number, letter, json ? "json" : "heap");
 }
 
 static int dump_numbered(char kind)

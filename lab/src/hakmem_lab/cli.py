@@ -20,6 +20,8 @@ COMMANDS = (
     "stats",
     "block",
     "watch",
+    "profile",
+    "leaks",
     "doctor",
     "ab",
     "sweep",
