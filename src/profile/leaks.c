@@ -118,7 +118,7 @@ static void scan_mapping(const char *line)
     uintptr_t start = hexadecimal(&line), here = (uintptr_t)__builtin_frame_address(0);
     line++;
     uintptr_t end = hexadecimal(&line);
-    if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || hak__profile_has((void *)start))
+    if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || hak__profile_owns(start))
         return;
     if (here - start < end - start)
         start = here;

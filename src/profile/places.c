@@ -15,9 +15,10 @@ struct chunk {
     uint32_t class;    /* plus one; 0: not in use */
 };
 
+static uintptr_t reserved_start, reserved_end;
 static struct hak_profile_area place_records, place_chunks, place_range, outer_table;
 static _Atomic uint64_t free_records[PLACE_CLASSES + 1];   /* tag << 32 | number of the first one plus one */
-static _Atomic uint64_t fresh_places[PLACE_CLASSES];       /* place_range used of the chunk << 32 | its number plus one */
+static _Atomic uint64_t fresh_places[PLACE_CLASSES];       /* places used of the chunk << 32 | its number plus one */
 
 static struct hak_profile_record *record_by(uint32_t number) { return (struct hak_profile_record *)place_records.start + number; }
 
@@ -37,9 +38,11 @@ int hak__profile_places_begin(void)
     for (unsigned try = 0, less = 0; try < PLACE_TRIES; try++, less += PLACE_SMALLER) {
         size_t place_bytes = most[0] >> less, record_bytes = most[2] >> less, outer_bytes = most[1] >> less;
         size_t site_bytes = most[3] >> less, chunk_bytes = place_bytes / CHUNK * sizeof(struct chunk);
-        uintptr_t at = hak__os_reserve(place_bytes + record_bytes + outer_bytes + site_bytes + chunk_bytes + CHUNK);
+        size_t bytes = place_bytes + record_bytes + outer_bytes + site_bytes + chunk_bytes + CHUNK;
+        uintptr_t at = hak__os_reserve(bytes);
         if (at == 0)
             continue;
+        reserved_start = at, reserved_end = at + bytes;
         place_range.start = hak_align_up(at, CHUNK), place_range.size = place_bytes;
         place_records.start = place_range.start + place_bytes, place_records.size = record_bytes;
         outer_table.start = place_records.start + record_bytes, outer_table.size = outer_bytes;
@@ -52,7 +55,9 @@ int hak__profile_places_begin(void)
     return ENOMEM;
 }
 
-/* --- free place_records --------------------------------------------------------------------------------------------------------------- */
+bool hak__profile_owns(uintptr_t address) { return address - reserved_start < reserved_end - reserved_start; }
+
+/* --- free records --------------------------------------------------------------------------------------------------------------- */
 
 static struct hak_profile_record *pop_record(_Atomic uint64_t *head)
 {
@@ -76,7 +81,7 @@ static void push_record(_Atomic uint64_t *head, struct hak_profile_record *recor
     } while (!hak_cas_weak(head, &before, after, HAK_RELEASE, HAK_RELAXED));
 }
 
-/* --- place_range ------------------------------------------------------------------------------------------------------------------------ */
+/* --- places ------------------------------------------------------------------------------------------------------------------------ */
 
 static uint32_t places_in_chunk(uint32_t class) { return CHUNK / hak__classes[class].size; }
 
@@ -87,7 +92,7 @@ static struct hak_profile_record *place_by(size_t chunk, uint32_t class, uint32_
     return record;
 }
 
-/* Should two threads do so at once, the place_range of one chunk but the first are never used. */
+/* Should two threads do so at once, the places of one chunk but the first are never used. */
 static struct hak_profile_record *open_chunk(uint32_t class, uint64_t before)
 {
     uint32_t count = places_in_chunk(class);

@@ -37,6 +37,9 @@ hak_cold void hak__profile_outer_give(struct hak_profile_record *record);
 /* The record of the place in which the address lies, and the place's class; NULL: there has never been a block. */
 hak_cold struct hak_profile_record *hak__profile_record_at(const void *p, uint32_t *class);
 
+/* Whether the address is one of the profiler's own tables, or of a place. */
+hak_cold bool hak__profile_owns(uintptr_t address);
+
 /* One record after another, of any state; NULL at the end. *number is 0 at first. */
 hak_cold struct hak_profile_record *hak__profile_record_next(uint32_t *number);
 
