@@ -12,6 +12,7 @@
 #include "os/os.h"
 #include "profile/profile.h"
 #include "slab/hardened.h"
+#include "request.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -45,6 +46,7 @@ __attribute__((destructor)) static void library_ends(void)
     if (hak_unlikely(hak__hardened.on))
         hak__ending_check(hak__fork_alone());
     hak__profile_end();
+    hak__request_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }
