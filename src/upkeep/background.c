@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "profile/profile.h"
 #include "upkeep/counts.h"
 #include "upkeep/step.h"
 
@@ -204,6 +205,7 @@ static void take_steps(void)
         uint64_t now = hak__os->now_ms();
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
             stirred_ms = now;
+        hak__profile_poll(now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         if (comes_to_rest(now - stirred_ms))
             return;
