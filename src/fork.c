@@ -10,7 +10,6 @@
 #include "arena/arena.h"
 #include "base/forked.h"
 #include "guard/check.h"
-#include "profile/profile.h"
 #include "thread.h"
 #include "upkeep/step.h"
 
@@ -28,7 +27,6 @@ static bool repair(void)
     hak__lock_reset(held_while_starting);
     hak__arena_fork_child();
     hak__upkeep_fork_child();
-    hak__profile_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();
     return hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));

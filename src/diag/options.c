@@ -138,7 +138,6 @@ static const struct word thps[] = {
 };
 static const struct word profilings[] = {
     { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
-    { "off", HAK_PROFILING_OFF }, { "on", HAK_PROFILING_ON },
 };
 static const struct word units[] = {
     { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },

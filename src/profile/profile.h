@@ -53,20 +53,25 @@ hak_cold void hak__profile_stop(void);
 /* Whether the process has ever been profiled: blocks may be sampled. */
 hak_inline bool hak__profile_ever(void) { return hak_load(&hak__profile.session, HAK_RELAXED) != 0; }
 
-/* From upkeep: answers a request from outside, and writes a dump when one is due by HAKMEM_PROFILE_EVERY. */
-hak_cold void hak__profile_poll_slow(uint64_t now_ms);
-hak_inline void hak__profile_poll(uint64_t now_ms)
+/* From upkeep: answers a request from outside, and writes a dump when one is due by HAKMEM_PROFILE_EVERY. The thread's heap, which
+ * is not entered, joins a profile that has begun since; NULL: it has none. */
+hak_cold void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms);
+hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
 {
     if (hak_unlikely((hak_load(&hak__profile.request, HAK_RELAXED) | hak_load(&hak__profile.counts, HAK_RELAXED)) != 0))
-        hak__profile_poll_slow(now_ms);
+        hak__profile_poll_slow(heap, now_ms);
 }
 
 hak_cold void hak__profile_end(void);   /* when the program exits */
 
-/* In a forked child: another thread may have been in a start or a dump. The profile goes on. */
-hak_cold void hak__profile_fork_child(void);
+/* One thread of the process at a time has what the word stands for; of a forked child none has it that is not there. False: it
+ * is another's. What this process wrote before is given back by a store of 0. */
+hak_cold bool hak__profile_claim(_Atomic uint32_t *word);
 
 /* --- counting (sampler.c) -------------------------------------------------------------------------------------------------- */
+
+/* The heap, the calling thread's, is one that the profile counts for: from now on its large bins say so too. */
+hak_cold void hak__profile_join(struct hak_heap *heap);
 
 /* Counts a request of n bytes down, of a heap that is the calling thread's and no sentinel; whether it is to be sampled. */
 hak_cold bool hak__profile_due(struct hak_heap *heap, size_t n);
@@ -96,6 +101,5 @@ hak_cold size_t hak__profile_usable(const void *p, const char *function);
 /* Writes what is known: as JSON if the path ends in ".json", else as jemalloc's heap_v2 text. NULL: under a numbered name.
  * 0 or an errno code: EPERM in a privileged process, EBUSY while another dump is written. `kind` is the letter in numbered names. */
 hak_cold int hak__profile_dump(const char *path, char kind);
-hak_cold void hak__profile_dump_fork_child(void);
 
 #endif

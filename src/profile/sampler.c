@@ -50,9 +50,11 @@ static int64_t sampler_draw(void)
     return (int64_t)(nats * mean >> (32 + FRACTION_BITS));
 }
 
-/* The thread has not been asked since the profile began: its large bins are to send their calls here. */
-static void join_session(struct hak_heap *heap, uint32_t session)
+void hak__profile_join(struct hak_heap *heap)
 {
+    uint32_t session = hak_load(&hak__profile.session, HAK_RELAXED);
+    if (hak_likely(heap->profile_session == session))
+        return;
     heap->profile_session = session;
     heap->profile_left = sampler_draw();
     if (hak__enter_own(heap)) {
@@ -63,9 +65,7 @@ static void join_session(struct hak_heap *heap, uint32_t session)
 
 bool hak__profile_due(struct hak_heap *heap, size_t n)
 {
-    uint32_t session = hak_load(&hak__profile.session, HAK_RELAXED);
-    if (hak_unlikely(heap->profile_session != session))
-        join_session(heap, session);
+    hak__profile_join(heap);
     int64_t left = heap->profile_left - (int64_t)hak_min(n, PTRDIFF_MAX);
     heap->profile_left = left < 0 ? sampler_draw() : left;
     return left < 0;

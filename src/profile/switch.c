@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/lock.h"
 #include "diag/report.h"
@@ -41,7 +43,7 @@ static int profile_lay_out(void)
 
 int hak__profile_start(uint64_t interval)
 {
-    if (hak_exchange(&profile_starting, 1, HAK_ACQUIRE) != 0)
+    if (!hak__profile_claim(&profile_starting))
         return EBUSY;
     int code = profile_lay_out();
     if (code == 0) {
@@ -63,10 +65,11 @@ void hak__profile_stop(void)
         exchange_bins(false);
 }
 
-void hak__profile_fork_child(void)
+bool hak__profile_claim(_Atomic uint32_t *word)
 {
-    hak_store(&profile_starting, 0, HAK_RELAXED);
-    hak__profile_dump_fork_child();
+    uint32_t process = (uint32_t)syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
+    /* acquire: pairs with the release of who had it before. */
+    return who != process && hak_cas_strong(word, &who, process, HAK_ACQUIRE, HAK_RELAXED);
 }
 
 /* --- requests from outside --------------------------------------------------------------------------------------------------------- */
@@ -96,9 +99,11 @@ static bool answer_request(void)
     return true;
 }
 
-void hak__profile_poll_slow(uint64_t now_ms)
+void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
 {
     answer_request();
+    if (heap != NULL && hak__profile_counts())
+        hak__profile_join(heap);
     uint64_t every = hak__option(HAK_OPTION_profile_every), last = hak_load(&last_dump_ms, HAK_RELAXED);
     if (every == 0 || !hak__profile_counts() || now_ms - last < every)
         return;

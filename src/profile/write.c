@@ -22,10 +22,8 @@ struct dump_out {
     char text[OUT_SIZE];
 };
 
-static _Atomic bool dump_writing;
+static _Atomic uint32_t dump_writing;   /* the process in which a dump is written; 0: none is */
 static _Atomic uint64_t dump_sequence;
-
-void hak__profile_dump_fork_child(void) { hak_store(&dump_writing, false, HAK_RELAXED); }
 
 static void out_flush(struct dump_out *dump_out)
 {
@@ -227,11 +225,11 @@ int hak__profile_dump(const char *path, char kind)
         return EPERM;
     if (!hak__profile_ever())
         return EINVAL;
-    if (hak_exchange(&dump_writing, true, HAK_ACQUIRE))
+    if (!hak__profile_claim(&dump_writing))
         return EBUSY;
     code = path != NULL ? dump_to_file(path) : dump_numbered(kind);
     hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
-    hak_store(&dump_writing, false, HAK_RELEASE);
+    hak_store(&dump_writing, 0, HAK_RELEASE);
     errno = saved;
     return code;
 }

@@ -205,7 +205,7 @@ static void take_steps(void)
         uint64_t now = hak__os->now_ms();
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
             stirred_ms = now;
-        hak__profile_poll(now);
+        hak__profile_poll(NULL, now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         if (comes_to_rest(now - stirred_ms))
             return;

@@ -132,7 +132,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&last_step_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
     hak__background_consider();
-    hak__profile_poll(now);
+    hak__profile_poll(heap, now);
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->shrink_ms >= delay)

@@ -1,4 +1,4 @@
-"""Profiles in the forms that other tools read: pprof's profile.proto, collapsed stacks, speedscope's JSON, and our own."""
+"""Profiles in the forms that other tools read: pprof's, collapsed stacks, speedscope's, jemalloc's; and our JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def difference(before: Report, after: Report) -> Report:
     """What is live in `after` beyond `before`, by stack."""
     stacks: dict[Stack, dict[str, Estimate]] = {}
     for stack in before.stacks.keys() | after.stacks.keys():
-        grown = after.stacks.get(stack, {}).get("live", Estimate()) - before.stacks.get(stack, {}).get("live", Estimate())
+        grown = after.stacks.get(stack, {}).get("live", Estimate()) - before.stacks.get(stack, {}).get(
+            "live", Estimate()
+        )
         stacks[stack] = dict(after.stacks.get(stack, {})) | {"growth": grown}
     return Report(stacks, ("growth", *after.kinds), after.interval, after.profile)
 
@@ -88,7 +90,14 @@ SCHEMA: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("default_sample_type", 14, "int64", False),
     ),
 }
-PPROF_TYPES = {"live": "inuse", "allocated": "alloc", "peak": "peak", "leaked": "leaked", "short": "short", "growth": "growth"}
+PPROF_TYPES = {
+    "live": "inuse",
+    "allocated": "alloc",
+    "peak": "peak",
+    "leaked": "leaked",
+    "short": "short",
+    "growth": "growth",
+}
 
 
 @cache
@@ -97,8 +106,15 @@ def messages() -> dict[str, Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kinds = descriptor_pb2.FieldDescriptorProto
-    types = {"int64": kinds.TYPE_INT64, "uint64": kinds.TYPE_UINT64, "bool": kinds.TYPE_BOOL, "string": kinds.TYPE_STRING}
-    file = descriptor_pb2.FileDescriptorProto(name="hakmem/profile.proto", package="perftools.profiles", syntax="proto3")
+    types = {
+        "int64": kinds.TYPE_INT64,
+        "uint64": kinds.TYPE_UINT64,
+        "bool": kinds.TYPE_BOOL,
+        "string": kinds.TYPE_STRING,
+    }
+    file = descriptor_pb2.FileDescriptorProto(
+        name="hakmem/profile.proto", package="perftools.profiles", syntax="proto3"
+    )
     for name, fields in SCHEMA.items():
         message = file.message_type.add(name=name)
         for field, number, kind, repeated in fields:
@@ -110,7 +126,8 @@ def messages() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"perftools.profiles.{name}")) for name in SCHEMA
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"perftools.profiles.{name}"))
+        for name in SCHEMA
     }
 
 
@@ -156,7 +173,7 @@ def pprof(report: Report) -> bytes:
     return gzip.compress(profile.SerializeToString(deterministic=True), mtime=0)
 
 
-# --- texts --------------------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def collapsed(report: Report, kind: str) -> str:
@@ -212,7 +229,10 @@ def as_document(report: Report) -> dict[str, Any]:
         return {"objects": round(value.objects, 1), "bytes": round(value.bytes), "error": round(value.error)}
 
     stacks = [
-        {"frames": [vars(frame) for frame in stack], **{kind: one(values.get(kind, Estimate())) for kind in report.kinds}}
+        {
+            "frames": [vars(frame) for frame in stack],
+            **{kind: one(values.get(kind, Estimate())) for kind in report.kinds},
+        }
         for stack, values in report.stacks.items()
     ]
     totals = {kind: one(report.total(kind)) for kind in report.kinds}
@@ -236,7 +256,7 @@ def heap_v2(report: Report) -> str:
     return text + "\nMAPPED_LIBRARIES:\n" + profile.text
 
 
-# --- by the name of the file ----------------------------------------------------------------------------------------------
+# --- by the name of the file -----------------------------------------------------------------------------------------
 
 
 def write(report: Report, path: Path, kind: str, title: str) -> None:

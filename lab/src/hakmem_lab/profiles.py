@@ -1,7 +1,7 @@
 """Profiles of the library's heap profiler: what its two forms of dumps say, and what follows from a sample.
 
-A block of n bytes is in the sample with probability p = 1 - exp(-n / interval). A site's samples are about as long, so their
-mean stands for each: `count` samples are count / p blocks, with a variance of count (1 - p) / p**2."""
+A block of n bytes is in the sample with probability p = 1 - exp(-n / interval). A site's samples are about as long, so
+their mean stands for each: `count` samples are count / p blocks, with a variance of count (1 - p) / p**2."""
 
 from __future__ import annotations
 
@@ -172,6 +172,8 @@ def read(path: Path) -> Profile:
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, IndexError, TypeError):
-        raise LabError(f"{path} is no heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote.") from None
+        raise LabError(
+            f"{path} is no heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."
+        ) from None
     profile.path = path
     return profile

@@ -1,5 +1,5 @@
-"""Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has it
-looked for by the signal that the process has said, or waits until a slow path of its own does."""
+"""Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has
+it looked for by the signal that the process has said, or waits until a slow path of its own does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hakmem_lab.live import Live
 
 ANSWER_S = 10.0
 ADVICE = (
-    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N, N the number of a "
-    "signal that it does not use, and it answers at once."
+    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N, N the number of "
+    "a signal that it does not use, and it answers at once."
 )
 
 
@@ -34,9 +34,8 @@ def write_memory(pid: int, address: int, content: bytes) -> None:
     call.restype = ctypes.c_ssize_t
     buffer = ctypes.create_string_buffer(content, len(content))
     here, there = _Piece(ctypes.addressof(buffer), len(content)), _Piece(address, len(content))
-    if call(pid, ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), ctypes.c_ulong(0)) == len(
-        content
-    ):
+    one = ctypes.c_ulong(1)
+    if call(pid, ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == len(content):
         return
     if not process.exists(pid):
         raise LabError(f"process {pid} has ended", "Start it again.")

@@ -16,8 +16,8 @@ from pathlib import Path
 from hakmem_lab import elf
 from hakmem_lab.profiles import Mapping
 
+LOOK_UP_S = 300
 SYMBOLIZERS = ("llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(22, 12, -1)))
-OWN_PREFIXES = ("hak_", "hak__", "malloc_", "alloc_", "realloc_", "new_", "aligned_", "operator new", "calloc_")
 OWN_NAMES = {
     "malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
     "change_size", "move_elsewhere", "new_missed", "throw_bad_alloc", "cfree",
@@ -39,7 +39,8 @@ class Frame:
 
     @property
     def says(self) -> str:
-        return f"{self.name} ({Path(self.file).name}:{self.line})" if self.file else f"{self.name} ({Path(self.module).name})"
+        where = f"{Path(self.file).name}:{self.line}" if self.file else Path(self.module).name
+        return f"{self.name} ({where})" if where else self.name
 
 
 class Symbols:
@@ -107,16 +108,17 @@ def look_up(file: Path, places: list[int]) -> dict[int, list[Frame]]:
 
 def asked(command: list[str], text: str) -> str:
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=300)
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=LOOK_UP_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
 
 
 def by_llvm(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
-    text = asked(
-        [tool, f"--obj={file}", "--inlines", "--demangle", "--output-style=JSON"], "".join(f"{at:#x}\n" for at in places)
-    )
+    command = [tool, f"--obj={file}", "--inlines", "--demangle", "--output-style=JSON"]
+    text = asked(command, "".join(f"{at:#x}\n" for at in places))
     found = {}
     for line in text.splitlines():
         try:

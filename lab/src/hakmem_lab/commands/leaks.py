@@ -15,19 +15,20 @@ from hakmem_lab.console import err, out
 from hakmem_lab.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.formats import Estimate, Stack
+    from hakmem_lab.formats import Stack
+    from hakmem_lab.profiles import Estimate
 
 LEAKED = 23  # LeakSanitizer's exit status
 HELP = f"""Run a program and say at its end which blocks are lost: in use, while no pointer leads to them.
 
 Every block is recorded with its stack (--interval 1), so the program is slower. At exit all that it can still read is
-searched for pointers to blocks, and what those lead to; what is not found is a leak. A word that only looks like a pointer
-can hide one, as with LeakSanitizer.
+searched for pointers to blocks, and what those lead to; what is not found is a leak. A word that only looks like a
+pointer can hide one, as with LeakSanitizer.
 
 Exit status: the program's own, or {LEAKED} (--status) when it was 0 and there are leaks.
 
-A file of suppressions has a line leak:PATTERN for each; a leak is left out if the pattern is found in the name of a function,
-a file or a module of its stack. * stands for any text, ^ and $ for the ends; lines with # are comments.
+A file of suppressions has a line leak:PATTERN for each; a leak is left out if the pattern is found in the name of a
+function, a file or a module of its stack. * stands for any text, ^ and $ for the ends; lines with # are comments.
 
 Examples:
 
@@ -50,7 +51,10 @@ class Suppression:
         text = text[:-1] if text.endswith("$") else f"{text}*"
         glob = text.replace("[", "[[]").replace("?", "[?]")
         return any(
-            fnmatch.fnmatchcase(name, glob) for frame in stack for name in (frame.name, frame.file, frame.module) if name
+            fnmatch.fnmatchcase(name, glob)
+            for frame in stack
+            for name in (frame.name, frame.file, frame.module)
+            if name
         )
 
 

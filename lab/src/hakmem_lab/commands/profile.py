@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
 
-The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes with
-its standard error. A running process is switched on for --seconds, and off again; it must run on HAKMEM and need not have
-been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N.
+The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes
+with its standard error. A running process is switched on for --seconds, and off again; it must run on HAKMEM and need
+not have been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N.
 
 Files are written in the form of their ending: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
 .speedscope.json, .heap (for jeprof), .json.
@@ -54,7 +53,9 @@ def profile(
     top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
     seconds: Annotated[float, typer.Option(help="Of a process: how long it is profiled.", min=0, max=86400)] = 10.0,
     leave_on: Annotated[bool, typer.Option("--leave-on", help="Of a process: do not switch it off again.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Two files: what is live in the second beyond the first.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Two files: what is live in the second beyond the first.")
+    ] = False,
     library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
 ) -> None:
     from hakmem_lab import formats, profiles
@@ -136,14 +137,14 @@ def of_program(
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LabError(
                 f"{program[0]} left no profile; it ended with {how}",
-                "A process that ends by a signal or _exit() writes none; HAKMEM_PROFILE_EVERY=10s writes some meanwhile.",
+                "A process that ends by a signal or _exit() writes none. Profile it by its id while it runs.",
             )
         if len(dumps) > 1:
             remark(f"hakmem: {len(dumps) - 1} child processes were profiled too; only the program's own is shown")
         return profiles.read(own[-1]), 128 - status if status < 0 else status
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def size(value: float) -> str:
@@ -155,8 +156,7 @@ def size(value: float) -> str:
 
 def table(report: Report, kind: str, rows: int) -> None:
     """The stacks that stand for most, by their innermost function, with who called it."""
-    from hakmem_lab.formats import Estimate
-    from hakmem_lab.profiles import ABOUT
+    from hakmem_lab.profiles import ABOUT, Estimate
 
     total = report.total(kind)
     found = sorted(

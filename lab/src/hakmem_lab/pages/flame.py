@@ -1,5 +1,5 @@
-"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, to zoom, search and turn
-upside down. The difference of two profiles is drawn in two colours: red for more, blue for less."""
+"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, to zoom, search and
+turn upside down. The difference of two profiles is drawn in two colours: red for more, blue for less."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def page(report: Report, kind: str, title: str) -> str:
     """The whole page."""
     data = json.dumps(tree(report), separators=(",", ":")).replace("</", "<\\/")
     options = "".join(
-        f'<option value="{each}"{" selected" if each == kind else ""}>{each}: {ABOUT[each]}</option>' for each in report.kinds
+        f'<option value="{each}"{" selected" if each == kind else ""}>{each}: {ABOUT[each]}</option>'
+        for each in report.kinds
     )
     total = report.total(kind)
     missed = f" {report.profile.missed} samples are missing." if report.profile.missed else ""
@@ -60,7 +61,8 @@ def page(report: Report, kind: str, title: str) -> str:
 <body class="flame"><main>
 <h1>Heap of {html.escape(title)}</h1>
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {total.bytes / (1 << 20):.1f} MiB
-± {total.error / (1 << 20):.1f} MiB {ABOUT[kind]}.{missed} A frame is as wide as what was allocated below it; click to zoom.</p>
+± {total.error / (1 << 20):.1f} MiB {ABOUT[kind]}.{missed}
+A frame is as wide as what was allocated below it; click to zoom.</p>
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>
 <label>by <select id="what"><option value="bytes">bytes</option><option value="objects">blocks</option></select></label>
