@@ -67,9 +67,9 @@ void hak__profile_stop(void)
 
 bool hak__profile_claim(_Atomic uint32_t *word)
 {
-    uint32_t process = (uint32_t)syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
+    uint32_t self = (uint32_t)syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
     /* acquire: pairs with the release of who had it before. */
-    return who != process && hak_cas_strong(word, &who, process, HAK_ACQUIRE, HAK_RELAXED);
+    return who != self && hak_cas_strong(word, &who, self, HAK_ACQUIRE, HAK_RELAXED);
 }
 
 /* --- requests from outside --------------------------------------------------------------------------------------------------------- */
