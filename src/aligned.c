@@ -38,15 +38,25 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
     return block != NULL ? block : hak__no_memory();
 }
 
+static hak_cold void *aligned_hardened(size_t align, size_t n)
+{
+    bool zero, in_place = hak__aligned_class(align, n) >= HAK_CLASS_FIRST_LARGE;
+    void *block = in_place ? NULL : hak__malloc_counted_down(align, n);
+    if (block == NULL)
+        block = hak__memalign_hardened(align, n, &zero);
+    if (in_place)
+        hak__profile_note(hak__heap_current(), block, n);
+    return block;
+}
+
 static hak_noinline void *aligned_slow(size_t align, size_t n)
 {
     if (align <= HAK_ALIGN)
         return hak_malloc(n);
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return hak__no_memory();
-    bool zero;
     if (hak_unlikely(hak__is_hardened()))
-        return hak__memalign_hardened(align, n, &zero);
+        return aligned_hardened(align, n);
     uint32_t class = hak__aligned_class(align, n);
     if (hak_unlikely(hak__profile_counts()))
         return aligned_counted(align, n, class);

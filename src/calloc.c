@@ -15,12 +15,14 @@ static hak_noinline void *calloc_above_tiny(size_t n)
     bool zero = false;
     void *block = NULL;
     if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
-        if (hak__is_hardened()) {
-            block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
-            return block == NULL || zero ? block : memset(block, 0, n);
-        }
         if (n <= HAK_MID_MAX && (block = hak__malloc_counted_down(HAK_ALIGN, n)) != NULL)
             return memset(block, 0, n);
+        if (hak__is_hardened()) {
+            block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
+            if (n > HAK_MID_MAX)
+                hak__profile_note(hak__heap_current(), block, n);
+            return block == NULL || zero ? block : memset(block, 0, n);
+        }
         if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
             return block;
     }
