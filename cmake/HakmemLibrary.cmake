@@ -1,10 +1,13 @@
-# libhakmem.so and libhakmem.a: one translation unit, compiled once, linked twice; what only the former has; and their
+# libhakmem.so and libhakmem.a: two translation units, compiled once, linked twice; what only the former has; and their
 # installation.
 include(CMakePackageConfigHelpers)
 
-# hakmem_add_unit(<target> <protect>): the compiled unit, with or without the checks of every free.
+# What runs rarely is compiled for size.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES COMPILE_OPTIONS -Os)
+
+# hakmem_add_unit(<target> <protect>): the compiled units, with or without the checks of every free.
 function(hakmem_add_unit target protect)
-  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c")
+  add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c" "${PROJECT_SOURCE_DIR}/src/unity_rare.c")
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
   target_compile_options(${target} PRIVATE
@@ -31,6 +34,7 @@ separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS
 execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
                 OUTPUT_VARIABLE hakmem_linker ERROR_QUIET)
 set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
+set(hakmem_symbols "${CMAKE_CURRENT_LIST_DIR}/symbols.map")
 
 # hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
 function(hakmem_add_shared target unit)
@@ -39,6 +43,8 @@ function(hakmem_add_shared target unit)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
     "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  target_link_options(${target} PRIVATE "LINKER:--version-script,${hakmem_symbols}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_symbols}")
   if(hakmem_linker MATCHES "GNU ld")
     target_link_options(${target} PRIVATE "LINKER:-T,${hakmem_layout}")
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_layout}")

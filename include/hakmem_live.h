@@ -9,7 +9,7 @@
  * be known beforehand:
  *
  *   HAK_LIVE_LIST_ROOTS     names of the elements of hak_live.roots, in order
- *   HAK_LIVE_LIST_NUMBERS   sizes, strides and offsets in the library's structures (src/upkeep/live.c explains each)
+ *   HAK_LIVE_LIST_NUMBERS   sizes, strides and offsets in the library's structures (src/stats/live.c explains each)
  *   HAK_LIVE_LIST_FIGURES   where each figure of struct hak_stats comes from ("remote_frees", ...), as below
  *   HAK_LIVE_LIST_COLUMNS   the same for struct hak_stats_class ("refilled", ...)
  *   HAK_LIVE_LIST_PRESETS   names of the values of the option preset

@@ -8,6 +8,7 @@
 #include "request.h"
 #include "slab/hardened.h"
 #include "start.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 /* The heap is entered. One of a thread that was there before the options could be read is open in a hardened process. */
@@ -25,11 +26,11 @@ hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
 
 static hak_cold void *alloc_late(uint32_t class, size_t n)
 {
-    struct hak_heap *heap = hak__late_heap_enter();
+    struct hak_heap *heap = hak__exit_heap_lock();
     if (heap == NULL)
         return NULL;
     void *block = alloc_from(heap, class, n);
-    hak__late_heap_leave();
+    hak__exit_heap_unlock();
     return block;
 }
 
@@ -45,7 +46,7 @@ void *hak__alloc_class(uint32_t class, size_t n)
         block = alloc_late(class, n);
     }
     hak__limit_deliver();
-    hak__check_tick();
+    hak__check_poll();
     return block;
 }
 
@@ -74,6 +75,6 @@ void *hak__alloc_huge(size_t n, size_t align, bool *zero)
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
         return NULL;
     void *block = hak__huge_alloc(n, align, zero);
-    hak__tick_huge(0, block != NULL ? n : 0);
+    hak__poll_huge(0, block != NULL ? n : 0);
     return block;
 }

@@ -1,7 +1,6 @@
 /* A block for the calling thread from the heap layer or the arena, whatever the thread's state: every request that its cache
  * did not serve ends here. */
-#ifndef HAK_ALLOC_H
-#define HAK_ALLOC_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -13,5 +12,3 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
 
 /* A huge block at a multiple of `align`; zero: NULL, or as above. NULL without errno. */
 hak_noinline void *hak__alloc_huge(size_t n, size_t align, bool *zero);
-
-#endif

@@ -4,6 +4,7 @@
 
 #include "arena/limit.h"
 #include "base/version.h"
+#include "cache/flush.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"
@@ -14,8 +15,8 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "start.h"
-#include "upkeep/dump.h"
-#include "upkeep/ledger.h"
+#include "stats/dump.h"
+#include "stats/ledger.h"
 #include "upkeep/step.h"
 
 static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }

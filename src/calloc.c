@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "guard/sample.h"
 #include "hakmem.h"
 #include "hardened.h"
 #include "malloc_slow.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

@@ -1,7 +1,6 @@
 /* What it takes to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows; and
  * std::get_new_handler, which may be missing where nobody sets one. For operator new (override.c). */
-#ifndef HAK_CXX_H
-#define HAK_CXX_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -36,5 +35,3 @@ hak_cold void hak__cxx_linked(struct hak_cxx *runtime);
  * it then has from here, call them. */
 typedef void hak_delete(void *p);
 extern hak_delete *const hak__cxx_delete, *const hak__cxx_delete_array;
-
-#endif

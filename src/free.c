@@ -1,15 +1,18 @@
 /* free's fast path, as a decision table on one XOR of the slab's owner word with the heap's tag:
  *
- *   x <  HAK_CLASS_OFFSET_LIMIT   mine, and x is the offset of the class's bin      push, or free_full when there is no room
- *   ... but no block begins at the address, or it looks freed                  free_verify
- *   x >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, inner slab, or nothing's       free_foreign
- *   no word               NULL, or an address outside of the window            free_outside
+ *   owner_diff <  HAK_CLASS_OFFSET_LIMIT   mine, and this is its class offset: push; free_full if there is no room
+ *   ... but no block begins there, or it looks freed                             free_verify
+ *   owner_diff >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, an inner slab's, nobody's: free_foreign
+ *   no word                                NULL, or outside of the window: free_outside
  *
  * A free that names the block's size asks one question more: whether the class can have been that of n bytes. Whatever is not
  * plain is checked by itself, and freed as any other. */
 #include "free_slow.h"
 #include "hakmem.h"
 #include "pointer.h"
+
+/* Of a block that is the thread's own. */
+hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ (uint32_t)owner_diff }; }
 
 hak_export hak_fast_path void hak_free(void *p)
 {
@@ -20,19 +23,19 @@ hak_export hak_fast_path void hak_free(void *p)
     }
     struct hak_heap *heap = hak__heap_current();
     const struct hak_slab *entry = &hak__window.map[slab];
-    size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
-    if (hak_unlikely(x >= HAK_CLASS_OFFSET_LIMIT)) {
-        hak__free_foreign(p, x, heap, HAK_PROTECT ? entry : NULL);
+    size_t owner_diff = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
+    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT)) {
+        hak__free_foreign(p, owner_diff, heap, HAK_PROTECT ? entry : NULL);
         return;
     }
-    bool block = hak__begins_block(entry, hak__class_at_offset(x), p);
+    bool block = hak__begins_block(entry, hak__class_at_offset(own_offset(owner_diff)), p);
     if (hak_unlikely(!block || hak__looks_freed(p))) {
-        hak__free_verify(p, x, heap);
+        hak__free_verify(p, owner_diff, heap);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, (uint32_t)x), p)))
-        hak__free_full(p, x, heap);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, own_offset(owner_diff)), p)))
+        hak__free_full(p, owner_diff, heap);
 }
 
 static hak_noinline void free_known_slow(void *p, size_t align, size_t n, const char *function)
@@ -50,20 +53,20 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
     }
     struct hak_heap *heap = hak__heap_current();
     const struct hak_slab *entry = &hak__window.map[slab];
-    size_t x = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
-    const struct hak_class *class = hak__class_at_offset(x);
-    if (hak_unlikely(x >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
+    size_t owner_diff = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
+    const struct hak_class *class = hak__class_at_offset(own_offset(owner_diff));
+    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
                      || !hak__size_fits(class->size, n))) {
         free_known_slow(p, align, n, function);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, (uint32_t)x), p)))
-        hak__free_full(p, x, heap);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, own_offset(owner_diff)), p)))
+        hak__free_full(p, owner_diff, heap);
 }
 
 hak_export void hak_free_sized(void *p, size_t n) { free_known(p, HAK_ALIGN, n, "free_sized"); }
 
 hak_export void hak_free_aligned_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "free_aligned_sized"); }
 
-void hak__delete_sized(void *p, size_t align, size_t n) { free_known(p, align, n, "operator delete"); }
+void hak__delete_sized(void *p, size_t n, size_t align) { free_known(p, align, n, "operator delete"); }

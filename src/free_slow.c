@@ -4,13 +4,14 @@
 #include <errno.h>
 
 #include "base/forked.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "guard/check.h"
 #include "guard/exact.h"
-#include "guard/harden.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
 #include "hardened.h"
 #include "huge/huge.h"
 #include "late.h"
@@ -18,6 +19,7 @@
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -35,19 +37,20 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     return true;
 }
 
-void hak__free_verify(void *p, size_t code, struct hak_heap *heap)
+void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
 {
+    uint32_t word = heap->tag | (uint32_t)class_offset;
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
-            hak__free_hardened(p, heap->tag | (uint32_t)code);
+            hak__free_hardened(p, word);
         return;
     }
-    hak__check_block(p, heap->tag | (uint32_t)code, "free", NULL);
+    hak__check_block(p, word, "free", NULL);
     if (!hak__shield_lift(p))
         return;   /* lost: nobody can use it */
     hak__mark_freed(p);
-    if (!hak__cache_push(hak__bin_at(heap, (uint32_t)code), p))
-        hak__free_full(p, code, heap);
+    if (!hak__cache_push(hak__bin_at(heap, hak__owner_offset(word)), p))
+        hak__free_full(p, class_offset, heap);
 }
 
 /* A large block, which the thread keeps. */
@@ -69,23 +72,25 @@ hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
     return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
 }
 
-static hak_noinline void free_full_slow(void *p, size_t code, struct hak_heap *heap)
+hak_inline uint32_t full_class(size_t class_offset) { return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset }); }
+
+static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    if (hak_unlikely((heap->closed_reasons[code / HAK_BIN_SIZE] & HAK_CLOSED_PROFILED) != 0))
+    if (hak_unlikely((heap->closed_reasons[full_class(class_offset)] & HAK_CLOSED_PROFILED) != 0))
         hak__profile_forget(p);
-    if (hak_unlikely(!free_own(heap, (uint32_t)code / HAK_BIN_SIZE, p, "free")))
+    if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    hak__check_tick();
+    hak__check_poll();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
 
-void hak__free_full(void *p, size_t code, struct hak_heap *heap)
+void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
-    if (!closed_free(heap, (uint32_t)code / HAK_BIN_SIZE, p))
-        free_full_slow(p, code, heap);
+    if (!closed_free(heap, full_class(class_offset), p))
+        free_full_slow(p, class_offset, heap);
 }
 
 /* The heap is entered. */
@@ -105,7 +110,7 @@ static hak_noinline void free_huge(void *p)
     }
     size_t bytes = hak__huge_usable(p);
     hak__huge_free(p, "free");
-    hak__tick_huge(bytes, 0);
+    hak__poll_huge(bytes, 0);
 }
 
 /* What neither this thread's bin nor its outbox took. */
@@ -122,7 +127,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         free_huge(p);
     else if (word == 0 && hak__is_others(p))
         hak__others_free(p);
-    else if (word == 0 || hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT)
+    else if (word == 0 || !hak__owner_has_class(word))
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
         hak__free_unattached(p, word, "free");
@@ -133,10 +138,10 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
 }
 
 /* Keeps a block of another heap, which is in use, for the thread's own next request. */
-hak_inline void free_absorb(struct hak_heap *heap, uint32_t code, void *p)
+hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
     hak__mark_freed(p);
-    hak__cache_absorb(heap, code, p);
+    hak__cache_absorb(heap, offset, p);
 }
 
 /* Lays a block of another heap in the outbox. A sentinel, which absorbs nothing, has none. */
@@ -147,9 +152,9 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 
 /* A block of another heap that is to be absorbed and looks freed, or lies where no block began when the limit was read; or any of a
  * hardened span. This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
-static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap *heap)
+static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    uint32_t word = (uint32_t)x ^ heap->tag;
+    uint32_t word = (uint32_t)owner_diff ^ heap->tag;
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
             hak__free_hardened(p, word);
@@ -158,45 +163,47 @@ static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap 
     hak__check_block(p, word, "free", NULL);
     if (!hak__shield_lift(p))
         return;
-    if (hak__cache_absorbs(heap, hak__owner_class_offset(word)))
-        free_absorb(heap, hak__owner_class_offset(word), p);
+    if (hak__cache_absorbs(heap, hak__owner_offset(word)))
+        free_absorb(heap, hak__owner_offset(word), p);
     else if (!free_post(heap, hak__slab_of(p), p))
         free_rest(p, word, heap);
 }
 
 /* A huge block, or what is no block of a span. */
-static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
+static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    if (hak__names_span((uint32_t)x ^ heap->tag))
-        free_foreign_verify(p, x, heap);
+    if (hak__names_span((uint32_t)owner_diff ^ heap->tag))
+        free_foreign_verify(p, owner_diff, heap);
     else
-        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
- * of spans have a class's code. A tag has none, so x has the word's. */
-hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
+/* Whether the slab whose word ^ the heap's tag this is is a span's: names_span for a word of the map, where only 0 and those of
+ * spans have a class. A tag has none, so the difference has the word's. */
+hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
 {
-    return x != heap->tag && hak__owner_class_offset((uint32_t)x) < HAK_CLASS_OFFSET_LIMIT;
+    return owner_diff != heap->tag && hak__owner_has_class((uint32_t)owner_diff);
 }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
  * call nothing, so that no register has to be saved. The block that goes into the outbox is not touched: its line may lie
  * in another processor's cache, and its owner, who will use it next, looks at it and marks it (docs/decisions/0069). */
-void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
+void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    uint32_t code = hak__owner_class_offset((uint32_t)x);
-    bool absorbs = names_a_span(heap, x) && hak__cache_absorbs(heap, code);
-    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_at_offset(code), p)
+    struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
+    bool absorbs = names_a_span(heap, owner_diff) && hak__cache_absorbs(heap, offset);
+    if (absorbs)
+        hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
+    if (hak_unlikely(!names_a_span(heap, owner_diff) || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || (absorbs && hak__looks_freed(p)))) {
-        free_foreign_slow(p, x, heap);
+        free_foreign_slow(p, owner_diff, heap);
         return;
     }
     size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
     if (absorbs)
-        free_absorb(heap, code, p);
+        free_absorb(heap, offset, p);
     else if (hak_unlikely(!free_post(heap, number, p)))
-        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
 static hak_cold void free_nothing(void *p)

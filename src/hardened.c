@@ -1,4 +1,4 @@
-/* malloc and free of a hardened process (guard/harden.h). As in any other, nearly all calls are a pop from a stack of the
+/* malloc and free of a hardened process (harden/harden.h). As in any other, nearly all calls are a pop from a stack of the
  * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed bin, and what is
  * pushed has waited in quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
 #include "hardened.h"
@@ -11,13 +11,14 @@
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "guard/check.h"
-#include "guard/harden.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
 #include "late.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
+#include "trace/trace.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -116,7 +117,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     } else {
         hak__free_late(p, word, "free");
     }
-    hak__check_tick();
+    hak__check_poll();
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -128,7 +129,7 @@ hak_noinline void hak__free_hardened(void *p, uint32_t word)
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE, id = hak__trace_take(heap, &here);
+    uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
         free_hardened_slow(p, word, id);
         return;

@@ -1,6 +1,5 @@
-/* malloc and free of a hardened process (guard/harden.h). */
-#ifndef HAK_HARDENED_H
-#define HAK_HARDENED_H
+/* malloc and free of a hardened process (harden/harden.h). */
+#pragma once
 
 #include "slab/hardened.h"
 #include "start.h"
@@ -21,5 +20,3 @@ hak_aside void hak__free_hardened(void *p, uint32_t word);
 
 /* Notes who frees one that is elsewhere: a huge one, or one of no bytes. */
 hak_cold void hak__freed_hardened(const void *p);
-
-#endif

@@ -7,16 +7,15 @@
 #include "guard/check.h"
 #include "guard/crash.h"
 #include "guard/ending.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
 #include "os/os.h"
 #include "profile/profile.h"
+#include "sample/sample.h"
 #include "slab/hardened.h"
-#include "request.h"
 #include "start.h"
+#include "stats/output.h"
 #include "thread.h"
+#include "trace/trace.h"
 #include "upkeep/background.h"
-#include "upkeep/output.h"
 
 static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
 
@@ -46,7 +45,7 @@ __attribute__((destructor)) static void library_ends(void)
     if (hak_unlikely(hak__hardened.on))
         hak__ending_check(hak__fork_alone());
     hak__profile_end();
-    hak__request_settle();
+    hak__thread_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }

@@ -1,13 +1,17 @@
 /* See late.h. Called by free_slow.c and hardened.c. */
 #include "late.h"
 
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
 #include "diag/report.h"
-#include "guard/harden.h"
+#include "harden/harden.h"
+#include "heap/find.h"
 
 /* A block of the heap itself, at which nobody has looked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1)))
         hak__misuse_double_free(function, p, hak__classes[class].size);
     hak__mark_freed(p);
@@ -31,17 +35,17 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
 /* So that the free is counted. Nothing is left in the heap's outbox and quarantine: nobody comes back to it. */
 void hak__free_late(void *p, uint32_t word, const char *function)
 {
-    struct hak_heap *heap = hak__late_heap_enter();
+    struct hak_heap *heap = hak__exit_heap_lock();
     if (heap == NULL) {
         if (hak__hardened_at(hak__slab_of(p)))
-            hak__harden_clear(NULL, p, hak__owner_class_offset(word) / HAK_BIN_SIZE);
+            hak__harden_clear(NULL, p, hak__owner_class(word));
         hak__outbox_bypass(p, word, function);
         return;
     }
     free_by(heap, p, word, function);
     hak__quarantine_flush(heap, function);
     hak__outbox_flush(heap, function);
-    hak__late_heap_leave();
+    hak__exit_heap_unlock();
 }
 
 void hak__free_unattached(void *p, uint32_t word, const char *function)

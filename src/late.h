@@ -1,6 +1,5 @@
 /* The frees of threads without a heap: those that have none yet, and those that have ended theirs. */
-#ifndef HAK_LATE_H
-#define HAK_LATE_H
+#pragma once
 
 #include "thread.h"
 
@@ -9,5 +8,3 @@ void hak__free_unattached(void *p, uint32_t word, const char *function);
 
 /* Any block of a span, by the heap that such threads share; hardened ones are judged already. */
 hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
-
-#endif

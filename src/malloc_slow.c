@@ -3,11 +3,12 @@
 #include "malloc_slow.h"
 
 #include "alloc.h"
+#include "cache/large_cache.h"
 #include "diag/latency.h"
-#include "guard/sample.h"
 #include "hardened.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 /* A large block that the thread keeps. */
@@ -96,7 +97,7 @@ static hak_noinline hak_fast_path void *malloc_counted(size_t n)
     int64_t left = heap->profile_left - (int64_t)n;
     if (hak_unlikely(left < 0))
         return malloc_counted_slow(n);
-    uint32_t offset = n <= HAK_TINY_MAX ? hak__tiny_class_offset[hak_div_up(n, HAK_ALIGN)] : hak__mid_class_offset[hak_div_up(n, HAK_TABLE_STEP)];
+    struct hak_class_offset offset = n <= HAK_TINY_MAX ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
     void *block = hak__cache_pop(hak__bin_at(heap, offset));
     if (hak_unlikely(block == NULL))
         return malloc_counted_slow(n);

@@ -1,6 +1,5 @@
 /* The slow half of malloc: everything that is not one pop. */
-#ifndef HAK_MALLOC_SLOW_H
-#define HAK_MALLOC_SLOW_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -10,5 +9,3 @@ hak_noinline void *hak__malloc_slow(size_t n);
 /* While a profile counts: counts a request of up to the mid pool down. A sampled block, whose class is aligned as is asked, or
  * NULL when it is not its turn. */
 hak_cold void *hak__malloc_counted_down(size_t align, size_t n);
-
-#endif

@@ -4,10 +4,10 @@
 
 #include "arena/arena.h"
 #include "arena/owner.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
 #include "hakmem.h"
+#include "harden/zero_size.h"
 #include "os/loaded.h"
+#include "sample/sample.h"
 
 static _Atomic uintptr_t others_free, others_realloc, others_usable;
 

@@ -1,8 +1,7 @@
 /* The blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to its names
  * may yet be given blocks of the malloc that was there before, which go back to where they came from. In a process whose malloc
  * is this library's there are no such blocks, and a pointer from elsewhere is misuse. Called where one is found (free_slow.c, pointer.c). */
-#ifndef HAK_OTHERS_H
-#define HAK_OTHERS_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -17,5 +16,3 @@ hak_cold bool hak__is_others(const void *p);
 hak_cold void hak__others_free(void *p);
 hak_cold void *hak__others_realloc(void *p, size_t n);
 hak_cold size_t hak__others_usable(const void *p);
-
-#endif

@@ -1,7 +1,6 @@
 /* The names of the C library's malloc family and of C++'s operators new and delete, each an alias of the hak_ function
  * behind it or a few lines that add what the standard asks. Compiled only where the library takes malloc's place. */
 #if HAK_OVERRIDE
-
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 #include "os/loaded.h"
 #include "pointer.h"
 #include "pop.h"
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */
 
@@ -35,7 +34,7 @@ HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
 
 /* Not declared by every C library. */
-void malloc_stats(void);
+hak_export void malloc_stats(void);
 
 hak_export size_t malloc_usable_size(void *p) { return hak_usable_size(p); }
 
@@ -55,27 +54,24 @@ hak_export int mallopt(int parameter, int value)
 hak_export void malloc_stats(void) { hak_stats_print(2); }
 
 /* Its figures in the C library's terms: arena = mapped without huge blocks, uordblks = live, fordblks = the rest. */
+static hak_cold struct mallinfo2 info_of(const struct hak_stats *stats)
+{
+    struct mallinfo2 info = { .hblks = stats->huge_live, .hblkhd = stats->bytes_huge, .uordblks = stats->bytes_live,
+                              .keepcost = stats->bytes_free_dirty, .usmblks = stats->total_peak_bytes };
+    info.arena = stats->bytes_mapped > stats->bytes_huge ? stats->bytes_mapped - stats->bytes_huge : 0;
+    info.fordblks = info.arena > info.uordblks ? info.arena - info.uordblks : 0;
+    for (unsigned c = 0; c < HAK_CLASSES; c++)
+        info.ordblks += stats->classes[c].cached;
+    return info;
+}
+
 hak_export struct mallinfo2 mallinfo2(void)
 {
-    static const struct mallinfo2 none;
-    struct mallinfo2 info = none;
-    struct hak_arena_figures arena;
-    struct hak_huge_figures huge;
-    struct hak_totals totals;
+    struct hak_stats stats;
     if (hak__arena_top() == 0)
-        return info;
-    hak__arena_figures(&arena);
-    hak__huge_figures(&huge);
-    hak__totals(&totals);
-    info.arena = arena.mapped > huge.live_bytes ? arena.mapped - huge.live_bytes : 0;
-    info.hblks = huge.live;
-    info.hblkhd = huge.live_bytes;
-    info.uordblks = totals.live_bytes;
-    info.fordblks = info.arena > info.uordblks ? info.arena - info.uordblks : 0;
-    info.keepcost = arena.dirty;
-    info.ordblks = totals.all.cached;
-    info.usmblks = arena.peak;
-    return info;
+        return (struct mallinfo2){ 0 };
+    hak__snapshot(&stats);
+    return info_of(&stats);
 }
 
 hak_export struct mallinfo mallinfo(void)
@@ -92,12 +88,12 @@ hak_export int malloc_info(int options, FILE *stream)
 {
     if (options != 0)
         return EINVAL;
-    struct mallinfo2 info = mallinfo2();
-    struct hak_totals totals;
-    hak__totals(&totals);
+    struct hak_stats stats;
+    hak__snapshot(&stats);
+    struct mallinfo2 info = info_of(&stats);
     fprintf(stream, "<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n");
     for (unsigned c = 0; c < HAK_CLASSES; c++) {
-        const struct hak_class_totals *class = &totals.classes[c];
+        const struct hak_stats_class *class = &stats.classes[c];
         size_t size = hak__classes[c].size;
         if (class->refilled != 0)
             fprintf(stream, "  <size from=\"%zu\" to=\"%zu\" total=\"%zu\" count=\"%zu\"/>\n",
@@ -107,7 +103,7 @@ hak_export int malloc_info(int options, FILE *stream)
     fprintf(stream, "</sizes>\n<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n"
             "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
             "<system type=\"current\" size=\"%zu\"/>\n<system type=\"max\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
-            info.ordblks, (size_t)totals.cached_bytes, (size_t)0, info.fordblks, info.hblks, info.hblkhd,
+            info.ordblks, (size_t)stats.bytes_cached, (size_t)0, info.fordblks, info.hblks, info.hblkhd,
             info.arena + info.hblkhd, info.usmblks);
     return 0;
 }
@@ -209,7 +205,7 @@ DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
 {
     if (hak_likely(plain == hak_free))
-        hak__delete_sized(p, HAK_ALIGN, n);
+        hak__delete_sized(p, n, HAK_ALIGN);
     else
         plain(p);
 }
@@ -218,7 +214,7 @@ NAMED(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__
 NAMED(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag)) { (void)tag, hak__cxx_delete_array(p); }
 NAMED(void, _ZdlPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete, p, n); }
 NAMED(void, _ZdaPvm, (void *p, size_t n)) { delete_by(hak__cxx_delete_array, p, n); }
-NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { hak__delete_sized(p, align, n); }
+NAMED(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align)) { hak__delete_sized(p, n, align); }
 HAK_FORWARD_VOID(_ZdaPvmSt11align_val_t, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t align), (p, n, align))
 
 #endif

@@ -1,13 +1,14 @@
 /* The questions about a pointer off the fast path. Called by free_slow.c, realloc.c and api.c. */
 #include "pointer.h"
 
+#include "cache/verify.h"
 #include "diag/report.h"
-#include "guard/harden.h"
-#include "guard/zero_size.h"
-#include "guard/sample.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "others.h"
 #include "profile/profile.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
 
@@ -20,28 +21,28 @@ const char *hak__why_invalid(const void *p, uint32_t word)
     return "not the start of a block";
 }
 
-/* Whether the block of the class that begins at p is free; `doubted` where free ones may have lost their keys. */
-static hak_cold bool freed_before(uint32_t class, const void *p, bool doubted)
+/* Whether the block of the class that begins at p is free; `keys_lost` where free ones may have lost their keys. */
+static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();
     if (hak__shield_covers(p) || hak__looks_freed(p))   /* the first may not even be read */
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
-    return doubted && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+    return keys_lost && hak__looks_purged(p) && hak__cache_has_purged(class, p);
 }
 
 void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    const struct hak_class *class = hak__class_at_offset(hak__owner_class_offset(word));
+    const struct hak_class *class = hak__owner_sizes(word);
     uint32_t limit = hak__start_bound(slab);
-    bool doubted = hak__start_bound_is_lost(limit);
+    bool keys_lost = hak__start_bound_is_lost(limit);
     if (!hak__begins_below(limit, slab, class, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
-        if (!start || !doubted)
+        if (!start || !keys_lost)
             hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
     }
-    if (!freed_before((uint32_t)(class - hak__classes), p, doubted))
+    if (!freed_before((uint32_t)(class - hak__classes), p, keys_lost))
         return;
     if (why_freed != NULL)
         hak__misuse_invalid(function, p, why_freed);
@@ -55,7 +56,7 @@ size_t hak__usable(const void *p, const char *function)
         if (hak__hardened_at(hak__slab_of(p)))
             return hak__harden_size(p, word, function, "this block is free");
         hak__check_block(p, word, function, "this block is free");
-        return hak__class_at_offset(hak__owner_class_offset(word))->size;
+        return hak__owner_sizes(word)->size;
     }
     if (hak__sample_has(p))
         return hak__sample_usable(p, function);
@@ -82,14 +83,14 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
     uint32_t word = hak__owner_of(p);
     bool sampled = hak__sample_has(p) || hak__profile_has(p);   /* held to what its class would be */
     if (hak__names_span(word) && hak__hardened_at(hak__slab_of(p))) {
-        size_t have = hak__harden_asked(p, hak__owner_class_offset(word) / HAK_BIN_SIZE, n);
+        size_t have = hak__harden_asked(p, hak__owner_class(word), n);
         if (n != have)
             hak__misuse_size(function, p, n, have);
     } else if (hak__zero_size_has(p)) {
         if (n != 0)
             hak__misuse_size(function, p, n, 0);
     } else if (hak__names_span(word) || sampled) {
-        uint32_t class = sampled ? hak__class_of(hak__usable(p, function)) : hak__owner_class_offset(word) / HAK_BIN_SIZE;
+        uint32_t class = sampled ? hak__class_of(hak__usable(p, function)) : hak__owner_class(word);
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
         bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);

@@ -1,14 +1,13 @@
 /* The questions about a pointer: whether a block in use begins there and why not, how much of it the program may use, and
  * whether a size that it names can be right. */
-#ifndef HAK_POINTER_H
-#define HAK_POINTER_H
+#pragma once
 
 #include "slab/hardened.h"
 
 /* Whether the owner map's word names a span. */
 hak_inline bool hak__names_span(uint32_t word)
 {
-    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_class_offset(word) < HAK_CLASS_OFFSET_LIMIT;
+    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word);
 }
 
 /* What to say of an address that is not the start of a block, by what the owner map has there. */
@@ -26,9 +25,9 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
         return NULL;
     uint32_t word = hak__owner_at(slab);
-    if (hak_unlikely(word == 0 || hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT))   /* only spans' words and 0 have a class's code */
+    if (hak_unlikely(word == 0 || !hak__owner_has_class(word)))   /* only spans' words and 0 have a class */
         return NULL;
-    const struct hak_class *class = hak__class_at_offset(hak__owner_class_offset(word));
+    const struct hak_class *class = hak__owner_sizes(word);
     if (HAK_PROTECT)
         return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
     size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
@@ -60,10 +59,11 @@ hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const 
  * smallest; huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
-    size_t slab = hak__slab_of(p), code = HAK_CLASS_OFFSET_LIMIT;
+    size_t slab = hak__slab_of(p);
+    struct hak_class_offset offset = { HAK_CLASS_OFFSET_LIMIT };
     if (hak_likely(slab < hak_read_mostly(&hak__window.sized_slabs)))
-        code = hak__owner_class_offset(hak__owner_at(slab));
-    if (hak_unlikely(code >= HAK_CLASSES * HAK_BIN_SIZE || !hak__size_fits(hak__class_at_offset(code)->size, n)))
+        offset = hak__owner_offset(hak__owner_at(slab));
+    if (hak_unlikely(offset.bytes >= HAK_CLASSES * HAK_BIN_SIZE || !hak__size_fits(hak__class_at_offset(offset)->size, n)))
         hak__check_size_slow(p, align, n, function);
 }
 #else
@@ -73,7 +73,5 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
 }
 #endif
 
-/* C++'s sized delete (free.c). */
-void hak__delete_sized(void *p, size_t align, size_t n);
-
-#endif
+/* C++'s sized delete (free.c), whose arguments come in this order. */
+void hak__delete_sized(void *p, size_t n, size_t align);

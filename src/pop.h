@@ -1,7 +1,6 @@
 /* Warm requests: the block of the calling thread that serves one, or NULL, when the slow path has to. Called first by every
  * function that allocates; a closed bin makes them give NULL. */
-#ifndef HAK_POP_H
-#define HAK_POP_H
+#pragma once
 
 #include "base/bits.h"
 #include "size/bins.h"
@@ -9,14 +8,14 @@
 
 hak_inline void *hak__pop(size_t n)
 {
-    uint32_t code;
+    struct hak_class_offset offset;
     if (hak_likely(n <= HAK_TINY_MAX))
-        code = hak__bin_of_tiny((n + HAK_ALIGN - 1) / HAK_ALIGN);
+        offset = hak__bin_of_tiny(n);
     else if (hak_likely(n <= HAK_LARGE_MAX))
-        code = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid((n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP) : hak__class_offset_above_table(n);
+        offset = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid(n) : hak__offset_above_table(n);
     else
         return NULL;
-    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), code));
+    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
     if (hak_likely(block != NULL))
         hak__mark_live(block);
     return block;
@@ -29,13 +28,11 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
     if (hak_unlikely(n > HAK_MID_MAX || align > HAK_MID_MAX))
         return NULL;
     size_t need = hak_align_up(n, align);
-    uint32_t code = need <= HAK_TINY_MAX ? hak__bin_of_tiny(hak_div_up(need, HAK_ALIGN)) : hak__bin_of_mid(hak_div_up(need, HAK_TABLE_STEP));
-    if (hak_unlikely((hak__class_at_offset(code)->size & (align - 1)) != 0))
+    struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
+    if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
         return NULL;
-    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), code));
+    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
     if (hak_likely(block != NULL))
         hak__mark_live(block);
     return block;
 }
-
-#endif

@@ -2,7 +2,6 @@
  * slab/shield.h. It is the system call of that name; a program that makes this itself, past the C library, is not seen.
  * Compiled only where the library takes malloc's place. */
 #if HAK_OVERRIDE
-
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -4,18 +4,19 @@
 #include <errno.h>
 #include <string.h>
 
-#include "guard/harden.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "cache/large_cache.h"
 #include "hakmem.h"
+#include "harden/harden.h"
+#include "heap/large.h"
 #include "huge/huge.h"
-#include "large/large.h"
 #include "others.h"
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
+#include "trace/trace.h"
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 
@@ -124,7 +125,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) != HAK_HEAP_ID_HUGE) {
         bool inside = word != 0 && hak__hardened_at(hak__slab_of(p));
-        return inside && resize_span_block(p, hak__owner_class_offset(word) / HAK_BIN_SIZE, have, n, wasteful) ? p : NULL;
+        return inside && resize_span_block(p, hak__owner_class(word), have, n, wasteful) ? p : NULL;
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;

@@ -2,16 +2,17 @@
 #include "start.h"
 
 #include "arena/arena.h"
+#include "arena/meta.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "base/version.h"
 #include "diag/options.h"
 #include "fork.h"
-#include "guard/zero_size.h"
+#include "harden/zero_size.h"
 #include "os/os.h"
 #include "slab/hardened.h"
+#include "stats/live.h"
 #include "thread.h"
-#include "upkeep/live.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;

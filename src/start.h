@@ -1,6 +1,5 @@
 /* The start of the library, by whichever request comes first: an IFUNC resolver's, a constructor's, a thread's. */
-#ifndef HAK_START_H
-#define HAK_START_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -14,5 +13,3 @@ bool hak__start_options(void);
 
 /* The constructor (init.c). */
 void hak__library_loaded(void);
-
-#endif

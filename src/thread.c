@@ -9,17 +9,23 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
+#include "heap/common.h"
+#include "heap/park.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
+#include "upkeep/polling.h"
 #include "upkeep/step.h"
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
 /* Never written, and nothing of it but its front exists: every path that would go further looks at the mode first. */
-extern struct hak_heap_front hak__sentinel_front;
-__attribute__((used, visibility("hidden"))) struct hak_heap_front hak__sentinel_front = {
+struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
     .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
@@ -42,7 +48,7 @@ static struct hak_heap *early_heap;
 static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
 static struct hak_heap *exit_heap;
 
-static void set_current(const void *heap) { hak__thread_word = (const char *)heap - (const char *)&hak__sentinel; }
+static void set_current(const void *heap) { hak__thread_word = (intptr_t)((uintptr_t)heap - (uintptr_t)&hak__sentinel); }
 
 bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
 
@@ -144,6 +150,8 @@ static uint32_t start_mode(void)
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
+    if (heap != NULL && hak__hardened.on)
+        hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
     if (heap != NULL)
         hak__cache_open(heap, start_mode());
     return heap;
@@ -153,7 +161,9 @@ static struct hak_heap *obtain(void)
 {
     struct hak_heap *heap = take_up();
     if (heap != NULL) {
+        hak__cache_take_up(heap);
         hak__cache_unpark(heap);
+        hak__heap_unlock(heap);
         return heap;
     }
     heap = open_new();
@@ -219,7 +229,7 @@ static void use_exited_sentinel(void)
 {
     hak__lock_acquire(&exit_heap_mutex);
     if ((exited_sentinel.mode & HAK_MODE_EXITED) == 0) {
-        exited_sentinel = hak__sentinel_front;
+        exited_sentinel = hak__sentinel;
         exited_sentinel.mode |= HAK_MODE_EXITED;
     }
     hak__lock_release(&exit_heap_mutex);
@@ -286,7 +296,7 @@ void hak__thread_reopen_early(void)
         leave_early();
 }
 
-struct hak_heap *hak__late_heap_enter(void)
+struct hak_heap *hak__exit_heap_lock(void)
 {
     hak__fork_check();
     hak__fork_watch();
@@ -300,7 +310,7 @@ struct hak_heap *hak__late_heap_enter(void)
     return exit_heap;
 }
 
-void hak__late_heap_leave(void)
+void hak__exit_heap_unlock(void)
 {
     hak__heap_unlock(exit_heap);
     hak__upkeep_poll(exit_heap);
@@ -339,4 +349,20 @@ bool hak__thread_fork_child(bool forker)
     hak__common_fork_child();
     hak__heaps_fork_child(mine, exit_heap);
     return true;
+}
+
+/* --- the process's end ------------------------------------------------------------------------------------------------ */
+
+void hak__thread_settle(void)
+{
+    _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
+    if (hak__fork_alone() || mark == NULL || hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED)
+        return;
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_try_lock(heap, HAK_OWNER)) {
+        hak__outbox_flush(heap, "free");
+        hak__heap_collect(heap);
+        hak__heap_unlock(heap);
+    }
+    hak__heaps_sweep(heap);
 }

@@ -1,18 +1,17 @@
 /* The calling thread's heap. A thread starts with the sentinel, whose bins are empty to a pop and full to a push and
  * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
  * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
-#ifndef HAK_THREAD_H
-#define HAK_THREAD_H
+#pragma once
 
 #include "cache/cache.h"
 
-/* The object is only a front (thread.c); under this name it is seen as the heap that it stands for. */
-extern struct hak_heap hak__sentinel __asm__("hak__sentinel_front") __attribute__((visibility("hidden")));
+/* Only the front of a heap: nothing behind it is ever read, since every slow path looks at the mode first. */
+extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
 extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 hak_inline struct hak_heap *hak__heap_current(void)
 {
-    return (struct hak_heap *)((char *)&hak__sentinel + hak__thread_word);
+    return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
 }
 
 /* Before a thread without a heap takes a lock: it may be the process's second one. */
@@ -30,8 +29,8 @@ struct hak_heap *hak__thread_attach_to_free(void);
 bool hak__thread_has_exited(void);
 
 /* Allocation for such threads: one heap behind a lock. */
-struct hak_heap *hak__late_heap_enter(void);   /* NULL: the system refuses */
-void hak__late_heap_leave(void);
+struct hak_heap *hak__exit_heap_lock(void);   /* NULL: the system refuses */
+void hak__exit_heap_unlock(void);
 
 void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
 bool hak__thread_fork_child(bool forker);   /* whether it is the thread that has forked; false: that is awaited */
@@ -40,4 +39,6 @@ bool hak__thread_fork_arrive(void);         /* whether it was awaited, as the th
 /* The first heap was opened before the options could be read: opens it again as they say. */
 void hak__thread_reopen_early(void);
 
-#endif
+/* At the process's end: the blocks that threads have freed for others are collected, so that a double free among them is reported at
+ * last. Waits for nobody; a forked child that has not been put in order yet is left as it is. */
+hak_cold void hak__thread_settle(void);

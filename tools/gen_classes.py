@@ -21,8 +21,10 @@ MAX_SLABS = 16
 MID_MAX = 56 << 10
 LARGE_MAX = 1 << 20
 TINY_MAX = 1024
+LOCAL_MIN = 32
+LOCAL_MAX = 512
 TABLE_MAX = 64 << 10
-RECORD_SIZE = 16
+BIN_SIZE = 16
 MIN_BLOCKS = 4
 MAX_WASTE = 0.06
 EIGHTHS_ABOVE = (1 << 10, 2 << 10, 4 << 10, 8 << 10)
@@ -83,12 +85,26 @@ def check_reciprocal(size, slabs, reciprocal):
             raise SystemExit(f"reciprocal of {size} is wrong at offset {offset}")
 
 
-def code_table(table, name, largest, step):
-    """A macro with the record offset of the class for each multiple of `step` bytes; requests round up to one."""
-    codes = [RECORD_SIZE * next(i for i, size in enumerate(table) if size >= n) for n in range(0, largest + 1, step)]
-    rows = [", ".join(map(str, codes[at:at + 18])) for at in range(0, len(codes), 18)]
+def offset_table(table, name, largest, step):
+    """A macro with the class offset for each multiple of `step` bytes; requests round up to one."""
+    offsets = [BIN_SIZE * next(i for i, size in enumerate(table) if size >= n) for n in range(0, largest + 1, step)]
+    rows = [", ".join(map(str, offsets[at:at + 18])) for at in range(0, len(offsets), 18)]
     body = ", \\\n    ".join(rows)
-    return f"/* Record offsets for requests of up to 0, {step}, {2 * step}, ... {largest} bytes. */\n#define {name} \\\n    {body}\n"
+    return f"/* Class offsets for requests of up to 0, {step}, {2 * step}, ... {largest} bytes. */\n#define {name} \\\n    {body}\n"
+
+
+def class_names(table):
+    """Macros for the classes that the code names: the ends of ranges, and each by its size, for tests."""
+    above = {name: next(i for i, size in enumerate(table) if size > bytes_) for name, bytes_ in
+             (("tiny", TINY_MAX), ("mid", MID_MAX), ("local", LOCAL_MAX))}
+    return "".join((
+        f"#define HAK_CLASSES {len(table)}u\n",
+        f"#define HAK_CLASS_TINY_LAST {above['tiny'] - 1}u\n",
+        f"#define HAK_CLASS_MID_LAST {above['mid'] - 1}u\n",
+        f"#define HAK_CLASS_FIRST_LARGE {above['mid']}u\n",
+        f"#define HAK_CLASS_LOCAL_FIRST {table.index(LOCAL_MIN)}u   /* bands C2 .. C6 (cache/slots.c) */\n",
+        f"#define HAK_CLASS_LOCAL_LAST {above['local'] - 1}u\n",
+        *(f"#define HAK_CLASS_{size} {index}u\n" for index, size in enumerate(table))))
 
 
 def render():
@@ -107,9 +123,9 @@ def render():
         lines.append(f"X({index:2}, {size:7}, {slabs:2}, {blocks:4}, {reciprocal:19}ull, {batch:2})"
                      f" /* tail {tail:4.1f} %, inner {inner:4.1f} % */\n")
         previous = size
-    lines.append(f"#define HAK_CLASSES {len(table)}u\n")
-    lines.append(code_table(table, "HAK_TINY_CODES", TINY_MAX, 16))
-    lines.append(code_table(table, "HAK_MID_CODES", TABLE_MAX, SPREAD))
+    lines.append(class_names(table))
+    lines.append(offset_table(table, "HAK_TINY_OFFSETS", TINY_MAX, 16))
+    lines.append(offset_table(table, "HAK_MID_OFFSETS", TABLE_MAX, SPREAD))
     return "".join(lines)
 
 

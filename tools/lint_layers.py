@@ -1,14 +1,15 @@
-"""Each folder of src/ includes only itself and the layers below it; unity.c includes every source."""
+"""Each folder of src/ includes only itself and the layers below it; one of the two units includes every source."""
 import re
 
 from lint_common import read, source_files
 
 NAME = "layers"
-BESIDE = ("unity.c", "cxx_linked.c")  # the unit itself, and what differs in libhakmem.so and libhakmem.a
+UNITS = ("unity.c", "unity_rare.c")
+BESIDE = (*UNITS, "cxx_linked.c")  # the units themselves, and what differs in libhakmem.so and libhakmem.a
 
 # From the bottom up. Folders in one row are peers, which must not include one another.
 LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("slab",), ("shared",), ("heap",),
-          ("large", "huge"), ("cache",), ("guard",), ("profile",), ("upkeep",))
+          ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("upkeep",), ("stats",))
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 TOP = len(LAYERS)  # the files that lie directly in src/
 SHARED_OBJECT = "interpose"  # above them, in libhakmem.so alone, so not in unity.c
@@ -42,11 +43,11 @@ def complaint(root, folder, target):
 
 
 def check_unity(root, sources):
-    """The release library is src/unity.c: a source that it leaves out exists in the tests only."""
-    unity = root / "src" / "unity.c"
-    if not unity.is_file():
+    """The release library is src/unity.c and unity_rare.c: a source that they leave out exists in the tests only."""
+    units = [root / "src" / name for name in UNITS if (root / "src" / name).is_file()]
+    if not units:
         return []
-    included = INCLUDE.findall(read(unity))
+    included = [name for unit in units for name in INCLUDE.findall(read(unit))]
     return [f"src/unity.c: includes {name} {included.count(name)} times"
             for name in sources
             if name not in BESIDE and included.count(name) != (folder_of(name.split("/")) != SHARED_OBJECT)]

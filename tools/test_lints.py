@@ -47,13 +47,13 @@ class LintTest(unittest.TestCase):
 class Layers(LintTest):
     def setUp(self):
         super().setUp()
-        for name in ("base/bits.h", "slab/span.h", "large/large.h", "huge/huge.h", "request.h"):
+        for name in ("base/bits.h", "slab/span.h", "harden/harden.h", "huge/huge.h", "request.h"):
             self.plant(f"src/{name}", HEADER)
         self.plant("include/hakmem.h", HEADER)
 
     def test_allowed(self):
         self.plant("src/slab/span.c", '#include "slab/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
-        self.plant("src/large/large.c", '#include "slab/span.h"\n')
+        self.plant("src/harden/harden.c", '#include "slab/span.h"\n')
         self.plant("src/request.c", '#include "request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
         self.assert_finds(lint_layers)
 
@@ -66,7 +66,7 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
     def test_peers(self):
-        self.plant("src/huge/huge.c", '#include "large/large.h"\n')
+        self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
         self.assert_finds(lint_layers, "are peers")
 
     def test_relative_to_file(self):
@@ -173,7 +173,7 @@ class Circles(LintTest):
 
 class Shape(LintTest):
     def test_allowed(self):
-        body = "    x++;\n" * 57
+        body = "    x++;\n" * 37
         self.plant("src/a.c", HEADER + "static void f(int x)\n{\n" + body + "}\n")
         self.plant("src/table.c", HEADER + "static const int table[] = {\n" + "    1,\n" * 100 + "};\n")
         self.plant("include/h.h", "// For all.\nextern \"C\" {\n" + "void g(void);\n" * 100 + "}\n")
@@ -184,9 +184,9 @@ class Shape(LintTest):
         self.assert_finds(lint_shape, "601 lines")
 
     def test_long_function(self):
-        body = "    if (x) {\n        x++; /* } */\n    }\n" * 20
+        body = "    if (x) {\n        x++; /* } */\n    }\n" * 13
         self.plant("src/a.c", HEADER + "struct s {\n    int x;\n};\n\nvoid f(void)\n{\n" + body + "}\n")
-        self.assert_finds(lint_shape, "src/a.c:6: f has 63 lines")
+        self.assert_finds(lint_shape, "src/a.c:6: f has 42 lines; at most 40")
 
     def test_long_function_with_attributes(self):
         self.plant("src/a.h", HEADER + "__attribute__((format(printf, 1, 2)))\nstatic inline void f(char *s, ...)"

@@ -1,9 +1,9 @@
-"""Two charts as SVG text: small, without scripts, readable on light and dark ground."""
+"""Three charts as SVG text: small, without scripts, readable on light and dark ground."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -25,6 +25,14 @@ class Bar:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One small chart: by name, points from left to right."""
+
+    label: str
+    points: Mapping[str, Sequence[tuple[float, float]]]
 
 
 def text(x: float, y: float, said: str, anchor: str = "start", colour: str = INK, more: str = "") -> str:
@@ -120,3 +128,46 @@ def bars(rows: Sequence[Bar], title: str) -> str:
             text(width - right + 8, y + 4, f"{row.value:.2f}"),
         ]
     return document(width, height, title, parts)
+
+
+TONES = ("#4a7fb5", "#4c9f70", "#c98a2b", "#8a63b5", "#3aa6a6", "#b0568f", "#6d7f35", "#7a6a5a", "#5b5fc7", "#a04040")
+LOWEST = 0.001
+
+
+def curves(charts: Sequence[Curve], ours: str, title: str) -> str:
+    """Small charts in rows of two, both axes logarithmic; what is less than a thousandth lies on the ground line."""
+    width, tall, wide, top = 760, 240, 380, 70
+    names = list(dict.fromkeys(name for chart in charts for name in chart.points))
+    others = [name for name in names if name != ours]
+    colour = {name: OURS if name == ours else TONES[others.index(name) % len(TONES)] for name in names}
+    parts = [text(8, 20, title)]
+    for place, name in enumerate(names):
+        x, y = 8 + place % 6 * 124, 40 + place // 6 * 16
+        parts += [line(x, y - 4, x + 16, y - 4, colour[name], 3), text(x + 20, y, name, colour=colour[name])]
+    for place, chart in enumerate(charts):
+        parts += small(chart, colour, ours, 50 + place % 2 * wide, top + place // 2 * tall, wide - 70, tall - 60)
+    return document(width, top + (len(charts) + 1) // 2 * tall, title, parts)
+
+
+def small(chart: Curve, colour: Mapping[str, str], ours: str, left: float, top: float, width: float, height: float) -> list[str]:
+    values = [point for points in chart.points.values() for point in points]
+    highest = max([1.0, *(y for _, y in values)])
+    first, last = min(x for x, _ in values), max(x for x, _ in values)
+    decades = math.ceil(math.log10(highest) - 1e-9) - math.log10(LOWEST)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = math.log(x / first) / math.log(last / first) if last > first else 0.0
+        up = (math.log10(max(y, LOWEST)) - math.log10(LOWEST)) / decades
+        return left + across * width, top + 14 + (1 - up) * height
+
+    parts = [text(left, top + 4, chart.label)]
+    for power in range(round(decades) + 1):
+        _, y = at(first, LOWEST * 10**power)
+        parts += [line(left, y, left + width, y), text(left - 6, y + 4, f"{LOWEST * 10**power:g}", "end")]
+    for x in sorted({x for x, _ in values}):
+        across, ground = at(x, LOWEST)
+        parts.append(text(across, ground + 16, f"{x:g}", "middle"))
+    for name, points in sorted(chart.points.items(), key=lambda each: each[0] == ours):
+        joined = " ".join(f"{a:.1f},{b:.1f}" for a, b in (at(x, y) for x, y in points))
+        parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour[name]}" stroke-width="{3 if name == ours else 1.5}"/>')
+    return parts

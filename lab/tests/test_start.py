@@ -103,7 +103,7 @@ def test_ab_goes_without_pages_and_says_what_it_needs(tmp_path: Path) -> None:
     status, _, said = started(tmp_path, "ab", *sides, "--", "true", missing=("plotly",))
     assert status in (0, 3, 4) and "no page: plotly is not installed" in said and "results:" in said
     status, _, said = started(tmp_path, "ab", *sides, "--", "true", missing=("scipy",))
-    assert status == 1 and "pip install 'hakmem-lab[compare]'" in said
+    assert status == 1 and "pip install 'hakmem[compare]'" in said
 
 
 def test_a_defect_of_its_own_is_no_missing_library() -> None:

@@ -6,9 +6,13 @@
 
 #include <errno.h>
 
-#include "arena/state.h"
+#include "arena/crowd.h"
 #include "arena/limit.h"
+#include "arena/lru.h"
 #include "arena/meta.h"
+#include "arena/regions.h"
+#include "arena/reserve.h"
+#include "arena/state.h"
 #include "arena/thp.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -21,30 +25,21 @@ struct hak_super_word *hak__super_words;
 
 static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
 struct hak_arena_state hak__arena_state;
-static _Atomic size_t pool_used;        /* bytes handed out of the metadata pool */
 
-static _Atomic size_t hollow_bytes;     /* the sum of all SuperSlabs' */
+static _Atomic size_t purged_mapped;     /* the sum of all SuperSlabs' */
 
-enum { HOLES_PER_CALL = 4096, HOLLOW_MOST = 16 << 20 };
+enum { HOLES_PER_CALL = 4096, PURGED_MAPPED_MOST = 16 << 20 };
 
 struct hak_arena_published hak__arena_published;
 
 void hak__arena_lock(void) { hak__lock_acquire(&lock); }
 bool hak__arena_is_locked(void) { return hak_load(&lock.held, HAK_RELAXED) != 0; }
 
-static void publish_books(void)
+static void publish_counts(void)
 {
-    hak_store(&hak__arena_published.mapped, hak__arena_state.mapped, HAK_RELAXED);
-    hak_store(&hak__arena_published.taken, hak__arena_state.taken, HAK_RELAXED);
-    hak_store(&hak__arena_published.dirty, hak__arena_state.dirty, HAK_RELAXED);
-    hak_store(&hak__arena_published.holes, hak__arena_state.holes, HAK_RELAXED);
-    hak_store(&hak__arena_published.peak, hak__arena_state.peak, HAK_RELAXED);
-    hak_store(&hak__arena_published.kept, hak__arena_state.kept, HAK_RELAXED);
-    hak_store(&hak__arena_published.waited, hak__arena_state.waited, HAK_RELAXED);
-    hak_store(&hak__arena_published.reserved, hak__arena_state.reserved, HAK_RELAXED);
-    hak_store(&hak__arena_published.returned_by_age, hak__arena_state.returned_by_age, HAK_RELAXED);
-    hak_store(&hak__arena_published.lock_takes, hak__arena_state.lock_takes, HAK_RELAXED);
-    hak_store(&hak__arena_published.returned_by_bytes, hak__arena_state.returned_by_bytes, HAK_RELAXED);
+#define X(name) hak_store(&hak__arena_published.name, hak__arena_state.name, HAK_RELAXED);
+    HAK_ARENA_COUNTS(X)
+#undef X
 }
 
 void hak__arena_unlock(void)
@@ -52,7 +47,7 @@ void hak__arena_unlock(void)
     hak__limit_note(hak__arena_state.mapped);
     hak__arena_state.lock_takes++;
     hak__crowd_publish();
-    publish_books();
+    publish_counts();
     hak__lock_release(&lock);
 }
 
@@ -147,10 +142,10 @@ static void map_ahead(void)
         hak__ahead_mapped(from, count);
 }
 
-static void set_hollow(size_t super, uint32_t bytes)
+static void set_purged_mapped(size_t super, uint32_t bytes)
 {
     uint32_t before = hak_exchange(&hak__supers[super].purged_mapped, bytes, HAK_RELAXED);
-    hak_fetch_add(&hollow_bytes, (size_t)bytes - before, HAK_RELAXED);
+    hak_fetch_add(&purged_mapped, (size_t)bytes - before, HAK_RELAXED);
 }
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
@@ -295,7 +290,7 @@ void hak__supers_give(size_t first, size_t count)
     for (size_t i = first; i < first + count; i++) {
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now);
-        set_hollow(i, 0);
+        set_purged_mapped(i, 0);
         hak__super_set_taken(i, false);
     }
     hak__arena_state.taken -= count;
@@ -423,75 +418,16 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     size_t super = ((uintptr_t)start - hak__window.base) >> HAK_SUPER_SHIFT;
     size_t before = hak_load(&hak__supers[super].purged_mapped, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
     bool counts = hak__option(HAK_OPTION_unmap) != 0;
-    if (counts && hak_load(&hollow_bytes, HAK_RELAXED) + (after - before) > HOLLOW_MOST)
+    if (counts && hak_load(&purged_mapped, HAK_RELAXED) + (after - before) > PURGED_MAPPED_MOST)
         return false;
     if (hak__os_purge((uintptr_t)start, bytes) != 0)
         return false;
     if (counts)
-        set_hollow(super, (uint32_t)after);
+        set_purged_mapped(super, (uint32_t)after);
     return true;
 }
 
-int hak__arena_guard(void *start, size_t bytes, bool guard)
-{
-    return hak__os_advise((uintptr_t)start, bytes, guard ? HAK_OS_GUARD : HAK_OS_UNGUARD);
-}
-
-int hak__arena_forbid(void *start, size_t bytes, bool forbid)
-{
-    return hak__os_advise((uintptr_t)start, bytes, forbid ? HAK_OS_FORBID : HAK_OS_ALLOW);
-}
-
-int hak__arena_allow(void *start, size_t bytes) { return hak__os_advise((uintptr_t)start, bytes, HAK_OS_ALLOW); }
-
-void *hak__meta_alloc(size_t bytes)
-{
-    bytes = hak_align_up(bytes, 64);
-    size_t offset = hak_fetch_add(&pool_used, bytes, HAK_RELAXED);
-    if (offset + bytes > hak__meta_mapped(HAK_META_POOL)) {
-        hak__arena_lock();
-        int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
-        hak__arena_unlock();
-        if (code != 0) {
-            /* Give the room back unless somebody has taken more in the meantime; then it is lost address space. */
-            size_t expected = offset + bytes;
-            hak_cas_strong(&pool_used, &expected, offset, HAK_RELAXED, HAK_RELAXED);
-            return NULL;
-        }
-    }
-    return (void *)(hak__meta_start(HAK_META_POOL) + offset);
-}
-
-void *hak__heap_address(uint32_t id)
-{
-    return (void *)(hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE);
-}
-
-void *hak__heap_memory(uint32_t id, size_t *bytes)
-{
-    size_t least = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
-    *bytes = id == 1 || hak__is_thrifty() ? least : HAK_HEAP_STRIDE;
-    hak__arena_lock();
-    bool less = *bytes > least;
-    int code = hak__meta_heap(id, bytes);
-    if (code != 0 && less) {
-        *bytes = least;
-        code = hak__meta_heap(id, bytes);
-    }
-    hak__arena_unlock();
-    return code == 0 ? hak__heap_address(id) : NULL;
-}
-
-bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
-{
-    hak__arena_lock();
-    int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
-    hak__meta_piece_done();
-    hak__arena_unlock();
-    return code == 0;
-}
-
-void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice) { return hak__os_advise((uintptr_t)start, bytes, advice); }
 
 size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */
 
@@ -506,20 +442,6 @@ size_t hak__page_size(void)
     return size;
 }
 
-void hak__arena_figures(struct hak_arena_figures *out)
-{
-    *out = (struct hak_arena_figures){
-        .mapped = hak_counted(&hak__arena_published.mapped), .taken = hak_counted(&hak__arena_published.taken),
-        .dirty = hak_counted(&hak__arena_published.dirty), .holes = hak_counted(&hak__arena_published.holes),
-        .peak = hak_counted(&hak__arena_published.peak), .kept = hak_counted(&hak__arena_published.kept),
-        .waited = hak_counted(&hak__arena_published.waited), .reserved = hak_counted(&hak__arena_published.reserved),
-        .returned_by_age = hak_counted(&hak__arena_published.returned_by_age),
-        .returned_by_bytes = hak_counted(&hak__arena_published.returned_by_bytes),
-        .lock_takes = hak_counted(&hak__arena_published.lock_takes), .top = hak__arena_top(),
-    };
-    out->meta = hak__meta_bytes();
-}
-
 /* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
 static void settle(size_t super)
 {
@@ -529,7 +451,7 @@ static void settle(size_t super)
         return;
     hak_store(&at->kind, hole ? HAK_SUPER_HOLE : HAK_SUPER_FREE, HAK_RELAXED);
     at->dirty = hole ? 0 : at->mapped;
-    set_hollow(super, 0);
+    set_purged_mapped(super, 0);
     hak__super_set_taken(super, hole);
 }
 
@@ -559,7 +481,7 @@ void hak__arena_fork_child(void)
             settle(i);
         sum_anew();
         hak__lru_rebuild();
-        publish_books();
+        publish_counts();
         hak__lock_reset(&lock);
         hak__meta_fork_child();
     }

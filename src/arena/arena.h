@@ -10,11 +10,11 @@
  * back, so a forked child may reset the lock and go on.
  *
  * Invariants: dirty <= mapped <= HAK_SUPER_SIZE;  `partial` hints only name SuperSlabs of kind IN_SLABS, or are stale. */
-#ifndef HAK_ARENA_ARENA_H
-#define HAK_ARENA_ARENA_H
+#pragma once
 
 #include "arena/owner.h"
 #include "base/lock.h"
+#include "os/os.h"
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
@@ -35,7 +35,7 @@ struct hak_super {
         uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
         uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
     };
-    _Atomic uint32_t assigned_to;/* the heap that holds it for its large blocks (heap/assigned.c); 0: none */
+    _Atomic uint32_t assigned_to;/* the heap that it is assigned to (heap/large.c); 0: none */
     _Atomic uint32_t purged_mapped;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
 
@@ -49,28 +49,25 @@ struct hak_super_word {
     _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
 };
 
-struct hak_arena_figures {
-    size_t mapped;        /* user bytes mapped */
-    size_t taken;         /* SuperSlabs handed out */
-    size_t dirty;         /* bytes of free SuperSlabs that may hold old data */
-    size_t meta;          /* bytes of metadata mapped */
-    size_t top;           /* SuperSlabs below the frontier */
-    size_t holes;
-    size_t peak;          /* most user bytes mapped at once */
-    size_t kept;          /* SuperSlabs emptied and kept with their old pages */
-    uint64_t waited;      /* requests that had memory mapped, so far */
-    uint64_t reserved;    /* SuperSlabs mapped ahead of need, so far */
-    uint64_t lock_takes;  /* times that the arena's lock was taken, so far */
-    uint64_t returned_by_age, returned_by_bytes;   /* bytes of such that went back to the system, so far */
-};
+/* What the arena counts, besides the frontier:
+ *   mapped, dirty     user bytes mapped; those of free SuperSlabs that may hold old data
+ *   peak              the most user bytes mapped at once
+ *   taken, holes      SuperSlabs handed out; those where somebody else's mapping was found
+ *   kept              SuperSlabs emptied and kept with their old pages
+ *   waited, reserved  requests that had memory mapped; SuperSlabs mapped ahead of need; so far, like the next three
+ *   returned_by_age, returned_by_bytes   bytes of emptied SuperSlabs that went back to the system
+ *   lock_takes        times that the arena's lock was taken */
+#define HAK_ARENA_COUNTS(X) \
+    X(mapped) X(peak) X(dirty) X(taken) X(holes) X(kept) X(waited) X(reserved) X(returned_by_age) X(returned_by_bytes) \
+    X(lock_takes)
 
-/* The figures as they were when the lock was last released, for readers that must not wait for it, and the frontier;
- * upkeep/live.c says where they lie. */
+/* The figures as they were when the lock was last released, for readers that must not wait for it; stats/live.c says where they
+ * lie. The fast path reads words that are global too, so they have a line of their own. */
 struct hak_arena_published {
-    hak_line_aligned hak_counter mapped;   /* each release writes here; the fast path reads words that are global too */
-    hak_counter taken, dirty, holes, peak, kept, waited, reserved, returned_by_age, returned_by_bytes,
-        lock_takes;
-};
+#define X(name) hak_counter name;
+    HAK_ARENA_COUNTS(X)
+#undef X
+} hak_line_aligned;
 extern struct hak_arena_published hak__arena_published;
 extern _Atomic size_t hak__arena_frontier;
 
@@ -84,22 +81,6 @@ int hak__arena_init(void);
  * `bytes` bytes are mapped. *fresh says whether those bytes are known to be zero. HAK_NO_SUPER when the system refuses. */
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
 
-/* A SuperSlab for slabs: wholly mapped, or bare. `whole` is refused where the process is to be thrifty; and where new memory
- * turns out to be there at once, the SuperSlab is bare after all. */
-size_t hak__supers_open(bool whole, bool *fresh);
-
-/* Maps, or unmaps, a piece of a bare SuperSlab, in slabs that the caller has. 0 or an errno code; false: the system refuses. */
-int hak__piece_map(void *start, size_t bytes);
-bool hak__piece_unmap(void *start, size_t bytes);
-
-/* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
-bool hak__is_thrifty(void);
-hak_cold void hak__thrift_begin(void);
-
-/* Moves pages of emptied SuperSlabs to where a run that has just been taken, for a block of `bytes` bytes, has none; the block
- * reads as anything then. False: a part of the run is not mapped any more, and the block can't be had. */
-bool hak__supers_fill(size_t first, size_t bytes);
-
 /* Takes the SuperSlabs after a run of `count`, so that it has `new_count` and `bytes` are mapped. False: unchanged. */
 bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes);
 
@@ -109,18 +90,6 @@ void hak__supers_give(size_t first, size_t count);
 /* Moves the pages of one taken run to another, both taken by huge/: [from) of `size` bytes to [to) of `new_size`. False, and
  * nothing has changed: the system refuses, as it does (EFAULT) where the block lies in several mappings. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
-
-/* Returns the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = every one, also
- * those that are newer. Gives the bytes returned. */
-size_t hak__arena_purge(uint64_t now_ms, bool all);
-
-/* Maps SuperSlabs ahead of need until HAKMEM_RESERVE of them are free and mapped, but no more than a quarter of those
- * in use, and nothing that a limit would count. Gives how many. For upkeep. */
-size_t hak__reserve_refill(void);
-
-/* Whether what is mapped counts though nobody has touched it: because of HAKMEM_UNMAP, or since new memory has been found
- * to be there at once (mlockall). Nothing is mapped ahead of need then. */
-bool hak__ahead_counts(void);
 
 /* Of `idle` bytes of unused slabs that hold old data, how many may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT).
  * Where there are more, with the emptied SuperSlabs, than the limit says, the oldest of those go back first. */
@@ -134,66 +103,20 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
  * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again. 0 or an errno code: EINVAL
- * where the kernel cannot do that. */
-int hak__arena_guard(void *start, size_t bytes, bool guard);
-
-/* The same for kernels that have no such guards, by protection: what is in the pages stays. */
-int hak__arena_forbid(void *start, size_t bytes, bool forbid);
-
-/* Makes a range of pages in a run that the caller has readable and writable. 0 or an errno code. */
-int hak__arena_allow(void *start, size_t bytes);
+/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again (HAK_OS_GUARD, HAK_OS_UNGUARD);
+ * or forbids and allows access, where what is in them stays. 0 or an errno code: EINVAL where the kernel has no such guards. */
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
-
-/* Whether there have ever been so many mappings that no more were to be made (crowd.c). */
-bool hak__arena_crowded(void);
-
-/* The same for pages that may as well stay mapped, if mappings are few or the system refuses: they go back to it anyhow.
- * Whether nothing is mapped there afterwards. */
-bool hak__supers_shorten(size_t first, size_t count, size_t bytes);
-
-/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
-void *hak__meta_alloc(size_t bytes);
-
-/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. Its room is set
- * aside at the start, so that asking for it takes no lock. */
-void hak__meta_wiped_init(void);
-_Atomic uint32_t *hak__meta_wiped_word(void);
-
-/* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
- * hak__heap_extend maps so many more behind them. */
-void *hak__heap_memory(uint32_t id, size_t *bytes);
-bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
-void *hak__heap_address(uint32_t id);   /* without mapping it */
-
-/* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
-void *hak__span_memory(void);
 
 extern struct hak_super *hak__supers;
 extern struct hak_super_word *hak__super_words;
 
 size_t hak__arena_top(void);                 /* SuperSlabs below the frontier */
 
-/* Walks of all SuperSlabs pass over regions that nobody has used (regions.c), where there is nothing to see:
- *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
- * Elsewhere a walk may only begin in an open region, or where one of its 64 SuperSlabs begins. */
-#define HAK_REGION_SUPERS 64
-bool hak__region_is_open(size_t region);
-size_t hak__region_next(size_t region);      /* the first open one from this one on; none: it begins at or above the top */
-size_t hak__super_before(size_t super);      /* the other way: the next lower one in an open region; HAK_NO_SUPER */
-bool hak__super_is_hole(size_t super);       /* below the top: somebody else's mapping was found there */
-
-hak_inline size_t hak__super_from(size_t super)
-{
-    return super % HAK_REGION_SUPERS != 0 ? super : hak__region_next(super / HAK_REGION_SUPERS) * HAK_REGION_SUPERS;
-}
-
 size_t hak__page_size(void);
 
-/* As of the last release of the arena's lock; takes none, so it may be called in a signal handler. */
-void hak__arena_figures(struct hak_arena_figures *out);
 void hak__arena_fork_child(void);
 hak_cold bool hak__arena_is_valid(void);
 
@@ -201,5 +124,3 @@ hak_cold bool hak__arena_is_valid(void);
 hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
-
-#endif

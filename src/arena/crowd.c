@@ -8,10 +8,14 @@
  *
  * Invariant: state.ends is the number of SuperSlabs with an end of what is mapped: mapped in part, or wholly and the next one
  * not at all. */
+#include "arena/crowd.h"
+
 #include <errno.h>
 
-#include "arena/state.h"
 #include "arena/limit.h"
+#include "arena/regions.h"
+#include "arena/reserve.h"
+#include "arena/state.h"
 #include "arena/thp.h"
 #include "os/os.h"
 

@@ -5,8 +5,13 @@
  *
  * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
  * before its pages go, so the child may at worst believe that mapped memory is not. */
-#include "arena/state.h"
+#include "arena/lend.h"
+
+#include "arena/crowd.h"
 #include "arena/limit.h"
+#include "arena/lru.h"
+#include "arena/reserve.h"
+#include "arena/state.h"
 #include "os/os.h"
 
 /* How many emptied SuperSlabs are compared for each gap; of how many mappings that the kernel allows the process one may be a

@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "arena/arena.h"
+#include "arena/pieces.h"
 #include "base/bits.h"
 #include "base/lock.h"
 #include "diag/options.h"

@@ -4,8 +4,7 @@
  * not have run yet, reading the system's files) waits as
  * a notice until somebody who holds no lock and is in no heap's slow path delivers it: malloc_slow.c and huge/, after a
  * request. */
-#ifndef HAK_ARENA_LIMIT_H
-#define HAK_ARENA_LIMIT_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -39,5 +38,3 @@ hak_noinline void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);
 void hak__limit_fork_child(void);
-
-#endif

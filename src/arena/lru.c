@@ -6,8 +6,13 @@
  *
  * Invariants: in the list <=> the bit in `dirty` is set;  freed_ms does not grow from the newest to the oldest;
  * state.dirty is the sum of their dirty bytes. */
-#include "arena/state.h"
+#include "arena/lru.h"
+
+#include "arena/crowd.h"
 #include "arena/limit.h"
+#include "arena/regions.h"
+#include "arena/reserve.h"
+#include "arena/state.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"

@@ -1,9 +1,12 @@
-/* Layout and growth of the metadata windows. Called by arena.c, with the arena's lock held. */
+/* Layout and growth of the metadata windows: by arena.c and regions.c with the arena's lock held. What other layers keep there
+ * takes it. */
 #include "arena/meta.h"
 
 #include <errno.h>
 
-#include "arena/arena.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
+#include "arena/state.h"
 #include "base/bits.h"
 #include "os/os.h"
 
@@ -15,6 +18,7 @@ struct window {
 };
 
 static struct window windows[HAK_META_WINDOWS];
+static _Atomic size_t pool_used;                /* bytes handed out of the metadata pool */
 static _Atomic size_t pieces_mapped;            /* bytes of descriptors, and of heaps, that lie apart */
 static _Atomic size_t heaps_begun;              /* ids up to this one have their first part */
 static size_t heap_length;                      /* of the last one's */
@@ -169,4 +173,71 @@ void hak__meta_fork_child(void)
             hak__os_unmap(w->start + mapped, intent - mapped);
         hak_store(&w->intent, mapped, HAK_RELAXED);
     }
+}
+
+/* --- what other layers keep here ------------------------------------------------------------------------------------------ */
+
+void *hak__meta_alloc(size_t bytes)
+{
+    bytes = hak_align_up(bytes, 64);
+    size_t offset = hak_fetch_add(&pool_used, bytes, HAK_RELAXED);
+    if (offset + bytes > hak__meta_mapped(HAK_META_POOL)) {
+        hak__arena_lock();
+        int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
+        hak__arena_unlock();
+        if (code != 0) {
+            /* Give the room back unless somebody has taken more in the meantime; then it is lost address space. */
+            size_t expected = offset + bytes;
+            hak_cas_strong(&pool_used, &expected, offset, HAK_RELAXED, HAK_RELAXED);
+            return NULL;
+        }
+    }
+    return (void *)(hak__meta_start(HAK_META_POOL) + offset);
+}
+
+void *hak__heap_address(uint32_t id)
+{
+    return (void *)(hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE);
+}
+
+void *hak__heap_memory(uint32_t id, size_t *bytes)
+{
+    size_t least = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
+    *bytes = id == 1 || hak__is_thrifty() ? least : HAK_HEAP_STRIDE;
+    hak__arena_lock();
+    bool less = *bytes > least;
+    int code = hak__meta_heap(id, bytes);
+    if (code != 0 && less) {
+        *bytes = least;
+        code = hak__meta_heap(id, bytes);
+    }
+    hak__arena_unlock();
+    return code == 0 ? hak__heap_address(id) : NULL;
+}
+
+bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
+{
+    hak__arena_lock();
+    int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
+    hak__meta_piece_done();
+    hak__arena_unlock();
+    return code == 0;
+}
+
+void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
+
+static uintptr_t wiped_page;
+
+void hak__meta_wiped_init(void)
+{
+    size_t page = hak__page_size();
+    char *room = hak__meta_alloc(2 * page);
+    wiped_page = room == NULL ? 0 : hak_align_up((uintptr_t)room, page);
+}
+
+_Atomic uint32_t *hak__meta_wiped_word(void)
+{
+    if (wiped_page == 0 || hak__os_advise(wiped_page, hak__page_size(), HAK_OS_WIPE_ON_FORK) != 0)
+        return NULL;
+    return (_Atomic uint32_t *)wiped_page;
 }

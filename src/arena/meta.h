@@ -1,10 +1,9 @@
-/* The metadata windows: address ranges beside the user data that grow as the data does. Internal to arena/.
+/* The metadata windows: address ranges beside the user data that grow as the data does. The first half is arena/'s own.
  * Each is mapped from its start in steps and never shrinks, but for the span descriptors: there, those of regions that are
  * closed are left out (regions.c). All change under the arena's lock. */
-#ifndef HAK_ARENA_META_H
-#define HAK_ARENA_META_H
+#pragma once
 
-#include "base/compiler.h"
+#include "base/atomic.h"
 
 enum hak_meta_window { HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS, HAK_META_HEAPS, HAK_META_POOL, HAK_META_SPANS,
                        HAK_META_WINDOWS };
@@ -40,4 +39,21 @@ void hak__meta_give_up(enum hak_meta_window window);
 /* In a forked child: undoes a growth that another thread had begun and that does not go on here. */
 void hak__meta_fork_child(void);
 
-#endif
+/* --- for other layers; these take the lock ---------------------------------------------------------------------------- */
+
+/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
+void *hak__meta_alloc(size_t bytes);
+
+/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. Its room is set
+ * aside at the start, so that asking for it takes no lock. */
+void hak__meta_wiped_init(void);
+_Atomic uint32_t *hak__meta_wiped_word(void);
+
+/* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
+ * hak__heap_extend maps so many more behind them. */
+void *hak__heap_memory(uint32_t id, size_t *bytes);
+bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
+void *hak__heap_address(uint32_t id);   /* without mapping it */
+
+/* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
+void *hak__span_memory(void);

@@ -2,17 +2,17 @@
  * at which addresses blocks begin that have been handed out (slab/freed.h).
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
- *   word = heap id << HAK_CLASS_OFFSET_BITS | code      code = class * HAK_BIN_SIZE, HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
+ *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *
  * All accesses are relaxed: a thread frees a block that it was handed, and that hand-over (the program's own
  * synchronisation) orders the map's word before the free. */
-#ifndef HAK_ARENA_OWNER_H
-#define HAK_ARENA_OWNER_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/limits.h"
+#include "size/size.h"
 
 struct hak_slab {
     _Atomic uint32_t owner;
@@ -32,9 +32,20 @@ struct hak_window {
 };
 extern struct hak_window hak__window;
 
-hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t code) { return heap_id << HAK_CLASS_OFFSET_BITS | code; }
+/* Words and what they are made of; nobody else shifts or masks one. A word ^ a heap's tag has the class offset of the word. */
+hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class) { return heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE; }
+hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
-hak_inline uint32_t hak__owner_class_offset(uint32_t word) { return word & ((1u << HAK_CLASS_OFFSET_BITS) - 1); }
+hak_inline struct hak_class_offset hak__owner_offset(uint32_t word)
+{
+    return (struct hak_class_offset){ word & ((1u << HAK_CLASS_OFFSET_BITS) - 1) };
+}
+hak_inline bool hak__owner_has_class(uint32_t word) { return hak__owner_offset(word).bytes < HAK_CLASS_OFFSET_LIMIT; }
+hak_inline bool hak__owner_is_inner(uint32_t word) { return hak__owner_offset(word).bytes == HAK_CLASS_OFFSET_INNER; }
+
+/* The class of a word that has one; of another a number from HAK_CLASSES up. */
+hak_inline uint32_t hak__owner_class(uint32_t word) { return hak__class_of_offset(hak__owner_offset(word)); }
+hak_inline const struct hak_class *hak__owner_sizes(uint32_t word) { return hak__class_at_offset(hak__owner_offset(word)); }
 
 /* The slab of an address; meaningless (but harmless to compare) for addresses outside the window. */
 hak_inline size_t hak__slab_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SLAB_SHIFT; }
@@ -60,5 +71,3 @@ hak_inline void hak__owner_set(size_t slab, uint32_t word)
 {
     hak_store(&hak__window.map[slab].owner, word, HAK_RELAXED);
 }
-
-#endif

@@ -4,13 +4,15 @@
  * (MCL_FUTURE), so that what nobody uses costs as much as what is used.
  *
  * Of a bare SuperSlab hak_super.mapped is 0, and an unused slab has nothing mapped: it is free, wholly unmapped and as new when
- * all its slabs are unused. The pieces are summed up in books.pieces, which is a part of books.mapped.
+ * all its slabs are unused. The pieces are summed up in state.pieces, which is a part of state.mapped.
  * Called by shared/pool.c and slab/span.c, with no lock held. */
-#include "arena/state.h"
+#include "arena/pieces.h"
 
 #include <errno.h>
 
 #include "arena/limit.h"
+#include "arena/lru.h"
+#include "arena/state.h"
 #include "arena/thp.h"
 #include "os/os.h"
 

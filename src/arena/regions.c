@@ -8,11 +8,13 @@
  *   open                 its SuperSlabs' state is valid, as far as they lie below the frontier
  *   closed               free, and as new; the tables that a free reads are there all the same
  *   closed and foreign   somebody else's mapping */
-#include "arena/state.h"
+#include "arena/regions.h"
 
 #include <errno.h>
 
+#include "arena/lru.h"
 #include "arena/meta.h"
+#include "arena/state.h"
 #include "arena/window.h"
 #include "os/os.h"
 

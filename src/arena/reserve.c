@@ -1,8 +1,13 @@
 /* SuperSlabs mapped ahead of need, so that a heap that grows does not wait for the system. Upkeep calls the refill;
  * what is reserved is free like any other SuperSlab, goes first when a request needs one, and is unmapped with the rest
  * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
-#include "arena/state.h"
+#include "arena/reserve.h"
+
 #include "arena/limit.h"
+#include "arena/lru.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
+#include "arena/state.h"
 #include "diag/options.h"
 #include "os/os.h"
 

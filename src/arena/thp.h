@@ -5,8 +5,7 @@
  *            huge by fault; the background thread collapses SuperSlabs that have long been full (upkeep/collapse.h)
  *   always   all memory for blocks is marked as wanting huge pages
  *   never    as auto, without the collapsing */
-#ifndef HAK_ARENA_THP_H
-#define HAK_ARENA_THP_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -30,5 +29,3 @@ extern struct hak_thp_counts {
     hak_line_aligned _Atomic uint64_t collapsed;
     _Atomic uint64_t refused, split;
 } hak__thp_counts;
-
-#endif

@@ -8,7 +8,6 @@
 #include <errno.h>
 
 #include "arena/arena.h"
-#include "arena/guarded.h"
 #include "arena/meta.h"
 #include "base/bits.h"
 #include "os/os.h"
@@ -82,4 +81,24 @@ int hak__window_choose(void)
             return 0;
     }
     return code;
+}
+
+/* --- sampled blocks -------------------------------------------------------------------------------------------------------- */
+
+_Atomic size_t hak__guarded_bytes;
+
+int hak__guarded_map(uintptr_t address, size_t bytes)
+{
+    int code = hak__os_map(address, bytes);
+    if (code == 0)
+        hak_fetch_add(&hak__guarded_bytes, bytes, HAK_RELAXED);
+    return code;
+}
+
+bool hak__guarded_unmap(uintptr_t address, size_t bytes)
+{
+    bool done = hak__os_unmap(address, bytes) == 0;
+    if (done)
+        hak_fetch_sub(&hak__guarded_bytes, bytes, HAK_RELAXED);
+    return done;
 }

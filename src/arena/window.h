@@ -1,8 +1,10 @@
-/* The choice of the window of addresses, once at start. Internal to arena/. */
-#ifndef HAK_ARENA_WINDOW_H
-#define HAK_ARENA_WINDOW_H
+/* The choice of the window of addresses, once at start, and the two ranges beside it: for sampled blocks (sample/sample.h) and for
+ * blocks of no bytes. Those are numbers, nothing is reserved: of the first only the pages of blocks in use are mapped, so that a
+ * freed block faults, and costs no memory and no mapping. Any thread maps there, without a lock. */
+#pragma once
 
-#include "base/compiler.h"
+#include "base/atomic.h"
+#include "base/limits.h"
 
 /* Chooses a base and maps the first piece of each metadata window; sets hak__window. 0 or an errno code. */
 int hak__window_choose(void);
@@ -10,4 +12,15 @@ int hak__window_choose(void);
 /* The SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);
 
-#endif
+/* Where the range begins; 0 before the window has been chosen. */
+uintptr_t hak__guarded_start(void);
+
+/* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
+uintptr_t hak__zero_size_start(void);
+
+/* Fresh zeroed pages exactly there, or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
+ * HAKMEM_LIMIT counts. */
+hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
+hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
+
+extern _Atomic size_t hak__guarded_bytes;   /* mapped now */

@@ -1,6 +1,5 @@
 /* Assertions of debug builds. They name what was violated and stop; release builds contain nothing of them. */
-#ifndef HAK_BASE_ASSERT_H
-#define HAK_BASE_ASSERT_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -17,6 +16,4 @@ hak_noreturn void hak__assert_failed(const char *condition, const char *what, co
     ((condition) ? (void)0 : hak__assert_failed(#condition, (what), __FILE__, __LINE__))
 #else
 #define hak_assert(condition, what) ((void)0)
-#endif
-
 #endif

@@ -2,8 +2,7 @@
  * comment which edge it pairs with; docs/concurrency.md has them all. HAK_RACE_POINT is where the schedule-exploring
  * tests take control, told which function is about to do what: in the library it is nothing. Plain counters that only
  * their owner writes but others may read are "shared plain": relaxed load and store, never a read-modify-write. */
-#ifndef HAK_BASE_ATOMIC_H
-#define HAK_BASE_ATOMIC_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ hak_inline void hak_pause(void)
     atomic_signal_fence(memory_order_seq_cst);
 #endif
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Bit arithmetic on machine words: counts, runs, rounding. Everything here is pure and inline. */
-#ifndef HAK_BASE_BITS_H
-#define HAK_BASE_BITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -34,5 +33,3 @@ hak_inline uint32_t hak_run_starts(uint32_t mask, unsigned length)
     }
     return mask;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Compiler vocabulary: one name for each attribute that the project uses, with gcc and clang in mind. */
-#ifndef HAK_BASE_COMPILER_H
-#define HAK_BASE_COMPILER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,6 +88,4 @@
 /* Whether every free checks its pointer on the spot (slab/freed.h); the build option HAKMEM_PROTECT. */
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
-#endif
-
 #endif

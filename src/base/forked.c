@@ -7,7 +7,7 @@
 
 #include "base/lock.h"
 
-_Atomic uint32_t *hak__fork_mark;
+struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
 static long process;
@@ -20,7 +20,7 @@ static bool look_at_mark(void)
     if (mark == NULL)
         return false;
     hak_store(mark, HAK_FORK_REPAIRED, HAK_RELAXED);
-    hak_owner_store(&hak__fork_mark, mark);
+    hak_owner_store(&hak__forked.mark, mark);
     return true;
 }
 
@@ -42,7 +42,7 @@ void hak__fork_watch(void)
     static _Atomic uint32_t handled;
     if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
         hak_store(&several, true, HAK_RELAXED);
-    if (hak_likely(hak_peek(&hak__fork_mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
+    if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
         return;
     hak__fork_unwatched();
     if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
@@ -54,7 +54,7 @@ bool hak__fork_is_home(void) { return syscall(SYS_getpid) == process; }
 /* The thread that has forked is the child's first one. Others come after it, and have nothing to repair. */
 void hak__fork_unwatched(void)
 {
-    long now = hak_peek(&hak__fork_mark) != NULL || process == 0 ? process : syscall(SYS_getpid);
+    long now = hak_peek(&hak__forked.mark) != NULL || process == 0 ? process : syscall(SYS_getpid);
     if (now == process || syscall(SYS_gettid) != now)
         return;
     process = now;
@@ -64,14 +64,14 @@ void hak__fork_unwatched(void)
 void hak__fork_found(void)
 {
     uint32_t wiped = HAK_FORK_WIPED;
-    if (hak_cas_strong(hak__fork_mark, &wiped, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_ACQUIRE)) {
+    if (hak_cas_strong(hak__forked.mark, &wiped, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_ACQUIRE)) {
         process = syscall(SYS_getpid);
         bool done = repair_child();
-        hak_store(hak__fork_mark, done ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, HAK_RELEASE);
+        hak_store(hak__forked.mark, done ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, HAK_RELEASE);
         return;
     }
-    for (unsigned tries = 0; hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING; tries++)
+    for (unsigned tries = 0; hak_load(hak__forked.mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING; tries++)
         hak__nap(tries);
-    if (hak_load(hak__fork_mark, HAK_ACQUIRE) == HAK_FORK_AWAITED && arrive_late())
-        hak_store(hak__fork_mark, HAK_FORK_REPAIRED, HAK_RELAXED);
+    if (hak_load(hak__forked.mark, HAK_ACQUIRE) == HAK_FORK_AWAITED && arrive_late())
+        hak_store(hak__forked.mark, HAK_FORK_REPAIRED, HAK_RELAXED);
 }

@@ -7,14 +7,18 @@
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
  * A second thread of the child may come to a slow path before the one that has forked (fork.c); whoever is second waits for
  * the repair. AWAITED: it is done but for what only the thread that has forked can do, and each thread looks whether it is that. */
-#ifndef HAK_BASE_FORKED_H
-#define HAK_BASE_FORKED_H
+#pragma once
 
 #include "base/atomic.h"
 
 enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING, HAK_FORK_AWAITED };
 
-extern _Atomic uint32_t *hak__fork_mark;
+/* Read in each slow path: on a line of its own, apart from the counters of calls that a linker puts beside it. */
+struct hak_forked {
+    hak_line_aligned _Atomic uint32_t *mark;
+};
+
+extern struct hak_forked hak__forked;
 
 /* At the library's start: what puts a child in order, which takes no lock, and what finds the mark, a word that is wiped in
  * children; NULL if there is none yet. `repair` gives false when the thread that has forked is awaited; `arrive` says then
@@ -38,10 +42,8 @@ hak_cold bool hak__fork_is_home(void);
 
 hak_inline void hak__fork_check(void)
 {
-    _Atomic uint32_t *mark = hak_peek(&hak__fork_mark);
+    _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
     /* acquire: pairs with the release of who has repaired. */
     if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
         hak__fork_found();
 }
-
-#endif

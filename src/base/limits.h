@@ -1,7 +1,6 @@
 /* The constants that more than one file knows, in one place. Sizes are bytes unless the name says otherwise.
  * The static assertions at the end are the relations that the code relies on. */
-#ifndef HAK_BASE_LIMITS_H
-#define HAK_BASE_LIMITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,11 +39,11 @@
 #define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
-#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/guarded.h) */
+#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/window.h) */
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
-#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (guard/zero_size.h) */
+#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (harden/zero_size.h) */
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */
@@ -74,5 +73,3 @@ _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest
 _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
 _Static_assert(HAK_CLASS_OFFSET_HUGE < (1u << HAK_CLASS_OFFSET_BITS), "codes fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");
-
-#endif

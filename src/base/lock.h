@@ -4,8 +4,7 @@
  * the sections that it guards keep their data valid at every step for that reason.
  * Ranks are the whole lock order: a thread may only take a lock of a higher rank than those it holds. Debug builds
  * check it. */
-#ifndef HAK_BASE_LOCK_H
-#define HAK_BASE_LOCK_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -39,5 +38,3 @@ void hak__nap(unsigned tries);
 /* How often a lock was found held, for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;
 uint64_t hak__lock_waits(void);
-
-#endif

@@ -4,8 +4,7 @@
  * Two rules. For good, each kind may keep a fixed amount and a share of what is in use. For the purge delay, emptied SuperSlabs
  * may besides fill what is in use up to its recent peak, since that raises no peak; but no more than RECENT_TIMES the dirty
  * limit, which is what a program with one thread may keep while it sleeps, and nothing under pressure. */
-#ifndef HAK_BASE_RETAIN_H
-#define HAK_BASE_RETAIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ struct hak_recent {
 
 /* Notes what is in use and gives the recent peak: nothing counts for longer than two periods. */
 size_t hak__recent_peak(struct hak_recent *recent, size_t used, uint64_t now_ms, uint64_t period_ms);
-
-#endif

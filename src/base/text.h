@@ -1,7 +1,6 @@
 /* What is needed of the C library's functions of texts. Each name of it that the library uses costs every process a little at
  * start (docs/decisions/0038). */
-#ifndef HAK_BASE_TEXT_H
-#define HAK_BASE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ static inline bool hak_begins(const char *text, const char *start)
         text++, start++;
     return *start == 0;
 }
-
-#endif

@@ -1,41 +1,44 @@
-/* The large blocks that a thread keeps. Their bins are always closed, so that every call comes here: the stack behind
- * the closed bin is worked with the heap entered, as everything below the cache is. That costs a compare-and-swap on
- * a line of the thread's own, and buys two things: bytes are counted exactly, over all classes together, and what a
- * sleeping thread keeps can be taken from it. Called by malloc_slow.c, free_slow.c, refill.c, drain.c and upkeep/.
+/* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
+ * every call comes here, and the stack behind the closed bin is worked with the heap locked, as everything below the cache is.
+ * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
+ * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
+ * and upkeep/.
  *
- * What may be kept is meant in resident bytes, of which samples tell the share (weigh).
+ * The limit is meant in resident bytes; samples tell their share (weigh).
  *
- * A request is also served by a block of the next classes, of which it fills at least half. When too much is kept, the
- * blocks that were freed first go. A block that is wanted and not kept is looked for in what the heap holds (heap/assigned.c),
- * and others are given up for it there, the oldest first, before the heap grows.
+ * A request is also served by a block of the next classes if it fills at least half of it. When the cache holds too much, the blocks
+ * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
+ * blocks there, the oldest first, before it grows.
  *
- * Invariants, with the heap entered: bit c of large_cache_classes <=> the stack of class c holds a block;  large_cache_bytes is the sum of
- * their sizes;  large_cache_oldest[c] is the time of the stack's lowest block. Time is the number of frees kept so far. */
+ * Invariants, with the heap locked: bit c of `classes` <=> the stack of class c holds a block;  `bytes` is the sum of their sizes;
+ * oldest[c] is the time of the stack's lowest block. */
+#include "cache/large_cache.h"
+
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/tune.h"
 #include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 
-/* How many classes further up a block may be of. */
+/* A block may be of so many classes above the request's. */
 enum { REACH = 3 };
 
-/* After so many blocks what may be kept is computed anew. */
+/* The limit is computed anew after so many blocks. */
 enum { LOOK_EVERY = 32 };
 
-/* Of the first blocks that a thread frees one in so many is weighed, of the very first ones more; later one at every fourth look
- * for old ones, so that a steady state asks next to nothing of the system, and more where it comes as a surprise. What is not
- * resident is counted in 256ths, believed up to three quarters, and from half on it decides where blocks go. */
+/* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
+ * surprises. The absent share is counted in 256ths, believed up to three quarters, and from half on decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
 
-/* The classes of which each block is alone in its span. Requests of such classes are served by no others: their
- * blocks can change size where they stand (large/large.h). */
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+ * requests. */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
-static const uint64_t lone_classes = 0
+static const uint64_t single_classes = 0
 #include "size/classes.def"
     ;
 #undef X
@@ -50,22 +53,22 @@ static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t
 /* The stack of a class has lost blocks. */
 hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
-    heap->large_cache_classes &= ~((uint64_t)!any_left << class);
-    hak_owner_store(&heap->large_cache_bytes, heap->large_cache_bytes - count * (size_t)hak__classes[class].size);
+    heap->large_cache.classes &= ~((uint64_t)!any_left << class);
+    hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
 }
 
 /* The bit of the smallest class with a block for one, or 0. */
 hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
 {
-    uint64_t fit = heap->large_cache_classes >> class;
+    uint64_t fit = heap->large_cache.classes >> class;
     if ((fit & 1) != 0)
         return 1ull << class;
     fit &= hak_ones64(REACH + 1);
-    fit &= lone_classes >> class | ((lone_classes >> class & 1) - 1);
+    fit &= single_classes >> class | ((single_classes >> class & 1) - 1);
     return (fit & -fit) << class;
 }
 
-/* Of a class with a block. */
+/* The class has a block. */
 hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 {
     struct hak_bin *stack = &heap->classes[class].hidden;
@@ -77,7 +80,7 @@ hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 
 void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
 {
-    if ((heap->large_cache_classes >> class & 1) == 0)
+    if ((heap->large_cache.classes >> class & 1) == 0)
         return NULL;
     return pop_from(heap, class);
 }
@@ -101,7 +104,7 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
     stack_lost(heap, index, count, count != held);
-    heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
 }
 
 void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
@@ -117,7 +120,7 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     size_t behind = hak__span_slab(span) + span->slabs;
     if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
         return false;
-    uint32_t word = hak__owner_at(behind), index = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_at(behind), index = hak__owner_class(word);
     if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_large(index))
         return false;
     const struct hak_heap_class *class = &heap->classes[index];
@@ -129,12 +132,12 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     return false;
 }
 
-/* The class of which the oldest block was freed first; there is one. */
+/* The class whose oldest block was freed first; there is one. */
 static uint32_t oldest_class(const struct hak_heap *heap)
 {
     uint32_t found = 0, age = 0;
-    for (uint64_t left = heap->large_cache_classes; left != 0; left &= left - 1) {
-        uint32_t class = hak_ctz64(left), its = heap->large_cache_clock - heap->large_cache_oldest[class - HAK_CLASS_FIRST_LARGE];
+    for (uint64_t left = heap->large_cache.classes; left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left), its = heap->large_cache.clock - heap->large_cache.oldest[class - HAK_CLASS_FIRST_LARGE];
         if (its >= age) {
             age = its;
             found = class;
@@ -152,23 +155,22 @@ static void give_up_oldest(struct hak_heap *heap)
 
 static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
 
-/* What the thread may have for large blocks in use and kept ones together: the most that has been in use lately, the share
- * of it, and half of the budget. */
+/* The thread may have so much in large blocks, in use and cached together: the most in use lately, the budget's share of it, and
+ * half of the budget. */
 static size_t room_for_large(const struct hak_heap *heap)
 {
-    return heap->large_peak + share_of(heap->large_peak) + hak__option(HAK_OPTION_thread_budget) / 2;
+    return heap->large_cache.peak + share_of(heap->large_cache.peak) + hak__option(HAK_OPTION_thread_budget) / 2;
 }
 
-static bool is_hollow(const struct hak_heap *heap) { return heap->large_cache_hollow >= ABSENT_MUCH; }
+static bool is_mostly_absent(const struct hak_heap *heap) { return heap->large_cache.absent_share >= ABSENT_MUCH; }
 
 static bool weigh_due(const struct hak_heap *heap)
 {
-    return heap->large_cache_clock < WEIGH_FIRST
-        && heap->large_cache_clock - heap->large_cache_weighed >= hak_min(WEIGH_EVERY, heap->large_cache_clock / 8);
+    return heap->large_cache.clock < WEIGH_FIRST
+        && heap->large_cache.clock - heap->large_cache.weighed >= hak_min(WEIGH_EVERY, heap->large_cache.clock / 8);
 }
 
-/* A sample of the blocks that the thread frees: how many of its pages are not in memory? Four of them make the figure. Whether
- * it is far from what they have said. */
+/* Counts the pages of the block that are not in memory; a sample moves the figure by a quarter. Whether it was far from it. */
 static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     unsigned char pages[HAK_LARGE_MAX >> 12];
@@ -176,32 +178,32 @@ static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache_hollow;
-    heap->large_cache_hollow += (uint32_t)(change / 4);
-    heap->large_cache_weighed = heap->large_cache_clock;
+    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache.absent_share;
+    heap->large_cache.absent_share += (uint32_t)(change / 4);
+    heap->large_cache.weighed = heap->large_cache.clock;
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
-/* What may be kept: as with all that a thread's cache holds, the budget and the share of what its spans hold
- * (docs/decisions/0026); and no more than there is room for. What counts is what is resident (docs/decisions/0050). */
+/* The cache may hold the budget and the share of what the thread's spans hold, as all of a thread's cache (docs/decisions/0026), and
+ * no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
 static size_t large_cache_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache_bytes;
+    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache.bytes;
     if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
-    heap->large_peak = hak_max(heap->large_peak, used);
-    size_t by_share = budget + share_of(all) - hak_min(budget, heap->cache_bytes);
+    heap->large_cache.peak = hak_max(heap->large_cache.peak, used);
+    size_t by_share = budget + share_of(all) - hak_min(budget, heap->budget.bytes);
     size_t limit = hak_min(by_share, room_for_large(heap) - used);
-    return limit / (WEIGHT - hak_min(heap->large_cache_hollow, ABSENT_MOST)) * WEIGHT;
+    return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
 }
 
-/* Before the block just freed is kept: room for it, by giving up others. False: it is not to be kept. */
+/* Makes room for the block just freed by giving up others. False: it is not to be cached. */
 static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
     size_t size = hak__classes[index].size, limit = large_cache_limit(heap);
-    if ((heap->large_cache_bytes + size > limit || is_hollow(heap)) && weigh_due(heap)) {
+    if ((heap->large_cache.bytes + size > limit || is_mostly_absent(heap)) && weigh_due(heap)) {
         weigh(heap, index, block);
         limit = large_cache_limit(heap);
     }
@@ -209,16 +211,16 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         return false;
     if (class->hidden.top == class->hidden.end)
         hak__large_cache_drain(heap, index, 1, function);
-    while (heap->large_cache_bytes + size > limit)
+    while (heap->large_cache.bytes + size > limit)
         give_up_oldest(heap);
-    while (heap->large_cache_bytes + size > heap->large_cache_charged && !hak__cache_charge_kept(heap)) {
-        if (heap->large_cache_bytes == 0)
+    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_kept(heap)) {
+        if (heap->large_cache.bytes == 0)
             return false;
         give_up_oldest(heap);
     }
-    heap->large_cache_sure = hak_min(limit, heap->large_cache_charged);
-    if (heap->large_cache_clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
-        heap->upkeep_calls += LOOK_EVERY;     /* the frees that have not been counted */
+    heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
+    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+        heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 
@@ -227,21 +229,21 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
 {
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
-    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache_clock;
+    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
     times_of(class)[held] = now;
     if (held == 0)
-        heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] = now;
+        heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = now;
     hak_slot_store(top, block);
     hak_owner_store(&class->hidden.top, top + 1);
-    heap->large_cache_classes |= 1ull << index;
-    hak_owner_store(&heap->large_cache_bytes, sum);
+    heap->large_cache.classes |= 1ull << index;
+    hak_owner_store(&heap->large_cache.bytes, sum);
 }
 
 bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 {
     struct hak_bin *stack = &heap->classes[index].hidden;
-    size_t sum = heap->large_cache_bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->large_cache_sure || stack->top == stack->end || heap->large_cache_clock % LOOK_EVERY == 0))
+    size_t sum = heap->large_cache.bytes + hak__classes[index].size;
+    if (hak_unlikely(sum > heap->large_cache.sure || stack->top == stack->end || heap->large_cache.clock % LOOK_EVERY == 0))
         return false;
     push_to(heap, index, block, sum);
     return true;
@@ -250,28 +252,28 @@ bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *
 void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
     if (find_place(heap, index, block, function))
-        push_to(heap, index, block, heap->large_cache_bytes + hak__classes[index].size);
+        push_to(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
     else
         hak__heap_give(heap, &block, 1, function);
 }
 
-/* --- a block that is not kept ------------------------------------------------------------------------------------------ */
+/* --- a block that is not cached ---------------------------------------------------------------------------------------- */
 
-/* A block in whose place one of the class fits, if there is one. */
+/* Gives up a block in whose place one of the class fits, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->large_cache_classes & lone_classes & ~0ull << index;
+    uint64_t larger = heap->large_cache.classes & single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
-/* Whether a new SuperSlab fits what the heap may have for large blocks. Where much of these is not resident, blocks rather
- * stay where their pages are: in the place of others they would touch new ones. */
+/* Whether a new SuperSlab fits the heap's peak of large blocks. Where much of these is absent, cached blocks rather stay where their
+ * pages are: in the place of others they would touch new ones. */
 static bool may_open(struct hak_heap *heap)
 {
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
         weigh(heap, oldest, heap->classes[oldest].bottom[0]);
-    return is_hollow(heap) || (hak_max(heap->assigned_count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_peak;
+    return is_mostly_absent(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_cache.peak;
 }
 
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
@@ -280,55 +282,55 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
     if (block != NULL)
         return block;
     hak_count(&heap->classes[index].misses, 1);
-    heap->refills++;
-    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache_classes != 0 && !may_open(heap))
+    heap->polling.refills++;
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache.classes != 0 && !may_open(heap))
         give_up_for(heap, index);
     if (block == NULL)
         hak__heap_take(heap, index, &block, 1);
     return block;
 }
 
-/* --- what lies there for long ------------------------------------------------------------------------------------------ */
+/* --- aging ------------------------------------------------------------------------------------------------------------- */
 
-/* Gives up what was freed before the time. */
+/* Gives up the blocks freed before that time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
-    while (heap->large_cache_classes != 0) {
+    while (heap->large_cache.classes != 0) {
         uint32_t oldest = oldest_class(heap);
-        if ((int32_t)(heap->large_cache_oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
+        if ((int32_t)(heap->large_cache.oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
         hak__large_cache_drain(heap, oldest, 1, "free");
     }
 }
 
-/* Of a class the block that was freed last; of the next ones too, while they surprise. */
+/* Weighs the block freed last of one class, and of the next ones while the figure surprises. */
 static void weigh_some(struct hak_heap *heap)
 {
-    uint64_t left = heap->large_cache_classes;
-    if (left == 0 || heap->large_cache_pass-- != 0)
+    uint64_t left = heap->large_cache.classes;
+    if (left == 0 || heap->large_cache.pass-- != 0)
         return;
     bool surprised = true;
     for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0 && surprised; i++, left &= left - 1) {
         uint32_t index = hak_ctz64(left);
         surprised = weigh(heap, index, heap->classes[index].hidden.top[-1]);
     }
-    heap->large_cache_pass = surprised ? 0 : LOOKS_TO_PASS;
-    heap->large_cache_sure = 0;
+    heap->large_cache.pass = surprised ? 0 : LOOKS_TO_PASS;
+    heap->large_cache.sure = 0;
 }
 
 void hak__large_cache_age(struct hak_heap *heap)
 {
-    give_up_before(heap, heap->large_cache_seen);
+    give_up_before(heap, heap->large_cache.seen);
     weigh_some(heap);
-    heap->large_cache_seen = heap->large_cache_clock;
-    heap->large_peak -= heap->large_peak / 4;
+    heap->large_cache.seen = heap->large_cache.clock;
+    heap->large_cache.peak -= heap->large_cache.peak / 4;
     hak__cache_discharge_kept(heap);
 }
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
-    while (heap->large_cache_classes != 0)
-        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache_classes), UINT32_MAX, "free");
+    while (heap->large_cache.classes != 0)
+        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache.classes), UINT32_MAX, "free");
     hak__cache_discharge_kept(heap);
 }
 
@@ -340,9 +342,9 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         size_t held = (size_t)(class->hidden.top - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= (held != 0) == (heap->large_cache_classes >> index & 1);
-        valid &= held == 0 || heap->large_cache_oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
+        valid &= (held != 0) == (heap->large_cache.classes >> index & 1);
+        valid &= held == 0 || heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
     }
-    return hak__holds(valid && bytes == heap->large_cache_bytes && bytes <= heap->large_cache_charged,
-                      "large blocks that are kept are counted", &heap->large_cache_bytes);
+    return hak__holds(valid && bytes == heap->large_cache.bytes && bytes <= heap->large_cache.charged,
+                      "cached large blocks are counted", &heap->large_cache.bytes);
 }

@@ -1,6 +1,8 @@
 /* Marks: NULLs between the blocks of a stack. The fast path takes one for an empty stack and goes the slow way, which
  * knows the size that is asked for and serves this one request elsewhere (HAKMEM_SAMPLE_GUARDS). So one in N of the
- * blocks that refills bring is found without the fast path's counting anything. Called by refill.c, drain.c and guard/. */
+ * blocks that refills bring is found without the fast path's counting anything. Called by cache.c and guard/. */
+#include "cache/mark.h"
+
 #include <string.h>
 
 #include "cache/cache.h"
@@ -35,15 +37,15 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
-    uint64_t left = heap->sample_left == 0 ? draw() : heap->sample_left;
+    uint64_t left = heap->sample.left == 0 ? draw() : heap->sample.left;
     left -= left > 1;   /* the block that goes out now */
-    hak_count(&heap->sample_seen, below + 1);
+    hak_count(&heap->sample.seen, below + 1);
     while (left <= below && left != 0 && has_room(heap, bin, index)) {
         below -= left - 1;
         put_mark(heap, bin, index, class->bottom + below);
         left = draw();
     }
-    heap->sample_left = left > below ? left - below : left != 0;
+    heap->sample.left = left > below ? left - below : left != 0;
 }
 
 void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
@@ -65,12 +67,12 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
         }
         return mark;
     }
-    if (heap->sample_left == 0)
-        heap->sample_left = draw();
-    bool now = heap->sample_left == 1;
+    if (heap->sample.left == 0)
+        heap->sample.left = draw();
+    bool now = heap->sample.left == 1;
     if (now) {
-        heap->sample_left = draw();
-        hak_count(&heap->sample_seen, 1);
+        heap->sample.left = draw();
+        hak_count(&heap->sample.seen, 1);
     }
     return now;
 }

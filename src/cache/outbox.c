@@ -1,9 +1,12 @@
 /* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
  * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
  * Called by free_slow.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
+#include "cache/outbox.h"
+
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
+#include "heap/remote.h"
 
 /* The index of the block at p in its span; checked, because the pointer comes from the program. */
 static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p,
@@ -17,7 +20,7 @@ static uint32_t index_of(const struct hak_span *span, const struct hak_class *cl
 
 static const struct hak_class *class_of(uint32_t word)
 {
-    return &hak__classes[hak__owner_class_offset(word) / HAK_BIN_SIZE];
+    return hak__owner_sizes(word);
 }
 
 /* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
@@ -47,27 +50,27 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
 {
     uint32_t count = hak_load(&bucket->count, HAK_RELAXED), taken = hak_load(&bucket->taken, HAK_RELAXED);
     size_t slab = bucket->slab - 1;
-    hak_count(&heap->remote_frees, count - taken);
+    hak_count(&heap->counts.remote_frees, count - taken);
     hak_store(&bucket->count, 0, HAK_RELAXED);
     hak_store(&bucket->taken, 0, HAK_RELAXED);
     hak_store(&bucket->limit, 0, HAK_RELAXED);   /* the slab may serve another class by the next time */
     if (count != taken)
-        publish(slab, bucket->blocks + taken, count - taken, function, &heap->remote_published);
+        publish(slab, bucket->blocks + taken, count - taken, function, &heap->counts.remote_published);
 }
 
 uint32_t hak__outbox_sweep(struct hak_heap *heap)
 {
     uint32_t sum = 0;
-    for (uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED); used != 0; used &= used - 1) {
-        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(used)];
+    for (uint32_t used = hak_load(&heap->outbox.used, HAK_RELAXED); used != 0; used &= used - 1) {
+        struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak_ctz32(used)];
         uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
         if (hak_load(&bucket->count, HAK_RELAXED) == taken)
             continue;
         hak_store(&bucket->limit, 0, HAK_RELAXED);
         /* acquire: pairs with the append's release; the blocks are in their places, and their users done with them. */
         uint32_t count = hak_load(&bucket->count, HAK_ACQUIRE);
-        hak_count(&heap->remote_frees, count - taken);
-        publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->remote_published);
+        hak_count(&heap->counts.remote_frees, count - taken);
+        publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->counts.remote_published);
         hak_store(&bucket->taken, (uint16_t)count, HAK_RELAXED);
         sum += count - taken;
     }
@@ -76,7 +79,7 @@ uint32_t hak__outbox_sweep(struct hak_heap *heap)
 
 void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 {
-    if (hak__span_is_single(hak__slab_of(p), hak__owner_class_offset(word) / HAK_BIN_SIZE)) {
+    if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {
         hak__heap_end_foreign(NULL, p, word, function);
         return;
     }
@@ -88,8 +91,8 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
 /* A block that is not to wait here. */
 static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    hak_count(&heap->remote_frees, 1);
-    hak_count(&heap->remote_published, 1);
+    hak_count(&heap->counts.remote_frees, 1);
+    hak_count(&heap->counts.remote_published, 1);
     hak__outbox_bypass(p, word, function);
 }
 
@@ -97,7 +100,7 @@ static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const ch
  * their owner is collected at once, unless it is in a slow path just now and will look itself. */
 static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    if (hak__span_is_single(hak__slab_of(p), hak__owner_class_offset(word) / HAK_BIN_SIZE)) {
+    if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {
         hak__heap_end_foreign(heap, p, word, function);
         return;
     }
@@ -107,22 +110,22 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    if (hak__owner_class_offset(word) >= HAK_CLASS_FIRST_LARGE * HAK_BIN_SIZE) {
+    if (hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE) {
         free_large(heap, p, word, function);
         return;
     }
-    if (heap->classes[hak__owner_class_offset(word) / HAK_BIN_SIZE].common_left != 0) {
+    if (heap->classes[hak__owner_class(word)].common_left != 0) {
         free_at_once(heap, p, word, function);
         return;
     }
     size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
-    struct hak_outbox_bucket *bucket = &heap->outbox[slab % HAK_OUTBOX_BUCKETS];
+    struct hak_outbox_bucket *bucket = &heap->outbox_buckets[slab % HAK_OUTBOX_BUCKETS];
     if (hak_load(&bucket->count, HAK_RELAXED) != 0)
         publish_bucket(heap, bucket, function);
     bucket->slab = (uint32_t)slab + 1;
     hak_store(&bucket->limit, (uint16_t)hak_min(fits, HAK_OUTBOX_BLOCKS), HAK_RELAXED);
-    uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED);
-    hak_store(&heap->outbox_used, used | 1u << slab % HAK_OUTBOX_BUCKETS, HAK_RELAXED);
+    uint32_t used = hak_load(&heap->outbox.used, HAK_RELAXED);
+    hak_store(&heap->outbox.used, used | 1u << slab % HAK_OUTBOX_BUCKETS, HAK_RELAXED);
     bucket->blocks[0] = p;
     hak_store(&bucket->count, 1, HAK_RELEASE);
     if (fits <= 1)
@@ -131,12 +134,12 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
 
 void hak__outbox_flush(struct hak_heap *heap, const char *function)
 {
-    uint32_t used = hak_load(&heap->outbox_used, HAK_RELAXED);
+    uint32_t used = hak_load(&heap->outbox.used, HAK_RELAXED);
     for (; used != 0; used &= used - 1) {
-        struct hak_outbox_bucket *bucket = &heap->outbox[hak_ctz32(used)];
+        struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak_ctz32(used)];
         if (hak_load(&bucket->count, HAK_RELAXED) != 0)
             publish_bucket(heap, bucket, function);
         bucket->slab = 0;
     }
-    hak_store(&heap->outbox_used, 0, HAK_RELAXED);
+    hak_store(&heap->outbox.used, 0, HAK_RELAXED);
 }

@@ -1,6 +1,8 @@
 /* The rare halves of quarantine.h. */
 #include "cache/quarantine.h"
 
+#include "arena/meta.h"
+#include "cache/outbox.h"
 #include "os/os.h"
 
 void hak__quarantine_open(struct hak_heap *heap)
@@ -17,7 +19,7 @@ void hak__quarantine_open(struct hak_heap *heap)
 /* The caller may have entered the heap. */
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if (hak__hardened_closes(class) && !hak__hardened_reopen(p, class))
         return;
     bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER;
@@ -72,9 +74,9 @@ bool hak__quarantine_has(const struct hak_heap *heap, const void *p)
 
 static bool count_one(void *argument, const void *p)
 {
-    uint32_t *sums = argument, code = p == NULL ? HAK_CLASS_OFFSET_LIMIT : hak__owner_class_offset(hak__owner_of(p));
-    if (code < HAK_CLASSES * HAK_BIN_SIZE && p != NULL)
-        sums[code / HAK_BIN_SIZE]++;
+    uint32_t *sums = argument, class = p == NULL ? HAK_CLASSES : hak__owner_class(hak__owner_of(p));
+    if (class < HAK_CLASSES)
+        sums[class]++;
     return false;
 }
 

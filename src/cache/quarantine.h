@@ -3,21 +3,20 @@
  * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
  * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
  * whatever their size. What leaves goes where a free would have taken it: into the bin behind the closed one, or to the
- * heap whose it is. Called by guard/, drain.c, verify.c. */
-#ifndef HAK_CACHE_QUARANTINE_H
-#define HAK_CACHE_QUARANTINE_H
+ * heap whose it is. Called by guard/, cache.c, verify.c. */
+#pragma once
 
 #include "cache/cache.h"
 #include "slab/hardened.h"
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 
-enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see guard/trace.h */
+enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see trace/trace.h */
 
 struct hak_quarantine {
     uint64_t random;
     uint32_t calls;                                 /* of malloc and free since upkeep was looked at, modulo 2^32 */
-    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (guard/trace.h) */
+    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (trace/trace.h) */
     const void *at;                                 /* the block that the thread is sealing or clearing just now */
     size_t bytes;                                   /* of the blocks in it */
     uint32_t first, next;                           /* of the queue, modulo 2^32 */
@@ -64,7 +63,7 @@ hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
     return p;
 }
 
-hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__class_at_offset(hak__owner_class_offset(word))->size; }
+hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__owner_sizes(word)->size; }
 
 /* Takes a block in; gives one that has to leave, or NULL. */
 hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p, uint32_t bytes)
@@ -91,7 +90,7 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
 /* Where a free takes what leaves. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
-    uint32_t word = hak__owner_of(p), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_of(p), class = hak__owner_class(word);
     heap->quarantine->bytes -= hak__quarantine_bytes(word);
     bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_large(class);
     if (hak_unlikely(!own || !hak__cache_push(&heap->classes[class].hidden, p)))
@@ -120,5 +119,3 @@ hak_cold bool hak__quarantine_has(const struct hak_heap *heap, const void *p);
 
 /* Adds to `sums` how many blocks of each class are in it, as far as another thread can tell. */
 hak_cold void hak__quarantine_count(struct hak_heap *heap, uint32_t *sums);
-
-#endif

@@ -1,44 +1,27 @@
-/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process. Slot areas
- * are carved from the memory behind the heap's struct only as bins grow, so a thread touches no more of it than it
- * uses. Called when a heap is opened, parked and unparked, and by refill and drain.
+/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process. See tune.h.
  *
  * The large classes have all their slots from the start; their blocks are counted by large_cache.c.
  *
- * Invariants, of the other classes: cache_bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
- * that was lowered; process_bytes = sum of capacity * size, and large_cache_charged; the process's sum is that of the heaps with
- * in_process_bytes. */
+ * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
+ * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache.charged; the process's sum is that of the heaps with
+ * budget.in_process. */
+#include "cache/tune.h"
+
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/quarantine.h"
-#include "diag/broken.h"
+#include "cache/slots.h"
 #include "diag/options.h"
+#include "heap/common.h"
 
-enum { FIRST_SLOTS = 16, FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
+enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
 /* The process is charged for large blocks that are kept in such steps. */
 enum { KEPT_STEP = 2 << 20 };
 
-void *const hak__closed_slots[2] = { NULL, NULL };
-
-/* --- slot areas ------------------------------------------------------------------------------------------------- */
-
-/* Areas of 16, 32, 64, ... slots and the guard word below them; kept apart by size when given back. A capacity between
- * two of them has the larger area, of which it never touches the rest. */
-static unsigned order_of(uint32_t slots)
-{
-    return slots <= FIRST_SLOTS ? 0 : hak_msb64((slots - 1) / FIRST_SLOTS) + 1;
-}
-
-_Static_assert(HAK_OPTION_tiny_c6_local_cache == HAK_OPTION_tiny_c2_local_cache + 4, "the bands' options are adjacent");
-
-static bool wants_local(uint32_t class)
-{
-    uint32_t band = class < HAK_CLASS_LOCAL_FIRST || class > HAK_CLASS_LOCAL_LAST ? 0 : hak__band_of(class);
-    return band != 0 && hak__option((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2)) != 0;
-}
+/* --- first capacities -------------------------------------------------------------------------------------------------- */
 
 /* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
@@ -46,7 +29,7 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     if (hak__is_large(class))
         return ceiling;
     size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
-    return (uint32_t)hak_min(hak_min(by_bytes, FIRST_SLOTS), ceiling);
+    return (uint32_t)hak_min(hak_min(by_bytes, HAK_SLOTS_LEAST), ceiling);
 }
 
 static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
@@ -79,71 +62,6 @@ void hak__cache_profile(struct hak_heap *heap)
         open_or_close(heap, index);
 }
 
-/* The slot area is what no class has as its local slots of those in the struct, which is all or nothing, then what lies
- * behind the struct. */
-static void first_slots(struct hak_heap *heap)
-{
-    bool any_local = false;
-    for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
-        any_local |= wants_local(class);
-    heap->slots_next = heap->local[0];
-    heap->slots_end = any_local ? heap->slots_next : heap->slots_next + sizeof heap->local / sizeof(void *);
-    memset(heap->slots_free, 0, sizeof heap->slots_free);
-}
-
-static void **mapped_end(struct hak_heap *heap) { return (void **)((char *)heap + heap->mapped); }
-
-/* Maps more of the heap's stride: as much again, or in a thrifty process what is needed. */
-static bool extend_heap(struct hak_heap *heap, size_t need)
-{
-    size_t left = HAK_HEAP_STRIDE - heap->mapped, bytes = hak_align_up(need * sizeof(void *), hak__page_size());
-    if (bytes > left)
-        return false;
-    if (!hak__is_thrifty())
-        bytes = hak_min(hak_max(bytes, heap->mapped), left);
-    if (!hak__heap_extend(heap->id, heap->mapped, bytes))
-        return false;
-    heap->mapped += bytes;
-    return true;
-}
-
-static bool next_slots(struct hak_heap *heap, size_t need)
-{
-    void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
-    bool first = heap->slots_end < behind;   /* they were those in the struct until now */
-    void **next = first ? behind : heap->slots_next;
-    if ((size_t)(mapped_end(heap) - next) < need && !extend_heap(heap, need))
-        return false;
-    heap->slots_next = next;
-    heap->slots_end = mapped_end(heap);
-    return true;
-}
-
-static void **slots_take(struct hak_heap *heap, uint32_t slots)
-{
-    unsigned order = order_of(slots);
-    size_t need = ((size_t)FIRST_SLOTS << order) + 1;
-    void **area = heap->slots_free[order];
-    if (area != NULL) {
-        heap->slots_free[order] = *area;
-    } else {
-        if ((size_t)(heap->slots_end - heap->slots_next) < need && !next_slots(heap, need))
-            return NULL;
-        area = heap->slots_next;
-        heap->slots_next = area + need;
-    }
-    if (*area != NULL)   /* fresh memory is zero and need not be touched */
-        *area = NULL;
-    return area + 1;
-}
-
-static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
-{
-    unsigned order = order_of(slots);
-    bottom[-1] = heap->slots_free[order];
-    heap->slots_free[order] = bottom - 1;
-}
-
 /* --- the process's sum -------------------------------------------------------------------------------------------- */
 
 /* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
@@ -161,35 +79,33 @@ static bool charge(struct hak_heap *heap, size_t bytes)
         hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
         return false;
     }
-    heap->process_bytes += bytes;
+    heap->budget.process_bytes += bytes;
     return true;
 }
 
 static void discharge(struct hak_heap *heap, size_t bytes)
 {
     hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
-    heap->process_bytes -= bytes;
+    heap->budget.process_bytes -= bytes;
 }
 
 bool hak__cache_charge_kept(struct hak_heap *heap)
 {
     if (!charge(heap, KEPT_STEP))
         return false;
-    heap->large_cache_charged += KEPT_STEP;
+    heap->large_cache.charged += KEPT_STEP;
     return true;
 }
 
 void hak__cache_discharge_kept(struct hak_heap *heap)
 {
-    size_t need = hak_align_up(heap->large_cache_bytes, KEPT_STEP);
-    if (heap->large_cache_charged == need)
+    size_t need = hak_align_up(heap->large_cache.bytes, KEPT_STEP);
+    if (heap->large_cache.charged == need)
         return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
-    discharge(heap, heap->large_cache_charged - need);
-    heap->large_cache_charged = need;
-    heap->large_cache_sure = 0;
+    discharge(heap, heap->large_cache.charged - need);
+    heap->large_cache.charged = need;
+    heap->large_cache.sure = 0;
 }
-
-/* --- first capacities ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t ceiling_of(uint32_t class)
 {
@@ -206,7 +122,7 @@ _Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "th
 static void place_locally(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    void **area = heap->local[index - HAK_CLASS_LOCAL_FIRST];
+    void **area = heap->slots.local[index - HAK_CLASS_LOCAL_FIRST];
     *area = NULL;
     class->bottom = area + 1;
     class->ceiling = class->capacity = (uint16_t)hak_min(class->ceiling, HAK_LOCAL_SLOTS);
@@ -218,11 +134,11 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     class->ceiling = (uint16_t)ceiling_of(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
     class->common_left = (uint8_t)hak__common_first(index);
-    class->local = wants_local(index);
+    class->local = hak__slots_are_local(index);
     if (class->local)
         place_locally(heap, index);
     else
-        class->bottom = slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
+        class->bottom = hak__slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     heap->closed_reasons[index] = 0;
     heap->bins[index] = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
@@ -235,10 +151,10 @@ static void count_first_capacities(struct hak_heap *heap)
     size_t bytes = 0;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++)
         bytes += (size_t)heap->classes[index].capacity * hak__classes[index].size;
-    hak_fetch_add(&all_bytes, bytes - (heap->in_process_bytes ? heap->process_bytes : 0), HAK_RELAXED);
-    heap->process_bytes = bytes;
-    heap->in_process_bytes = true;
-    heap->cache_bytes = 0;
+    hak_fetch_add(&all_bytes, bytes - (heap->budget.in_process ? heap->budget.process_bytes : 0), HAK_RELAXED);
+    heap->budget.process_bytes = bytes;
+    heap->budget.in_process = true;
+    heap->budget.bytes = 0;
 }
 
 /* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
@@ -270,31 +186,31 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a stack fits its new area");
-    if (capacity > FIRST_SLOTS || old > FIRST_SLOTS) {
-        void **bottom = slots_take(heap, capacity), **former = class->bottom;
+    if (capacity > HAK_SLOTS_LEAST || old > HAK_SLOTS_LEAST) {
+        void **bottom = hak__slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)
             return false;
         memcpy(bottom, former, held * sizeof *bottom);
         bin->end = bottom;   /* full until all three words agree */
         hak_owner_store(&bin->top, bottom + held);
         hak_owner_store(&class->bottom, bottom);
-        slots_give(heap, former, old);
+        hak__slots_give(heap, former, old);
     }
     bin->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
     open_or_close(heap, index);
     if (heap->absorb[index] != NULL)
         hak__cache_absorb_begin(heap, index);
-    heap->cache_bytes += (size_t)capacity * hak__classes[index].size;
-    heap->cache_bytes -= (size_t)old * hak__classes[index].size;
+    heap->budget.bytes += (size_t)capacity * hak__classes[index].size;
+    heap->budget.bytes -= (size_t)old * hak__classes[index].size;
     return true;
 }
 
 /* Takes capacity from classes that have not moved a batch since the last visit. */
 static void reclaim(struct hak_heap *heap, size_t limit)
 {
-    for (uint32_t visited = 0; visited < HAK_CLASSES && heap->cache_bytes > limit; visited++) {
-        uint32_t index = heap->budget_hand++ % HAK_CLASSES;
+    for (uint32_t visited = 0; visited < HAK_CLASSES && heap->budget.bytes > limit; visited++) {
+        uint32_t index = heap->budget.hand++ % HAK_CLASSES;
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t first = first_capacity(index, class->ceiling), half = class->capacity / 2u;
         if (class->moves == 0 && class->capacity > first && !class->local) {
@@ -312,7 +228,7 @@ static void reclaim(struct hak_heap *heap, size_t limit)
 /* Where the budget is spent and no class is idle, looking for room at every miss would cost more than the misses. */
 static bool refuse_for_a_while(struct hak_heap *heap)
 {
-    heap->grow_pause = GROW_PAUSE;
+    heap->budget.pause = GROW_PAUSE;
     return false;
 }
 
@@ -333,18 +249,18 @@ static size_t budget_of_thread(const struct hak_heap *heap)
 static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
-    if (heap->cache_bytes + extra > budget)
+    if (heap->budget.bytes + extra > budget)
         budget = budget_of_thread(heap);
     if (extra > budget)
         return false;
-    if (heap->cache_bytes + extra > budget)
+    if (heap->budget.bytes + extra > budget)
         reclaim(heap, budget - extra);
-    if (heap->cache_bytes + extra > budget)
+    if (heap->budget.bytes + extra > budget)
         return false;
     if (charge(heap, extra))
         return true;
     heap->classes[index].moves = 1;   /* it asks for more: the last one to take from */
-    reclaim(heap, heap->cache_bytes > extra ? heap->cache_bytes - extra : 0);
+    reclaim(heap, heap->budget.bytes > extra ? heap->budget.bytes - extra : 0);
     return charge(heap, extra);
 }
 
@@ -357,8 +273,8 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     if (capacity == class->capacity || !class->returned_lately || !class->missed_lately)
         return false;
     size_t extra = (capacity - class->capacity) * (size_t)hak__classes[index].size;
-    if (heap->grow_pause != 0) {
-        heap->grow_pause--;
+    if (heap->budget.pause != 0) {
+        heap->budget.pause--;
         return false;
     }
     if (!find_room(heap, index, extra))
@@ -390,30 +306,26 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     if (!hak__option(HAK_OPTION_ring_adapt))
         return;
-    hak__large_cache_age(heap);
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
         uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
-        if (moved == heap->moved_seen[index] && class->capacity != 0)
+        if (moved == heap->budget.moved_seen[index] && class->capacity != 0)
             give_back_half(heap, index);
-        heap->moved_seen[index] = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
+        heap->budget.moved_seen[index] = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
     }
 }
 
-/* --- arming ------------------------------------------------------------------------------------------------------------ */
+/* --- polling ------------------------------------------------------------------------------------------------------------ */
 
-static void set_polling(struct hak_heap *heap, bool armed)
+void hak__cache_set_polling(struct hak_heap *heap, bool polling)
 {
-    heap->mode = armed ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
+    heap->mode = polling ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);
-        if (!armed && heap->classes[index].absorbs)
+        if (!polling && heap->classes[index].absorbs)
             hak__cache_absorb_begin(heap, index);
     }
 }
-
-void hak__cache_arm(struct hak_heap *heap) { set_polling(heap, true); }
-void hak__cache_disarm(struct hak_heap *heap) { set_polling(heap, false); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 
@@ -435,7 +347,7 @@ static hak_cold void fix_capacities(struct hak_heap *heap)
     size_t budget = hak__option(HAK_OPTION_thread_budget);
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
-        size_t room = budget > heap->cache_bytes ? (budget - heap->cache_bytes) / hak__classes[index].size : 0;
+        size_t room = budget > heap->budget.bytes ? (budget - heap->budget.bytes) / hak__classes[index].size : 0;
         uint32_t capacity = (uint32_t)hak_min(class->ceiling, class->capacity + room);
         while (capacity > class->capacity && !enlarge(heap, index, capacity))
             capacity -= (capacity - class->capacity + 1) / 2;
@@ -446,16 +358,14 @@ static hak_cold void fix_capacities(struct hak_heap *heap)
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 {
     heap->mode = mode;
-    first_slots(heap);
+    hak__slots_open(heap);
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         open_class(heap, class);
-    for (uint32_t code = HAK_CLASSES; code < HAK_CLASS_LIMIT; code++)
-        heap->bins[code] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
+        heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     count_first_capacities(heap);
     if (!hak__option(HAK_OPTION_ring_adapt))
         fix_capacities(heap);
-    if ((mode & HAK_MODE_HARDENED) != 0)
-        hak__quarantine_open(heap);
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }
@@ -465,10 +375,10 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 void hak__cache_park(struct hak_heap *heap)
 {
     if ((heap->mode & HAK_MODE_POLLING) != 0)
-        hak__cache_disarm(heap);
-    hak_store(&heap->idle_bytes, 0, HAK_RELAXED);
-    hak_fetch_sub(&all_bytes, heap->process_bytes, HAK_RELAXED);
-    heap->in_process_bytes = false;
+        hak__cache_set_polling(heap, false);
+    hak_store(&heap->polling.idle_bytes, 0, HAK_RELAXED);
+    hak_fetch_sub(&all_bytes, heap->budget.process_bytes, HAK_RELAXED);
+    heap->budget.in_process = false;
 }
 
 /* A heap keeps its capacities while it is parked; the process's budget may have been spent by others meanwhile. A heap
@@ -476,48 +386,18 @@ void hak__cache_park(struct hak_heap *heap)
 static void join_process(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_process_budget);
-    size_t sum = hak_fetch_add(&all_bytes, heap->process_bytes, HAK_RELAXED) + heap->process_bytes;
-    heap->in_process_bytes = true;
+    size_t sum = hak_fetch_add(&all_bytes, heap->budget.process_bytes, HAK_RELAXED) + heap->budget.process_bytes;
+    heap->budget.in_process = true;
     if (budget == 0 || sum <= budget)
         return;
     for (uint32_t index = 0; index < HAK_CLASSES; index++)
         heap->classes[index].moves = 0;
-    for (uint32_t halvings = 0; heap->cache_bytes != 0 && halvings < 16; halvings++)
+    for (uint32_t halvings = 0; heap->budget.bytes != 0 && halvings < 16; halvings++)
         reclaim(heap, 0);
 }
 
 void hak__cache_unpark(struct hak_heap *heap)
 {
-    hak__cache_take_up(heap);
-    if (!heap->in_process_bytes)
+    if (!heap->budget.in_process)
         join_process(heap);
-    hak__heap_unlock(heap);
-}
-
-/* Of a heap that is entered: its owner may pop and push meanwhile. */
-static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *const *slot)
-{
-    const void *block = hak_peek(slot);
-    uint32_t word = hak__owner_of(block);
-    if (block == NULL)
-        return heap->classes[index].marks != 0;
-    return hak__owner_class_offset(word) == index * HAK_BIN_SIZE && (heap->foreign[index] || hak__owner_id(word) == heap->id);
-}
-
-bool hak__cache_is_valid(struct hak_heap *heap)
-{
-    bool valid = true;
-    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
-        const struct hak_heap_class *class = &heap->classes[index];
-        const struct hak_bin *bin = hak__heap_bin(heap, index);
-        void **top = hak_peek(&bin->top);
-        if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
-                        "a stack has its bottom and its capacity", bin)
-            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
-                           "a stack's top is within it", bin))
-            return false;
-        for (void **slot = class->bottom; slot < top; slot++)
-            valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
-    }
-    return valid && hak__large_cache_is_valid(heap);
 }

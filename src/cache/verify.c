@@ -1,7 +1,9 @@
 /* Whether a block that looks freed is: in the heaps' own state (heap/find.c), or in a quarantine. Called by pointer.c before a
  * double free is reported: see slab/freed.h. */
-#include "cache/cache.h"
+#include "cache/verify.h"
+
 #include "cache/quarantine.h"
+#include "heap/find.h"
 
 static hak_cold bool has_freed(struct hak_heap *heap, uint32_t class, const void *p)
 {
@@ -19,7 +21,7 @@ static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, cons
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class_offset(word) != class * HAK_BIN_SIZE)
+        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
             return true;   /* the span has ended, which no block in use lets happen */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;

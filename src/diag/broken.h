@@ -1,8 +1,7 @@
 /* The first invariant that a check found broken. The _is_valid functions of the layers say here what and where; guard/check.c
  * reports it. A record of one thread at a time would do, and that is what this is: a race between two failing checks mixes
  * two true findings. */
-#ifndef HAK_DIAG_BROKEN_H
-#define HAK_DIAG_BROKEN_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -14,5 +13,3 @@ extern struct hak_broken hak__broken;
 
 /* Gives `condition`; when it is false and nothing has been noted before, notes what should have held, and of what. */
 hak_cold bool hak__holds(bool condition, const char *what, const void *where);
-
-#endif

@@ -1,7 +1,6 @@
 /* Text for a file descriptor through a small buffer: what the statistics are printed with. Nothing here allocates or
  * locks; the only system call is write(2), so it may be used in signal handlers. errno is kept. */
-#ifndef HAK_DIAG_EMITTER_H
-#define HAK_DIAG_EMITTER_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -24,5 +23,3 @@ hak_cold void hak__emit_padded(struct hak_emitter *out, uint64_t n, unsigned wid
 
 /* Writes what is left; the first error, or 0. The descriptor stays open. */
 hak_cold int hak__emit_close(struct hak_emitter *out);
-
-#endif

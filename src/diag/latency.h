@@ -1,7 +1,6 @@
 /* How long slow paths take (HAKMEM_LATENCY=1): two histograms of the process, in powers of two of a nanosecond. While
  * the option is off, a slow path loads one word and takes a branch that is always the same. Called by malloc_slow.c, free_slow.c and hardened.c. */
-#ifndef HAK_DIAG_LATENCY_H
-#define HAK_DIAG_LATENCY_H
+#pragma once
 
 #include "diag/options.h"
 
@@ -29,5 +28,3 @@ hak_inline void hak__latency_end(enum hak_latency_kind kind, uint64_t started)
 
 uint64_t hak__latency_sum(enum hak_latency_kind kind);   /* ns */
 uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket);
-
-#endif

@@ -2,8 +2,7 @@
  * Precedence: API, variable, HAKMEM_CONF, symbol, then what is not the user's word: preset, system, default. Under
  * AT_SECURE the environment is ignored. A bad value or an unknown key costs one warning and changes nothing.
  * A value and its origin are one atomic word, so that they change together; slow paths read it relaxed. */
-#ifndef HAK_DIAG_OPTIONS_H
-#define HAK_DIAG_OPTIONS_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/limits.h"
@@ -152,5 +151,3 @@ hak_cold const char *hak__option_word(enum hak_option option, uint64_t value);
 hak_cold const char *hak__option_origin_name(enum hak_option_origin origin);
 hak_cold const char *hak__option_kind_name(enum hak_option_kind kind);
 hak_cold const char *hak__option_when_name(enum hak_option_when when);
-
-#endif

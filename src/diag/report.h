@@ -4,8 +4,7 @@
  *
  * The formats are %s (text), %p (pointer), %u (uint64_t), %f (fixed point: a uint64_t in hundredths); a width may
  * stand before the letter, '-' aligns left. Every argument of %u and %f is passed as uint64_t. */
-#ifndef HAK_DIAG_REPORT_H
-#define HAK_DIAG_REPORT_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -35,5 +34,3 @@ hak_cold void hak__say_invalid(const char *function, const void *p, const char *
 extern void (*hak__misuse_more)(const void *p);
 hak_noreturn hak_cold void hak__misuse_end(const void *p);
 hak_noreturn hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);
-
-#endif

@@ -7,14 +7,17 @@
 
 #include <stdlib.h>
 
+#include "arena/regions.h"
 #include "arena/state.h"
 #include "base/lock.h"
 #include "cache/cache.h"
+#include "cache/flush.h"
+#include "cache/tune.h"
 #include "diag/report.h"
-#include "guard/harden.h"
+#include "harden/harden.h"
 #include "slab/superslab.h"
 
-/* A heap that stays busy is passed over: its thread may have been interrupted by the one that checks. */
+/* A heap that stays locked is passed over: its thread may have been interrupted by the one that checks. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
 /* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
@@ -30,7 +33,7 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
 {
     uint32_t index, word = hak__owner_of(block);
-    if (word != hak__owner_word(heap->id, class * HAK_BIN_SIZE))
+    if (word != hak__owner_word(heap->id, class))
         return true;   /* another heap's; hak__cache_is_valid has judged the class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
@@ -70,7 +73,7 @@ static bool check_heaps(void)
 static bool check_span(size_t slab, uint32_t word)
 {
     const struct hak_span *span = &hak__spans[slab];
-    bool valid = hak__holds(hak__owner_class_offset(word) == span->class * HAK_BIN_SIZE, "the map has the span's class", span);
+    bool valid = hak__holds(hak__owner_class(word) == span->class, "the map has the span's class", span);
     valid = valid && hak__holds(span->slabs >= 1 && span->slabs <= HAK_SPAN_SLABS_MAX, "a span has 1 to 16 slabs", span);
     for (uint32_t i = 0; i < span->slabs && valid; i++)
         valid = hak__holds((span->blocks == 1 || hak_load(&hak__spans[slab + i].back, HAK_RELAXED) == i)
@@ -97,10 +100,10 @@ static bool check_blocks(const struct hak_span *span)
 static bool check_slab(size_t slab, bool blocks)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_class_offset(word) == HAK_CLASS_OFFSET_INNER
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_is_inner(word)
         || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
         return true;
-    if (hak__owner_class_offset(word) >= HAK_CLASSES * HAK_BIN_SIZE)
+    if (hak__owner_class(word) >= HAK_CLASSES)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
     if (!hak__enter_foreign(hak__heap_by_id(id), PATIENCE_OF_CHECK))
         return true;

@@ -1,8 +1,7 @@
 /* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. It holds for the moment at which it looks: each heap is
  * entered while its spans and bins are looked at, the arena's state under their lock; what other threads pop and push
  * meanwhile breaks no invariant. Called by api.c, malloc_slow.c, free_slow.c, thread.c and init.c. */
-#ifndef HAK_GUARD_CHECK_H
-#define HAK_GUARD_CHECK_H
+#pragma once
 
 #include "diag/broken.h"
 #include "diag/options.h"
@@ -24,7 +23,7 @@ hak_cold bool hak__check_is_half_done(void);
 
 /* At the end of a slow path: every N-th of the process under HAKMEM_CHECK=N, N > 1. */
 hak_cold void hak__check_count(void);
-hak_inline void hak__check_tick(void)
+hak_inline void hak__check_poll(void)
 {
     if (hak_unlikely(hak__option(HAK_OPTION_check) > 1))
         hak__check_count();
@@ -36,5 +35,3 @@ hak_inline void hak__check_end(const char *who)
     if (hak_unlikely(hak__option(HAK_OPTION_check) != 0))
         hak__check_or_die(who);
 }
-
-#endif

@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 #include "arena/meta.h"
+#include "arena/regions.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "guard/frames.h"
-#include "guard/sample.h"
-#include "guard/trace.h"
+#include "sample/sample.h"
+#include "trace/frames.h"
+#include "trace/trace.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 
@@ -49,7 +50,7 @@ static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
     if (bottom != NULL && among(bottom, bottom + hak__cache_count(heap, class), block))
         return true;
     for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
-        const struct hak_outbox_bucket *bucket = &heap->outbox[i];
+        const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[i];
         size_t taken = hak_load(&bucket->taken, HAK_RELAXED), count = hak_load(&bucket->count, HAK_RELAXED);
         if (bucket->slab != 0 && taken <= count && count <= HAK_OUTBOX_BLOCKS
             && among(bucket->blocks + taken, bucket->blocks + count, block))

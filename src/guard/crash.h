@@ -1,7 +1,6 @@
 /* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
  * is to the allocator; then the signal takes the course it would have taken. Called by init.c. */
-#ifndef HAK_GUARD_CRASH_H
-#define HAK_GUARD_CRASH_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -11,5 +10,3 @@ void hak__crash_init(const struct hak_heap *(*mine)(void));
 /* What an address is to the allocator, as the report says it; NULL or an address from elsewhere too. Takes no lock and
  * writes nothing but `text`. */
 hak_cold void hak__crash_describe(uintptr_t address, char *text, size_t size);
-
-#endif

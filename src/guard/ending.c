@@ -7,12 +7,13 @@
 #include "arena/state.h"
 #include "base/forked.h"
 #include "base/lock.h"
+#include "cache/verify.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/harden.h"
-#include "guard/trace.h"
+#include "harden/harden.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "trace/trace.h"
 
 enum { ENDING_MS = 1000, ENDING_SAID = 8, ENDING_SUSPECTS = 64, ENDING_LOOKS = 2000, ENDING_PATIENCE = 200 };
 
@@ -48,7 +49,7 @@ static bool is_being_worked(const void *p)
     return false;
 }
 
-/* A heap that has stayed busy is asked just once again. */
+/* A heap that has stayed locked is asked just once again. */
 static bool enter_at_end(struct hak_heap *heap)
 {
     static const struct hak_heap *stays_busy;
@@ -71,12 +72,12 @@ static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, 
     return wrong != HAK_WRONG_NOTHING && is_being_worked(p) ? HAK_WRONG_NOTHING : wrong;
 }
 
-/* The span that begins at the slab, its heap entered; NULL: it is no hardened one, or its heap is busy. */
+/* The span that begins at the slab, its heap entered; NULL: it is no hardened one, or its heap is locked. */
 static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     const struct hak_span *span = &hak__spans[slab];
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_class_offset(word) >= HAK_CLASSES * HAK_BIN_SIZE
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_class(word) >= HAK_CLASSES
         || hak_load(&span->back, HAK_RELAXED) != 0)
         return NULL;
     *heap = hak__heap_by_id(id);

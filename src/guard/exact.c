@@ -1,7 +1,8 @@
 /* See exact.h. */
 #include "guard/exact.h"
 
-#include "guard/harden.h"
+#include "cache/large_cache.h"
+#include "harden/harden.h"
 
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t index, size_t n)
 {

@@ -4,8 +4,10 @@
  * taken FIRST_BLOCKS is served by spans of its own thread from then on: for it nothing is different.
  *
  * Who takes enters one as a sweeper and never waits: it tries a few, then its own spans serve. There are several because a
- * thread may be interrupted inside for long. Called by cache/refill.c, with the thread's heap entered; made by thread.c;
+ * thread may be interrupted inside for long. Called by cache/cache.c, with the thread's heap entered; made by thread.c;
  * left by a forked child as the heaps of threads that do not exist. */
+#include "heap/common.h"
+
 #include "base/bits.h"
 #include "heap/heap.h"
 
@@ -70,6 +72,6 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **ou
     uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
     hak__heap_unlock(source);
     class->common_left = (uint8_t)(class->common_left - got);
-    hak_count(&heap->common_taken, got);
+    hak_count(&heap->counts.common_taken, got);
     return got;
 }

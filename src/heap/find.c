@@ -11,7 +11,7 @@
  * not looked at.
  *
  * Not to find it is no proof: it may be on its way from one heap to another. */
-#include "heap/heap.h"
+#include "heap/find.h"
 
 static hak_cold bool is_in_bin(struct hak_heap *heap, uint32_t class, const void *p)
 {
@@ -24,7 +24,7 @@ static hak_cold bool is_in_bin(struct hak_heap *heap, uint32_t class, const void
 
 static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
 {
-    const struct hak_outbox_bucket *bucket = &heap->outbox[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
+    const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
     uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
     for (uint32_t i = hak_load(&bucket->count, HAK_ACQUIRE); i > taken; i--)
         if (bucket->blocks[i - 1] == p)
@@ -36,7 +36,7 @@ static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
 hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_BIN_SIZE))
+    if (hak__owner_of(p) != hak__owner_word(heap->id, class))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)

@@ -3,9 +3,12 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/find.h"
+#include "heap/remote.h"
 #include "heap/warm.h"
 #include "os/os.h"
 #include "shared/pool.h"
@@ -23,8 +26,6 @@ void hak__heap_init(void)
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
 }
 
-uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
-
 struct hak_heap *hak__heap_new(void)
 {
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
@@ -36,14 +37,14 @@ struct hak_heap *hak__heap_new(void)
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     struct hak_heap *heap = hak__heap_by_id(id + 1);
     heap->id = id + 1;
-    heap->mapped = bytes;
+    heap->slots.mapped = bytes;
     heap->tag = hak__owner_word(heap->id, 0);
     return heap;
 }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The head is stored so that another thread may look whether there are any (adopt.c). A span of a SuperSlab that drains
+/* The head is stored so that another thread may look whether there are any (sources.c). A span of a SuperSlab that drains
  * comes behind the first; no pointer to the list's end is kept. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
@@ -90,7 +91,7 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
             return;
         }
         if (!stays)
-            heap->idle_classes |= 1ull << span->class;
+            heap->sources.idle_classes |= 1ull << span->class;
     }
     if (!span->listed)
         hak__heap_list(heap, span);
@@ -107,6 +108,13 @@ hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
 }
 
 /* --- taking --------------------------------------------------------------------------------------------------------- */
+
+hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t count)
+{
+    hak_count(&heap->classes[class_index].refilled, count);
+    hak__heap_large_moved(heap, class_index, count);
+    hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
+}
 
 /* Takes from a span down to out[0]; false when no other span should be asked, because the frontier moves one page per
  * miss. */
@@ -171,9 +179,7 @@ static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **
     *out = hak__heap_take_single(heap, class_index);
     if (*out == NULL)
         return 0;
-    hak_count(&heap->classes[class_index].refilled, 1);
-    hak__heap_large_moved(heap, class_index, 1);
-    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    note_taken(heap, class_index, 1);
     return 1;
 }
 
@@ -205,11 +211,9 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     if (hak_unlikely(got == 0 && class->spans != NULL))
         got = take_scarce(heap, class_index, out, want);
     hak_count(&class->warm_hits, span != NULL);
-    hak_count(&class->refilled, got);
-    hak__heap_large_moved(heap, class_index, got);
+    note_taken(heap, class_index, got);
     if (got != want)
         memmove(out, out + (want - got), got * sizeof *out);
-    hak__heap_idle_less(heap, got * (size_t)hak__classes[class_index].size);
     return got;
 }
 
@@ -225,18 +229,17 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
     void *block = hak__span_take_fresh(span);
     if (block != NULL)
         hak__warm_lost(heap, span);
-    hak_count(&class->refilled, block != NULL);
-    hak__heap_large_moved(heap, class_index, block != NULL);
+    note_taken(heap, class_index, block != NULL);
     return block;
 }
 
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 {
     void *block = NULL;
-    if (heap->assigned_count == 0) {
-        heap->no_new_span = true;
+    if (heap->assigned.count == 0) {
+        heap->sources.no_new_span = true;
         hak__heap_take(heap, class_index, &block, 1);
-        heap->no_new_span = false;
+        heap->sources.no_new_span = false;
         return block;
     }
     hak__heap_collect(heap);
@@ -247,9 +250,7 @@ void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
         hak__heap_take(heap, class_index, &block, 1);
         return block;
     }
-    hak_count(&heap->classes[class_index].refilled, 1);
-    hak__heap_large_moved(heap, class_index, 1);
-    hak__heap_idle_less(heap, hak__classes[class_index].size);
+    note_taken(heap, class_index, 1);
     return hak__span_take_single(span);
 }
 
@@ -263,14 +264,20 @@ static hak_cold void report(enum hak_span_fault fault, const struct hak_span *sp
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
+/* Blocks are back in a span; `counter` is the class's drained or collected. */
+hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_counter *counter, uint32_t count)
+{
+    hak_count(counter, count);
+    hak__heap_large_moved(heap, class_index, 0 - (size_t)count);
+    hak__heap_idle_more(heap, count * (size_t)hak__classes[class_index].size);
+}
+
 static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
 {
     enum hak_span_fault fault = hak__span_give_single(span, block);
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, block, function);
-    hak_count(&heap->classes[span->class].drained, 1);
-    hak__heap_large_moved(heap, span->class, (size_t)-1);
-    hak__heap_idle_more(heap, hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].drained, 1);
     hak__heap_end_span(heap, span);
     return 1;
 }
@@ -283,9 +290,7 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
     if (hak_unlikely(fault != HAK_SPAN_OK))
         report(fault, span, blocks[given], function);
     hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
-    hak_count(&heap->classes[span->class].drained, given);
-    hak__heap_large_moved(heap, span->class, 0 - (size_t)given);
-    hak__heap_idle_more(heap, given * (size_t)hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].drained, given);
     after_give(heap, span);
     return given;
 }
@@ -308,7 +313,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
         && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
         report(HAK_SPAN_DOUBLE_FREE, span, block, function);
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
     /* Of two threads that free the block at once, the exchange lets one through. */
@@ -326,8 +331,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
         return;
     hak_count(&heap->classes[class].collected, 1);
     hak_count(&heap->classes[class].span_count, (uint64_t)-1);
-    hak_count(&heap->slab_count, 0 - (uint64_t)slabs);
-    hak_count(&heap->remote_frees, 1);
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)slabs);
+    hak_count(&heap->counts.remote_frees, 1);
 }
 
 /* A block that another thread has freed, and that bears the key: its owner or a third thread has freed it too, unless the key is
@@ -348,9 +353,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     }
     if (count == 0)
         return;
-    hak_count(&heap->classes[span->class].collected, count);
-    hak__heap_large_moved(heap, span->class, 0 - (size_t)count);
-    hak__heap_idle_more(heap, count * (size_t)hak__classes[span->class].size);
+    note_given(heap, span->class, &heap->classes[span->class].collected, count);
     heap->classes[span->class].returned_lately = true;
     heap->classes[span->class].dry = 0;
     after_give(heap, span);
@@ -368,20 +371,6 @@ void hak__heap_wait(struct hak_heap *heap)
 {
     for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
         hak__yield(tries);
-}
-
-bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
-{
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
-        return false;
-    for (unsigned i = 0; i < tries; i++) {
-        if (i != 0)
-            hak__yield(i - 1);
-        if (hak__heap_try_lock(heap, HAK_SWEEPER))
-            return true;
-    }
-    return false;
 }
 
 void hak__heap_sweep(struct hak_heap *heap)

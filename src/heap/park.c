@@ -1,6 +1,8 @@
 /* Parked heaps: those whose thread has ended, waiting for a new one. A lock-free stack of heap ids; the head carries a
  * count of changes, because single elements are popped (ABA). Heaps are never unmapped, so reading the link of one
  * that another thread has just taken is safe, and the count makes the exchange fail then. */
+#include "heap/park.h"
+
 #include "heap/heap.h"
 #include "slab/hardened.h"
 
@@ -88,7 +90,7 @@ struct hak_heap *hak__heap_take_up(void)
     }
 }
 
-/* A parked heap is busy when a sweeper was inside. It is lost where it stands in the list, because what stands above it
+/* A parked heap is locked when a sweeper was inside. It becomes unusable where it stands in the list, because what stands above it
  * there may be sound; who takes heaps off passes it over. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
@@ -111,9 +113,9 @@ bool hak__heaps_fork_further(void)
     hak_store(&borrowers, 0, HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_RELAXED), busy = hak_load(&heap->lock, HAK_RELAXED);
-        bool active = state == HAK_HEAP_ACTIVE && busy == HAK_SWEEPER;
-        if (active || (state == HAK_HEAP_PARKED && busy != HAK_NOBODY))
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED), user = hak_load(&heap->lock, HAK_RELAXED);
+        bool active = state == HAK_HEAP_ACTIVE && user == HAK_SWEEPER;
+        if (active || (state == HAK_HEAP_PARKED && user != HAK_NOBODY))
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         known &= !active;
     }

@@ -10,6 +10,8 @@
  * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
  * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
  * hands meanwhile; who finds a span that is not his sends it on to its owner, or drops it when it has none. */
+#include "heap/remote.h"
+
 #include "diag/report.h"
 #include "heap/heap.h"
 
@@ -41,8 +43,7 @@ static void queue(struct hak_span *span)
 
 static hak_cold void report_twice(const struct hak_span *span, uint32_t index, const char *function)
 {
-    uint32_t code = hak__owner_class_offset(hak__owner_at(hak__span_slab(span)));
-    size_t size = hak__classes[code / HAK_BIN_SIZE].size;
+    size_t size = hak__owner_sizes(hak__owner_at(hak__span_slab(span)))->size;
     hak__misuse_double_free(function, hak__span_start(span) + index * size, size);
 }
 
@@ -63,7 +64,7 @@ void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap 
         if (hak_load(&span->owner, HAK_RELAXED) == heap->id) {
             collect(heap, span);
         } else {
-            hak_count(&heap->forwarded, 1);
+            hak_count(&heap->counts.forwarded, 1);
             queue(span);
         }
         span = next;

@@ -1,17 +1,19 @@
 /* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
- * (hak_heap.stages). Also how a span begins and ends. Called by heap.c, with the heap entered.
+ * (hak_heap.counts). Also how a span begins and ends. Called by heap.c, with the heap entered.
  *
  *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
- *                    blocks any of those that this heap holds (assigned.c)
+ *                    blocks any of those assigned to this heap (large.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is outside
- *   1    adopted     spans with free blocks of heaps whose threads have ended (adopt.c; lock-free)
+ *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
  *                    has been collected
  *   3    locked      a new SuperSlab: a free one of the arena, or a new one
  *
  * The first three touch no page that was not in use before. */
+#include "arena/meta.h"
 #include "base/bits.h"
 #include "heap/heap.h"
+#include "heap/park.h"
 #include "shared/pool.h"
 #include "slab/hardened.h"
 
@@ -22,7 +24,7 @@ enum { SHORT_SPANS = 3 };
 
 static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
 {
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     void *memory = *head;
     if (memory == NULL)
         return hak__meta_alloc(bytes);
@@ -32,15 +34,21 @@ static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
 
 static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
-    void **head = &heap->bitmaps_free[bytes / HAK_BITMAP_UNIT - 1];
+    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     *(void **)memory = *head;
     *head = memory;
 }
 
 static void count_begun(struct hak_heap *heap, const struct hak_span *span)
 {
-    hak_count(&heap->slab_count, span->slabs);
+    hak_count(&heap->counts.slabs, span->slabs);
     hak_count(&heap->classes[span->class].span_count, 1);
+}
+
+static void count_ended(struct hak_heap *heap, const struct hak_span *span)
+{
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
 }
 
 /* All of a hardened span is there from the start. */
@@ -60,7 +68,7 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
 }
 
 /* A span for a single block, or NULL where its memory can't be had. */
-static struct hak_span *begin_lone(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+static struct hak_span *begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
     struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
@@ -94,8 +102,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
         hak__heap_unlist(heap, span);
-    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-    hak_count(&heap->slab_count, 0 - (uint64_t)span->slabs);
+    count_ended(heap, span);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         bitmaps_give(heap, bitmaps, bytes);
@@ -105,7 +112,7 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 {
     unsigned slabs = span->slabs;
     end_span(heap, span);
-    if (hak__pool_give_held(hak__span_slab(span), slabs, heap->id))
+    if (hak__pool_give_assigned(hak__span_slab(span), slabs, heap->id))
         hak__assigned_emptied(heap, hak__span_slab(span));
 }
 
@@ -117,28 +124,103 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
     hak__pool_give_idle(hak__span_slab(span), slabs);
 }
 
+/* --- adoption: spans of heaps whose threads have ended --------------------------------------------------------------------
+ *
+ * A parked heap is taken off the parked list first, so nobody else works in it; it is entered like any other because a
+ * sweeper may be inside, and parked again afterwards. Rewriting the owner words is then safe: no thread matches the old
+ * tag any more, and only the adopter matches the new one. A thread that has read the old word frees as a stranger,
+ * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
+
+enum { HEAPS_PER_CALL = 4 };
+
+/* Whether a look inside may be worth it, judged without entering. */
+static bool promising(struct hak_heap *heap, uint32_t class)
+{
+    return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
+}
+
+/* The few blocks that a thread left for the next one go with their spans. */
+static void give_what_is_left(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    void **bottom = heap->classes[index].bottom;
+    if (heap->left == HAK_LEFT_NOTHING || bin->top == bottom)
+        return;
+    hak__heap_give(heap, bottom, (uint32_t)(bin->top - bottom), "free");
+    hak_owner_store(&bin->top, bottom);
+}
+
+/* A heap that a forked child has parked is as the fork found it: the blocks in its bin may lie in the spans that go, and are
+ * drained as another heap's from then on. */
+static bool caches_blocks(struct hak_heap *heap, uint32_t index)
+{
+    return hak__heap_bin(heap, index)->top != heap->classes[index].bottom;
+}
+
+static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
+{
+    struct hak_span *span;
+    give_what_is_left(former, class);
+    former->foreign[class] |= former->classes[class].spans != NULL && caches_blocks(former, class);
+    while ((span = former->classes[class].spans) != NULL) {
+        hak__heap_unlist(former, span);
+        hak__span_change_owner(span, heap->id);
+        hak__heap_list(heap, span);
+        hak__heap_large_moved(former, class, 0 - (size_t)hak__span_allocated(span));
+        hak__heap_large_moved(heap, class, hak__span_allocated(span));
+        count_ended(former, span);
+        count_begun(heap, span);
+        hak_count(&heap->counts.adopted, 1);
+    }
+}
+
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
+{
+    struct hak_heap *seen[HEAPS_PER_CALL];
+    uint32_t count = 0;
+    if (!hak__heap_any_parked(promising, class, HEAPS_PER_CALL))
+        return false;
+    hak__heaps_borrow(true);
+    while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
+        struct hak_heap *former = hak__heap_unpark();
+        if (former == NULL)
+            break;
+        seen[count++] = former;
+        if (!promising(former, class))
+            continue;
+        hak__heap_lock(former);
+        hak__heap_collect(former);
+        take_over(heap, former, class);
+        hak__heap_unlock(former);
+    }
+    while (count > 0)
+        hak__heap_park(seen[--count]);
+    hak__heaps_borrow(false);
+    return heap->classes[class].spans != NULL;
+}
+
 /* --- the stages ------------------------------------------------------------------------------------------------------- */
 
 static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    if (heap->home == 0)
+    if (heap->sources.home == 0)
         return HAK_NO_RUN;
     /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
-    uint64_t word = hak_load(&hak__supers[(heap->home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
+    uint64_t word = hak_load(&hak__supers[(heap->sources.home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
     if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
         return HAK_NO_RUN;
-    return hak__pool_take_near(heap->home - 1, count, fresh);
+    return hak__pool_take_near(heap->sources.home - 1, count, fresh);
 }
 
 /* A class keeps its last span when that empties (heap.c). */
 static size_t own_empty(struct hak_heap *heap, unsigned count)
 {
-    for (uint64_t idle = heap->idle_classes; idle != 0; idle &= idle - 1) {
+    for (uint64_t idle = heap->sources.idle_classes; idle != 0; idle &= idle - 1) {
         struct hak_span *span = heap->classes[hak_ctz64(idle)].spans;
         if (span == NULL || hak__span_allocated(span) != 0) {
-            heap->idle_classes &= ~(idle & -idle);
+            heap->sources.idle_classes &= ~(idle & -idle);
         } else if (span->slabs == count) {
-            heap->idle_classes &= ~(idle & -idle);
+            heap->sources.idle_classes &= ~(idle & -idle);
             hak__span_unguard(span);
             end_span(heap, span);
             return hak__span_slab(span);
@@ -149,7 +231,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    heap->idle_classes &= 1ull << class_index;
+    heap->sources.idle_classes &= 1ull << class_index;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
@@ -173,18 +255,18 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
  * spans leave over are filled with them. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
+    unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     *count = full;
-    size_t slab = heap->home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->home - 1, full, fresh);
+    size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__assigned_take(heap, full, fresh);
-    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || lone == full || hak__hardened.on)
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || single == full || hak__hardened.on)
         return slab;
-    *count = lone;
-    slab = hak__pool_take(lone, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, lone, fresh);
+    *count = single;
+    slab = hak__pool_take(single, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, single, fresh);
 }
 
 static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
@@ -201,19 +283,19 @@ static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *cou
  * short or out of sight. */
 static void grown_by(struct hak_heap *heap, unsigned count)
 {
-    heap->clean_slabs += count;
-    if (heap->clean_slabs < HAK_SUPER_SLABS)
+    heap->sources.clean_slabs += count;
+    if (heap->sources.clean_slabs < HAK_SUPER_SLABS)
         return;
-    heap->clean_slabs = 0;
+    heap->sources.clean_slabs = 0;
     hak__pool_trim();
 }
 
 /* Where the system gives no new SuperSlab, those that other heaps hold and use serve as well. */
 static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
-    if (heap->no_new_span)
+    if (heap->sources.no_new_span)
         return HAK_NO_RUN;
-    heap->clean_slabs = 0;
+    heap->sources.clean_slabs = 0;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, true, fresh);
     if (slab == HAK_NO_RUN)
@@ -262,33 +344,33 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     bool fresh = false;
     size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
     if (stage == HAK_STAGE_ADOPTED) {
-        hak_count(&heap->stages[stage], 1);
+        hak_count(&heap->counts.stages[stage], 1);
         return heap->classes[class_index].spans;
     }
     if (slab == HAK_NO_RUN)
         return NULL;
     if (count == 1)   /* single slabs gather; if they went where there was room for a longer run, few runs would be left */
-        heap->home = slab + 1;
-    hak_count(&heap->runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
+        heap->sources.home = slab + 1;
+    hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
-    hak_count(&heap->stages[stage], span != NULL);
+    hak_count(&heap->counts.stages[stage], span != NULL);
     return span;
 }
 
 struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_index)
 {
-    unsigned count = wanted_slabs(heap, class_index), lone = hak__class_single_slabs(class_index);
+    unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
     size_t slab = hak__assigned_take(heap, count, &fresh);
-    if (slab == HAK_NO_RUN && lone != count) {
-        count = lone;
+    if (slab == HAK_NO_RUN && single != count) {
+        count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    hak_count(&heap->runs_claimed, 1);
-    hak_count(&heap->stages[HAK_STAGE_OWN_HINT], 1);
-    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    hak_count(&heap->counts.runs_claimed, 1);
+    hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
+    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
     if (span != NULL && span->blocks != 1)
         hak__heap_list(heap, span);
     return span;
@@ -302,8 +384,8 @@ void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
     size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
     if (slab == HAK_NO_RUN)
         return NULL;
-    hak_count(&heap->runs_claimed, stage != HAK_STAGE_LOCKED);
-    hak_count(&heap->stages[stage], 1);
-    struct hak_span *span = begin_lone(heap, class_index, slab, count, fresh);
+    hak_count(&heap->counts.runs_claimed, stage != HAK_STAGE_LOCKED);
+    hak_count(&heap->counts.stages[stage], 1);
+    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
     return span == NULL ? NULL : hak__span_take_single(span);
 }

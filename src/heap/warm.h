@@ -11,8 +11,7 @@
  * Invariants (hak__warm_is_valid), for every class of a heap:
  *   1. warm_count <= HAK_WARM_MAX;  hak__warm_member(i)->warm == i + 1;  all other spans have warm == 0
  *   2. members are listed, of the class, and good */
-#ifndef HAK_HEAP_WARM_H
-#define HAK_HEAP_WARM_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -62,5 +61,3 @@ bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
 void hak__warm_keep(struct hak_heap *heap, struct hak_span *span);
 
 hak_cold bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);
-
-#endif

@@ -5,7 +5,10 @@
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
+#include "arena/crowd.h"
+#include "arena/lend.h"
 #include "arena/limit.h"
+#include "arena/reserve.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"

@@ -1,7 +1,6 @@
 /* The huge pool (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs of which just the pages of the block are
  * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c, free_slow.c, realloc.c. */
-#ifndef HAK_HUGE_HUGE_H
-#define HAK_HUGE_HUGE_H
+#pragma once
 
 #include "arena/arena.h"
 
@@ -9,7 +8,7 @@ struct hak_huge_figures {
     uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
 };
 
-/* The counters behind them; upkeep/live.c says where they lie. */
+/* The counters behind them; stats/live.c says where they lie. */
 struct hak_huge_counts {
     hak_line_aligned _Atomic uint64_t live;
     _Atomic uint64_t live_bytes, allocated, freed, grown_in_place, moved;
@@ -33,5 +32,3 @@ void hak__huge_unsealed(const void *p);
 void *hak__huge_resize(void *p, size_t n);
 
 void hak__huge_figures(struct hak_huge_figures *out);
-
-#endif

@@ -3,8 +3,7 @@
  * others only while the list changes, never while a constructor runs.
  *
  * A fully static program exports nothing, and a library in a namespace of its own (dlmopen) sees that namespace alone. */
-#ifndef HAK_OS_LOADED_H
-#define HAK_OS_LOADED_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -18,5 +17,3 @@ hak_cold void *hak__loaded_for(const void *user, const char *name);
 
 /* Whether the object that has the address `one` in it stands before that of `other`, or is the same. */
 hak_cold bool hak__loaded_before(const void *one, const void *other);
-
-#endif

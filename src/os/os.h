@@ -22,8 +22,7 @@
  *                             by protection, which keeps the pages and splits mappings
  *   fixed()                   the process was started with addresses that are not random
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
-#ifndef HAK_OS_OS_H
-#define HAK_OS_OS_H
+#pragma once
 
 #include "base/assert.h"
 #include "base/atomic.h"
@@ -125,5 +124,3 @@ hak_cold const char *hak__os_thread_pointer(void);
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
-
-#endif

@@ -1,7 +1,6 @@
 /* A range of addresses that is the library's before there is memory in it: for what must not move and grows to a size that
  * nobody knows. Real in tests too, so not part of os.h's table. All functions may be called in signal handlers; any thread. */
-#ifndef HAK_OS_RESERVED_H
-#define HAK_OS_RESERVED_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -17,5 +16,3 @@ hak_cold void hak__os_discard(uintptr_t address, size_t size);
 
 /* Lets data that the loader has made read-only be written. 0 or an errno code. */
 hak_cold int hak__os_unprotect(void *data, size_t size);
-
-#endif

@@ -71,7 +71,6 @@ static void thread_look(struct thread_schedule *out)
     out->mask_bytes = bytes > 0 ? bytes : 0;
 }
 
-
 static bool thread_same_mask(const struct thread_schedule *now)
 {
     for (long i = 0; i < thread_first.mask_bytes / (long)sizeof now->mask[0]; i++)

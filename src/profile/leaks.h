@@ -1,6 +1,5 @@
 /* The search for leaks, at exit and on request (HAKMEM_PROFILE=leaks). Internal to profile/. */
-#ifndef HAK_PROFILE_LEAKS_H
-#define HAK_PROFILE_LEAKS_H
+#pragma once
 
 #include "profile/places.h"
 
@@ -8,5 +7,3 @@
  * mappings, and of blocks that are reached or that were never sampled. False: the system does not let the process look. */
 hak_cold bool hak__leaks_search(void);
 hak_cold bool hak__leaks_were_searched(void);
-
-#endif

@@ -4,8 +4,7 @@
  * as a block of the class is. A chunk's places have records of consecutive numbers: address and record follow from one another.
  * Free places of a class are a stack of record numbers; a change of its head carries a tag, so that no pop takes a stale link.
  * Records are never given back, so that a stale number still leads to a record. */
-#ifndef HAK_PROFILE_PLACES_H
-#define HAK_PROFILE_PLACES_H
+#pragma once
 
 #include "profile/sites.h"
 
@@ -42,5 +41,3 @@ hak_cold bool hak__profile_owns(uintptr_t address);
 
 /* One record after another, of any state; NULL at the end. *number is 0 at first. */
 hak_cold struct hak_profile_record *hak__profile_record_next(uint32_t *number);
-
-#endif

@@ -1,8 +1,7 @@
 /* Probes for tracers of user programs (bpftrace, perf, SystemTap): a nop, and a note in the file that says where it lies and
  * where its arguments are. They cost the nop; the notes are no part of what is loaded. The form of the note is that of
  * SystemTap's "stapsdt" notes, version 3; arguments are 64 bits wide, unsigned, in registers or memory as the compiler has them. */
-#ifndef HAK_PROFILE_PROBES_H
-#define HAK_PROFILE_PROBES_H
+#pragma once
 
 #include "base/compiler.h"
 
@@ -21,6 +20,4 @@
                      : : "r"((uint64_t)(first)), "r"((uint64_t)(second)), "r"((uint64_t)(third)))
 #else
 #define HAK_PROBE3(name, first, second, third) ((void)(first), (void)(second), (void)(third))
-#endif
-
 #endif

@@ -11,8 +11,7 @@
  * by itself; a larger one stays where it is, and a table by slabs says that it is sampled.
  * Nothing here takes a lock or allocates. A child that was forked goes on with the profile as it was.
  * Called by the public functions and by upkeep/. */
-#ifndef HAK_PROFILE_PROFILE_H
-#define HAK_PROFILE_PROFILE_H
+#pragma once
 
 #include "cache/cache.h"
 #include "diag/options.h"
@@ -101,5 +100,3 @@ hak_cold size_t hak__profile_usable(const void *p, const char *function);
 /* Writes what is known: as JSON if the path ends in ".json", else as jemalloc's heap_v2 text. NULL: under a numbered name.
  * 0 or an errno code: EPERM in a privileged process, EBUSY while another dump is written. `kind` is the letter in numbered names. */
 hak_cold int hak__profile_dump(const char *path, char kind);
-
-#endif

@@ -1,6 +1,7 @@
 /* See profile.h: the countdown, and samples from their request to their free. */
 #include <string.h>
 
+#include "cache/tune.h"
 #include "arena/arena.h"
 #include "base/bits.h"
 #include "diag/report.h"

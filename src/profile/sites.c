@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "guard/unwind.h"
+#include "trace/unwind.h"
 #include "os/os.h"
 #include "os/reserved.h"
 

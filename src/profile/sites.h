@@ -5,8 +5,7 @@
  *   freed, freed_bytes            those of them that are gone
  *   peak, peak_bytes              what was live at the moment of the highest use, as of `peak_epoch`; while that is not the
  *                                 present one, nothing has changed since that moment */
-#ifndef HAK_PROFILE_SITES_H
-#define HAK_PROFILE_SITES_H
+#pragma once
 
 #include "profile/profile.h"
 
@@ -50,5 +49,3 @@ hak_cold uint64_t hak__profile_peak_ms(void);
 
 /* The bytes that one sample of n stands for, about. */
 hak_cold uint64_t hak__profile_weight(uint64_t n);
-
-#endif

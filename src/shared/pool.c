@@ -3,6 +3,8 @@
  * one of the two sees the other and no free run is left without its hint. */
 #include "shared/pool.h"
 
+#include "arena/pieces.h"
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "os/os.h"
 #include "shared/tiers.h"
@@ -11,10 +13,10 @@
  * are well enough, and its takers are in a hurry. */
 enum { CANDIDATES = 4 };
 
-/* A assigned SuperSlab to which slabs came back so lately is left to its holder; and who looks for another looks no more often:
- * to look takes the line from the holder. */
+/* An assigned SuperSlab to which slabs came back so lately is left to its heap; and nobody looks for another more often:
+ * to look takes the line from that heap. */
 enum { BUSY_MS = 20 };
-static _Atomic uint64_t nothing_held_ms;   /* when such a look last found nothing */
+static _Atomic uint64_t nothing_assigned_ms;   /* when such a look last found nothing */
 
 static _Atomic uint64_t waiting_ms = UINT64_MAX;
 
@@ -22,7 +24,7 @@ struct hak_pool_counts hak__pool_counts;
 
 static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
 
-/* Makes the hints of a SuperSlab say what its word says; of one that is held they say nothing. */
+/* Makes the hints of a SuperSlab say what its word says; of an assigned one they say nothing. */
 static void set_hints(size_t super, uint64_t slabs)
 {
     if (is_assigned(super))
@@ -211,7 +213,7 @@ void hak__pool_give(size_t slab, unsigned count)
     released(super, release(super, slab, count));
 }
 
-bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id)
+bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     if (hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != id) {
@@ -233,7 +235,7 @@ void hak__pool_give_idle(size_t slab, unsigned count)
     released(super, left);
 }
 
-bool hak__pool_hold(size_t super, uint32_t id)
+bool hak__pool_assign(size_t super, uint32_t id)
 {
     uint32_t nobody = 0;
     if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
@@ -242,8 +244,8 @@ bool hak__pool_hold(size_t super, uint32_t id)
     return true;
 }
 
-/* Who has given slabs back since and saw it held has set no hints: so they are set now, from the word as it is after. */
-void hak__pool_let_go(size_t super, uint32_t id)
+/* Whoever has given slabs back since, and saw it assigned, has set no hints; so they are set now, from the word as it is after. */
+void hak__pool_unassign(size_t super, uint32_t id)
 {
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
         released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
@@ -251,23 +253,23 @@ void hak__pool_let_go(size_t super, uint32_t id)
 
 /* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
  * all else that a small program touches of the C library (docs/decisions/0038). */
-size_t hak__pool_take_assigned(unsigned count, bool busy_ones, bool *fresh)
+size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
     if (hak__arena_top() == 0)
         return HAK_NO_RUN;
     uint64_t now = hak__os->now_ms();
-    if (!busy_ones && now - hak_load(&nothing_held_ms, HAK_RELAXED) < BUSY_MS)
+    if (!active_too && now - hak_load(&nothing_assigned_ms, HAK_RELAXED) < BUSY_MS)
         return HAK_NO_RUN;
     size_t found = HAK_NO_RUN;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
-        const struct hak_super *held = &hak__supers[super];
-        if (hak_load(&held->assigned_to, HAK_RELAXED) == 0)
+        const struct hak_super *assigned = &hak__supers[super];
+        if (hak_load(&assigned->assigned_to, HAK_RELAXED) == 0)
             continue;
-        if (busy_ones || now - hak_load(&held->freed_ms, HAK_RELAXED) >= BUSY_MS)
+        if (active_too || now - hak_load(&assigned->freed_ms, HAK_RELAXED) >= BUSY_MS)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
     }
     if (found == HAK_NO_RUN)
-        hak_store(&nothing_held_ms, now, HAK_RELAXED);
+        hak_store(&nothing_assigned_ms, now, HAK_RELAXED);
     return found;
 }
 
@@ -359,10 +361,4 @@ size_t hak__pool_trim(void)
     size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
     idle -= hak_min(bytes, idle);
     return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
-}
-
-void hak__pool_figures(struct hak_pool_figures *out)
-{
-    out->opened = hak_load(&hak__pool_counts.opened, HAK_RELAXED);
-    out->closed = hak_load(&hak__pool_counts.closed, HAK_RELAXED);
 }

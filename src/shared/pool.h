@@ -1,19 +1,13 @@
 /* The pool of slabs that all threads share: whoever needs a run of slabs takes it here, the shortest sufficient
- * free run first and the lowest of equals, so that the heap stays dense and its top empties. Called by heap/ and large/.
+ * free run first and the lowest of equals, so that the heap stays dense and its top empties. Called by heap/.
  *
  * Lock-free but for taking and giving whole SuperSlabs (arena). Per run length 1, 2, 4, 8, 16 a bitmap of SuperSlabs
  * hints which have such a run; a hint may be stale, the SuperSlab's own word decides. */
-#ifndef HAK_SHARED_POOL_H
-#define HAK_SHARED_POOL_H
+#pragma once
 
 #include "slab/superslab.h"
 
-struct hak_pool_figures {
-    uint64_t opened;          /* SuperSlabs put in slabs */
-    uint64_t closed;          /* SuperSlabs that emptied and went back to the arena */
-};
-
-/* The counters behind them; upkeep/live.c says where they lie. */
+/* SuperSlabs put in slabs so far, and those that emptied and went back to the arena; stats/live.c says where the counts lie. */
 struct hak_pool_counts {
     hak_line_aligned _Atomic uint64_t opened;
     _Atomic uint64_t closed;
@@ -32,15 +26,15 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 /* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
 
-/* The same from SuperSlabs that some heap holds: from those that have been quiet for a moment, before a new one is
- * opened; from the busy ones as well, where none can be. */
-size_t hak__pool_take_assigned(unsigned count, bool busy_ones, bool *fresh);
+/* The same from SuperSlabs assigned to other heaps: from those where nothing has moved for a moment, before a new one is opened;
+ * `active_too`: from all, where none can be opened. */
+size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh);
 
-/* The heap `id` holds a SuperSlab of which it has slabs: the searches above pass it over. False: another one does. */
-bool hak__pool_hold(size_t super, uint32_t id);
+/* Assigns a SuperSlab to the heap `id`, which has slabs of it: the searches above pass it over. False: another heap has it. */
+bool hak__pool_assign(size_t super, uint32_t id);
 
-/* It does not any more; nothing happens if it did not. The SuperSlab may be empty, and is closed then. */
-void hak__pool_let_go(size_t super, uint32_t id);
+/* Takes that back; nothing happens if the heap did not have it. A SuperSlab that is empty is closed. */
+void hak__pool_unassign(size_t super, uint32_t id);
 
 /* Grows a run in place into unused slabs right behind it, in the same SuperSlab. */
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
@@ -48,8 +42,8 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count);
 /* Gives back a run, or the tail of one. */
 void hak__pool_give(size_t slab, unsigned count);
 
-/* Gives back a run; a SuperSlab that the heap `id` holds stays open when it empties, and the result is true. */
-bool hak__pool_give_held(size_t slab, unsigned count, uint32_t id);
+/* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
+bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 
 /* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
 void hak__pool_give_idle(size_t slab, unsigned count);
@@ -61,12 +55,7 @@ size_t hak__pool_purge(uint64_t before_ms);
 /* Since when the oldest of what the last hak__pool_purge has left alone has waited; UINT64_MAX: nothing does. */
 uint64_t hak__pool_waiting_ms(void);
 
-/* Returns pages of unused slabs, from the top of the heap down, until what is dirty without use is within the dirty
- * limit, and no more than that limit beyond what was in use lately and is not now. For whoever is about to open a SuperSlab
- * although there are unused slabs, because none of them was long enough, or has taken as much in slabs that were not resident.
- * In a heap of many SuperSlabs it looks once while it grows by a 256th. Gives the bytes returned. */
+/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened though
+ * there are unused slabs, none of them long enough, and after as much has been taken in slabs that were not resident. In a
+ * heap of many SuperSlabs it looks once while that grows by a 256th. Gives the bytes returned. */
 size_t hak__pool_trim(void);
-
-void hak__pool_figures(struct hak_pool_figures *out);
-
-#endif

@@ -4,6 +4,8 @@
  * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
 #include "shared/tiers.h"
 
+#include "arena/regions.h"
+
 struct hak_tier_figures hak__tier_counts;
 
 static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }

@@ -9,8 +9,7 @@
  *   DRAINING -> HOT    a claim makes it HAK_TIER_HIGH or more
  * Between the two marks a SuperSlab stays what it is, and it begins to drain by the clock only, so one around a mark does
  * not go to and fro, and a release of slabs costs nothing more. */
-#ifndef HAK_SHARED_TIERS_H
-#define HAK_SHARED_TIERS_H
+#pragma once
 
 #include "diag/options.h"
 #include "slab/superslab.h"
@@ -18,7 +17,7 @@
 enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 };   /* used slabs of 32 */
 _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
-/* The counters of tiers; upkeep/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
+/* The counters of tiers; stats/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
     hak_line_aligned _Atomic uint64_t hot;  /* now, as the next */
     _Atomic uint64_t draining;
@@ -48,5 +47,3 @@ void hak__tier_opened(size_t super);
 void hak__tier_emptied(size_t super);
 
 void hak__tier_drawn(void);   /* a DRAINING SuperSlab has served a claim */
-
-#endif

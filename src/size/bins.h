@@ -1,8 +1,7 @@
 /* The table by which malloc's fast path finds a request's bin: that of size.h, but for the time of a profile, when all requests
  * up to the mid pool meet a bin that is always empty (profile/switch.c). It lies where the loader writes once and then forbids
  * writing, so it costs no page of its own; who changes it has to allow that first. */
-#ifndef HAK_SIZE_BINS_H
-#define HAK_SIZE_BINS_H
+#pragma once
 
 #include "base/atomic.h"
 #include "size/size.h"
@@ -14,7 +13,11 @@ struct hak_bins {
 };
 extern struct hak_bins hak__bins;
 
-hak_inline uint32_t hak__bin_of_tiny(size_t unit) { return hak_read_mostly(&hak__bins.tiny[unit]); }
-hak_inline uint32_t hak__bin_of_mid(size_t step) { return hak_read_mostly(&hak__bins.mid[step]); }
-
-#endif
+hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
+{
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.tiny[(n + HAK_ALIGN - 1) / HAK_ALIGN]) };
+}
+hak_inline struct hak_class_offset hak__bin_of_mid(size_t n)   /* up to HAK_TABLE_MAX */
+{
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.mid[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP]) };
+}

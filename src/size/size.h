@@ -4,8 +4,7 @@
  * Invariants, checked by the unit test for every request up to HAK_LARGE_MAX:
  *   1. hak__class_of(n) is the smallest class with size >= n
  *   2. hak__place_is_block is true just for the offsets i * size, 0 <= i < blocks, and gives that i */
-#ifndef HAK_SIZE_SIZE_H
-#define HAK_SIZE_SIZE_H
+#pragma once
 
 #include "base/bits.h"
 #include "base/limits.h"
@@ -24,49 +23,63 @@ struct hak_class {
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
 
-/* From a request to the offset of its class's bin: in units of 16 bytes for tiny requests, of 128 for those up to
- * 64 KiB, of which every class is a multiple. */
+/* A class in the form in which the owner map and the tables of requests have it: as the byte offset of its bin, which is that of
+ * its row in hak__classes too, so that the fast paths need no shift. All else knows a class by its index, a plain number. */
+struct hak_class_offset {
+    uint32_t bytes;
+};
+hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class) { return (struct hak_class_offset){ class * HAK_BIN_SIZE }; }
+hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
+hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
+{
+    return (const struct hak_class *)((const char *)hak__classes + offset.bytes);
+}
+_Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
+
+/* From a request to its class's offset: in units of 16 bytes for tiny requests, of 128 for those up to 64 KiB, of which every
+ * class is a multiple. */
 #define HAK_TABLE_MAX (64u << 10)
 #define HAK_TABLE_STEP 128u
 extern const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1];
 extern const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
 
-_Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a record");
+_Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a bin");
 _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
 
-enum {
-    HAK_CLASS_TINY_LAST = 19,   /* 1024 B */
-    HAK_CLASS_MID_LAST = 46,    /* 56 KiB */
-    HAK_CLASS_FIRST_LARGE = HAK_CLASS_MID_LAST + 1,
-    HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE,
-    HAK_CLASS_LOCAL_FIRST = 1,  /* bands C2 .. C6, whose slots may lie in the heap's own struct */
-    HAK_CLASS_LOCAL_LAST = 15,
-};
+enum { HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE };
 
-/* The bin offset of a request of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to
- * each doubling. */
-hak_inline uint32_t hak__class_offset_above_table(size_t n)
+hak_inline struct hak_class_offset hak__offset_of_tiny(size_t n)
+{
+    return (struct hak_class_offset){ hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] };
+}
+hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_TABLE_MAX */
+{
+    return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
+}
+
+/* Above the table there are four classes to each doubling. */
+hak_inline struct hak_class_offset hak__offset_above_table(size_t n)
 {
     size_t last = n - 1;
     unsigned msb = hak_msb64(last);
-    return (uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1) * HAK_BIN_SIZE;
-}
-hak_inline uint32_t hak__class_offset_above_tiny(size_t n)
-{
-    if (hak_likely(n <= HAK_TABLE_MAX))
-        return hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP];
-    return hak__class_offset_above_table(n);
+    return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
 }
 
-hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_offset_above_tiny(n) / HAK_BIN_SIZE; }
+/* Of 1025 bytes or more, up to HAK_LARGE_MAX. */
+hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
+{
+    return hak_likely(n <= HAK_TABLE_MAX) ? hak__offset_of_mid(n) : hak__offset_above_table(n);
+}
+
+hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_of_offset(hak__offset_above_tiny(n)); }
 
 /* The class of a request, n <= HAK_LARGE_MAX. */
 hak_inline uint32_t hak__class_of(size_t n)
 {
-    if (hak_likely(n <= HAK_TINY_MAX))
-        return hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] / HAK_BIN_SIZE;
-    return hak__class_above_tiny(n);
+    return hak__class_of_offset(hak_likely(n <= HAK_TINY_MAX) ? hak__offset_of_tiny(n) : hak__offset_above_tiny(n));
 }
+
+hak_inline bool hak__is_large(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
 
 /* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
  * none. */
@@ -87,13 +100,6 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     unsigned __int128 product = (unsigned __int128)offset * reciprocal;
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
-
-/* The class of a bin's offset. */
-hak_inline const struct hak_class *hak__class_at_offset(size_t code)
-{
-    return (const struct hak_class *)((const char *)hak__classes + code);
-}
-_Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
 
 /* What the fraction grows by from block to block. */
 hak_inline uint32_t hak__class_excess(const struct hak_class *class)
@@ -127,5 +133,3 @@ hak_inline uint32_t hak__band_of(uint32_t class_index)
 {
     return hak_msb64(hak__classes[class_index].size - 1) - 2;
 }
-
-#endif

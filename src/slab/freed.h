@@ -13,8 +13,7 @@
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
  * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is verified, and a
  * block that begins with the zero of a returned page is looked up as well. */
-#ifndef HAK_SLAB_FREED_H
-#define HAK_SLAB_FREED_H
+#pragma once
 
 #include "arena/owner.h"
 #include "size/size.h"
@@ -25,7 +24,7 @@ extern uint64_t hak__freed_key;
 
 #if HAK_PROTECT
 
-#define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (upkeep/live.c) */
+#define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (stats/live.c) */
 
 hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { hak_owner_store(&slab->start_bound, start_bound); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
@@ -83,5 +82,3 @@ hak_inline void hak__prefetch_mark(const void *p) { (void)p; }
 #endif
 
 _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offset in its slab");
-
-#endif

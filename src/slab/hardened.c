@@ -76,16 +76,16 @@ static char *guard_of(const struct hak_span *span)
 static bool close_pages(char *start, size_t bytes)
 {
     bool split = hak_load(&no_kernel_guards, HAK_RELAXED);
-    int code = split ? EINVAL : hak__arena_guard(start, bytes, true);
+    int code = split ? EINVAL : hak__arena_advise(start, bytes, HAK_OS_GUARD);
     if (code == 0)
         return true;
     if (!split)
-        hak__arena_guard(start, bytes, false);   /* some may have been made */
+        hak__arena_advise(start, bytes, HAK_OS_UNGUARD);   /* some may have been made */
     if (code != EINVAL)
         return false;
     hak_store(&no_kernel_guards, true, HAK_RELAXED);
     if (hak_fetch_add(&splits, 1, HAK_RELAXED) < hak__limit_mappings() / MAPPINGS_PER_SPLIT
-        && hak__arena_forbid(start, bytes, true) == 0)
+        && hak__arena_advise(start, bytes, HAK_OS_FORBID) == 0)
         return true;
     hak_fetch_sub(&splits, 1, HAK_RELAXED);
     return false;
@@ -94,10 +94,10 @@ static bool close_pages(char *start, size_t bytes)
 /* Both ways, because the kernel may have refused guards only when these had been made (of locked memory it does). */
 static bool reopen_pages(char *start, size_t bytes)
 {
-    bool split = hak_load(&no_kernel_guards, HAK_RELAXED), done = hak__arena_guard(start, bytes, false) == 0;
+    bool split = hak_load(&no_kernel_guards, HAK_RELAXED), done = hak__arena_advise(start, bytes, HAK_OS_UNGUARD) == 0;
     if (!split)
         return done;
-    if (hak__arena_forbid(start, bytes, false) != 0)
+    if (hak__arena_advise(start, bytes, HAK_OS_ALLOW) != 0)
         return false;
     hak_fetch_sub(&splits, hak_load(&splits, HAK_RELAXED) != 0, HAK_RELAXED);
     return true;

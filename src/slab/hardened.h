@@ -1,5 +1,5 @@
 /* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
- * guard/harden.h.
+ * harden/harden.h.
  *
  * Nothing of it is on the fast paths: all bins are closed, so each malloc takes the slow path; and the owner map's limit of
  * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:
@@ -20,8 +20,7 @@
  * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. The
  * bit in its span comes before its pages go, and goes after they are back; whoever would look at such a block without having
  * it to himself asks for the bit, behind the span's gate. */
-#ifndef HAK_SLAB_HARDENED_H
-#define HAK_SLAB_HARDENED_H
+#pragma once
 
 #include <string.h>
 
@@ -136,5 +135,3 @@ hak_inline uint64_t hak__random_next(uint64_t *state)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return x ^ (x >> 31);
 }
-
-#endif

@@ -62,7 +62,7 @@ bool hak__shield_lift_slow(const void *p)
         end = start + size;
     }
     uintptr_t from = hak_align_down(block, page), to = hak_align_up(hak_min(block + size, end), page);
-    bool done = hak__arena_allow((void *)from, to - from) == 0;
+    bool done = hak__arena_advise((void *)from, to - from, HAK_OS_ALLOW) == 0;
     if (done && shield_is_huge(slab))
         hak_store(&span->shielded, false, HAK_RELAXED);
     return done;

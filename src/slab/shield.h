@@ -1,12 +1,11 @@
 /* Blocks whose pages the program has made read-only or inaccessible. A free marks a block by writing into it; no look at that
- * path asks whether it may. Instead whoever takes rights away says so beforehand (protect.c): the span's blocks are doubtful
+ * path asks whether it may. Instead whoever takes rights away says so beforehand (protect.c): the span's blocks are verified
  * from then on (freed.h), so that their frees come to the slow path, which gives the block's pages their rights back before
  * it touches them. A span stays so until it ends. A huge block is noted in the descriptor of its first slab.
  *
  * An owner that moves its frontier may write the limit that says otherwise just once more; so the program's call is noted
  * before and after. */
-#ifndef HAK_SLAB_SHIELD_H
-#define HAK_SLAB_SHIELD_H
+#pragma once
 
 #include "slab/span.h"
 
@@ -29,5 +28,3 @@ hak_inline bool hak__shield_lift(const void *p)
 {
     return hak_likely(!hak_load(&hak__shields, HAK_RELAXED)) || hak__shield_lift_slow(p);
 }
-
-#endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/pieces.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "slab/hardened.h"
@@ -14,9 +15,9 @@ uint64_t hak__freed_key;
 static void set_words(struct hak_span *span, uint32_t owner)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t code = span->class * HAK_BIN_SIZE, inner = span->blocks == 1 ? HAK_CLASS_OFFSET_INNER : code;
+    uint32_t word = hak__owner_word(owner, span->class), inner = span->blocks == 1 ? hak__owner_inner(owner) : word;
     for (uint32_t i = 0; i < span->slabs; i++)
-        hak__owner_set(slab + i, hak__owner_word(owner, i == 0 ? code : inner));
+        hak__owner_set(slab + i, i == 0 ? word : inner);
 }
 
 /* Nobody queues a single-block span: it may end at any moment by another thread's hand, and its owner must not look
@@ -33,8 +34,8 @@ static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks 
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    bool doubtful = span->keys || hak_load(&span->shielded, HAK_RELAXED);
-    uint32_t limit = doubtful ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
+    bool verify = span->keys || hak_load(&span->shielded, HAK_RELAXED);
+    uint32_t limit = verify ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_start_bound(&hak__window.map[slab + i], limit);
 }
@@ -72,7 +73,7 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 struct hak_span *hak__span_around(size_t slab)
 {
     for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
-        if (hak__owner_class_offset(hak__owner_at(slab)) != HAK_CLASS_OFFSET_INNER)
+        if (!hak__owner_is_inner(hak__owner_at(slab)))
             break;
     return hak__span_at(slab);
 }
@@ -84,7 +85,7 @@ bool hak__span_is_single(size_t slab, uint32_t class_index)
     if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
         return class_index >= HAK_CLASS_FIRST_LARGE;
     size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
-    return hak__owner_class_offset(hak__owner_of(hak__slab_start(first + 1))) == HAK_CLASS_OFFSET_INNER;
+    return hak__owner_is_inner(hak__owner_of(hak__slab_start(first + 1)));
 }
 
 static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)

@@ -16,8 +16,7 @@
  *   3. free & remote == 0
  * Orders: everything but `remote`, `queued`, `owner` belongs to the owner. A remote bit is set with release (the
  * freeing thread's last uses of the block come before it) and collected with acquire. */
-#ifndef HAK_SLAB_SPAN_H
-#define HAK_SLAB_SPAN_H
+#pragma once
 
 #include "arena/arena.h"
 #include "size/size.h"
@@ -96,7 +95,7 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
 }
 
 /* Whether the span in which a live block of `class` lies has only this one, as seen by any thread: a class whose spans
- * have several blocks may have single-block ones too, and the owner map tells them by the code of their second slab. */
+ * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
 bool hak__span_is_single(size_t slab, uint32_t class);
 
 /* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or fewer, with
@@ -111,7 +110,7 @@ void *hak__span_destroy(struct hak_span *span);
 /* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
 void hak__span_map_places(struct hak_span *span);
 
-/* The keys of free blocks are lost with their pages: frees in this span are doubtful until all of those have been taken. */
+/* The keys of free blocks are lost with their pages: frees in this span are verified until all of those have been taken. */
 void hak__span_lose_keys(struct hak_span *span);
 
 /* Of a span in a bare SuperSlab at least the first `end` bytes are mapped afterwards; false: the system refuses. */
@@ -120,7 +119,7 @@ hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
 /* Unmaps what the span has ahead of its frontier, in a bare SuperSlab. */
 hak_cold void hak__span_retreat(struct hak_span *span);
 
-/* The program takes rights from pages of the span (shield.h): all frees in it are doubtful until it ends. Of a huge block only
+/* The program takes rights from pages of the span (shield.h): all frees in it are verified until it ends. Of a huge block only
  * the descriptor is marked. From any thread. */
 hak_cold void hak__span_shield(struct hak_span *span, bool huge);
 
@@ -164,5 +163,3 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
 hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 hak_cold bool hak__span_is_valid(const struct hak_span *span);
-
-#endif

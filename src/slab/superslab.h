@@ -4,8 +4,7 @@
  *   word = unused mask | dirty mask << 32
  *   unused == all ones   the SuperSlab is EMPTY          unused == 0   it is full, or not in slabs at all
  * Orders: a claim acquires what a release has released: the former user's last accesses come before the next one's. */
-#ifndef HAK_SLAB_SUPERSLAB_H
-#define HAK_SLAB_SUPERSLAB_H
+#pragma once
 
 #include "arena/arena.h"
 #include "base/bits.h"
@@ -40,5 +39,3 @@ uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsig
 
 /* If the SuperSlab is EMPTY, ends its life in slabs: the caller alone has it then. */
 bool hak__slabs_close(struct hak_super *super);
-
-#endif

@@ -36,13 +36,11 @@ static bool has_threads(void) { return hak_load(&background_threads, HAK_SEQ_CST
 static bool is_wanted(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_background);
-    struct hak_arena_figures arena;
     if (mode == 0 || !has_threads())
         return false;
     if (mode != HAK_OPTION_AUTO)
         return true;
-    hak__arena_figures(&arena);
-    return arena.mapped >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
+    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
 }
 
 /* --- its beginning -------------------------------------------------------------------------------------------------- */
@@ -57,7 +55,7 @@ static void begin_locked(uint32_t word)
         hak__os_thread_wait(&background_alive);
     if (background_forbidders != 0 || hak_load(&background_alive, HAK_ACQUIRE) != 0 || !hak__fork_is_home())
         return;
-    hak_store(&hak__background_word, HAK_BACKGROUND_STIRRED, HAK_SEQ_CST);
+    hak_store(&hak__background_word, HAK_BACKGROUND_ACTIVE, HAK_SEQ_CST);
     if (has_threads()) {
         if (hak__os_thread_start(background_body, &background_alive)) {
             hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
@@ -98,7 +96,7 @@ static hak_cold void background_begin(uint32_t word)
 void hak__background_poll_slow(uint32_t word)
 {
     if (word == HAK_BACKGROUND_CALM
-        && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_STIRRED, HAK_RELAXED, HAK_RELAXED))
+        && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_ACTIVE, HAK_RELAXED, HAK_RELAXED))
         return;
     if (word == HAK_BACKGROUND_RESTING)   /* perhaps since just now */
         background_begin(word);
@@ -196,18 +194,18 @@ static bool is_to_go_on(void) { return hak__option(HAK_OPTION_background) != 0 &
  * before it does not take it for gone; who stops it says the rest. */
 static void take_steps(void)
 {
-    uint64_t stirred_ms = hak__os->now_ms();
+    uint64_t active_ms = hak__os->now_ms();
     for (;;) {
         /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
         uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
         if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;
         uint64_t now = hak__os->now_ms();
-        if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
-            stirred_ms = now;
+        if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_ACTIVE)
+            active_ms = now;
         hak__profile_poll(NULL, now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
-        if (comes_to_rest(now - stirred_ms))
+        if (comes_to_rest(now - active_ms))
             return;
         hak__os_sleep(&background_pulse, seen, period());
         hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);

@@ -2,10 +2,10 @@
  * would take while every thread sleeps. There is one at most.
  *
  *   the word        meaning                                               leaves it
- *   NONE            there is no thread                                    a tick that finds it wanted -> STIRRED
- *   STIRRED         it runs; slow paths have been taken since its step    the thread -> CALM
- *   CALM            it runs; nothing has happened since                   a slow path -> STIRRED; the thread -> RESTING
- *   RESTING         it has ended or is about to, for want of work         a slow path -> STIRRED, with a new thread
+ *   NONE            there is no thread                                    a poll that finds it wanted -> ACTIVE
+ *   ACTIVE         it runs; slow paths have been taken since its step    the thread -> CALM
+ *   CALM            it runs; nothing has happened since                   a slow path -> ACTIVE; the thread -> RESTING
+ *   RESTING         it has ended or is about to, for want of work         a slow path -> ACTIVE, with a new thread
  *
  * A program is the same with the thread as without it, but for /proc/self/task and its like while the program itself has
  * threads; docs/design.md lists what that takes. The thread is one that only the kernel knows (os/thread.c), so it can be
@@ -14,15 +14,14 @@
  *
  * Order: who makes it writes the word and then counts the program's threads; who ends counts itself out and then reads the
  * word. Both are sequentially consistent, so one of them sees the other. */
-#ifndef HAK_UPKEEP_BACKGROUND_H
-#define HAK_UPKEEP_BACKGROUND_H
+#pragma once
 
 #include "base/atomic.h"
 
 enum hak_background_word {
     HAK_BACKGROUND_NONE = 0,
     HAK_BACKGROUND_CALM = 1,      /* odd: a slow path has something to do */
-    HAK_BACKGROUND_STIRRED = 2,
+    HAK_BACKGROUND_ACTIVE = 2,
     HAK_BACKGROUND_RESTING = 3,
 };
 extern _Atomic uint32_t hak__background_word;
@@ -36,14 +35,14 @@ hak_inline void hak__background_poll(void)
         hak__background_poll_slow(word);
 }
 
-/* From a tick that looks at the clock: makes the thread if the option and the process's state say so. */
+/* From a poll that looks at the clock: makes the thread if the option and the process's state say so. */
 hak_cold void hak__background_consider(void);
 
 /* Whether it takes the steps, so that slow paths need not. */
 hak_inline bool hak__background_runs(void)
 {
     uint32_t word = hak_load(&hak__background_word, HAK_RELAXED);
-    return word == HAK_BACKGROUND_CALM || word == HAK_BACKGROUND_STIRRED;
+    return word == HAK_BACKGROUND_CALM || word == HAK_BACKGROUND_ACTIVE;
 }
 
 /* Between these two there is no thread: when the first returns, the one that was there has left the process's memory. For
@@ -58,5 +57,3 @@ hak_noinline void hak__background_ready(void (*watch_forks)(void));
 hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */
 hak_cold void hak__background_fork_child(bool attached);    /* whether the one thread has a heap */
-
-#endif

@@ -1,6 +1,7 @@
 /* Which SuperSlabs become huge pages. See collapse.h. */
 #include "upkeep/collapse.h"
 
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "base/bits.h"
 #include "os/os.h"

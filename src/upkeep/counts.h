@@ -1,6 +1,5 @@
 /* What upkeep has done so far, in one place for all readers; each figure has one writer at a time. */
-#ifndef HAK_UPKEEP_COUNTS_H
-#define HAK_UPKEEP_COUNTS_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -12,5 +11,3 @@ struct hak_upkeep_counts {
     hak_counter background, background_starts, background_wakeups;   /* background.c; the first is 1 while it runs */
 };
 extern struct hak_upkeep_counts hak__upkeep_counts;
-
-#endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "diag/options.h"
 #include "os/os.h"
@@ -124,7 +125,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 /* What begins at a slab; gives the number of slabs to go on by. */
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
-    uint32_t word = hak__owner_at(slab), class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
     bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES
         && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))

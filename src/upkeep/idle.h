@@ -2,11 +2,10 @@
  * which nothing has moved for half of HAKMEM_PURGE_DELAY are ended when they are wholly free, else the pages that lie wholly in
  * their free blocks go back to the system. Free blocks hold nothing of ours, so their pages may vanish at any time.
  *
- * The free bits of a span change only under its heap's busy word, which the walk holds for a few calls of the system at
+ * The free bits of a span change only under its heap's lock, which the walk holds for a few calls of the system at
  * a time; blocks in bins and outboxes have no free bit. A page that goes back reads as zeros, so `fresh` stays true.
  * What has been purged is not looked at again until a batch moves (span.h, changes). One caller at a time (step.c). */
-#ifndef HAK_UPKEEP_IDLE_H
-#define HAK_UPKEEP_IDLE_H
+#pragma once
 
 #include "heap/heap.h"
 
@@ -22,5 +21,3 @@ hak_cold size_t hak__idle_walk(const struct hak_idle_work *work);
 
 /* Whether the last walk stopped because it had made its calls of the system. */
 hak_cold bool hak__idle_unfinished(void);
-
-#endif

@@ -1,9 +1,13 @@
-/* When a heap is polling and opened. See polling.h. */
+/* When slow paths poll the clock and take a step, and when a heap is polling and opened. See polling.h. */
 #include "upkeep/polling.h"
 
 #include "base/forked.h"
+#include "cache/large_cache.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "shared/pool.h"
+#include "profile/profile.h"
 #include "upkeep/background.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
@@ -13,48 +17,48 @@
  * for an open heap to look at the clock now and then. */
 enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
-static bool is_armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
+static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
 /* Entered, because a child forked meanwhile must not take over a heap of which half the bins are closed. */
-static void arm(struct hak_heap *heap, uint64_t now_ms)
+static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 {
     if (!hak__enter_own(heap))
         return;
-    hak__cache_arm(heap);
+    hak__cache_set_polling(heap, true);
     hak__heap_unlock(heap);
-    heap->polling_ms = now_ms;
+    heap->polling.begun_ms = now_ms;
     hak_fetch_add(&hak__upkeep_counts.armings, 1, HAK_RELAXED);
 }
 
-static void disarm(struct hak_heap *heap)
+static void end_polling(struct hak_heap *heap)
 {
-    if (!is_armed(heap) || !hak__enter_own(heap))
+    if (!is_polling(heap) || !hak__enter_own(heap))
         return;
-    hak__cache_disarm(heap);
+    hak__cache_set_polling(heap, false);
     hak__heap_unlock(heap);
 }
 
-static void begin_count(struct hak_heap *heap, uint64_t now_ms)
+static void begin_count(struct hak_polling *polling, uint64_t now_ms)
 {
-    heap->count_ms = now_ms;
-    heap->polling_left = HAK_ARMED_CALLS;
-    heap->refills_seen = heap->refills;
-    heap->overflows_seen = heap->overflows;
+    polling->count_ms = now_ms;
+    polling->left = HAK_POLLING_CALLS;
+    polling->refills_seen = polling->refills;
+    polling->overflows_seen = polling->overflows;
 }
 
 /* Whether the count went by so fast that polling is felt, while slow paths were taken, and not only to free. */
-static bool is_a_burden(const struct hak_heap *heap, uint64_t now_ms)
+static bool is_a_burden(const struct hak_polling *polling, uint64_t now_ms)
 {
-    uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
-    return now_ms - heap->count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
+    uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
+    return now_ms - polling->count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
 }
 
 /* Whether the open heap has only given back since it was looked at last: that may be all that it does for long. */
-static bool only_frees(struct hak_heap *heap)
+static bool only_frees(struct hak_polling *polling)
 {
-    uint32_t refills = heap->refills - heap->refills_seen, overflows = heap->overflows - heap->overflows_seen;
-    heap->refills_seen = heap->refills;
-    heap->overflows_seen = heap->overflows;
+    uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
+    polling->refills_seen = polling->refills;
+    polling->overflows_seen = polling->overflows;
     return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
@@ -62,41 +66,99 @@ static bool only_frees(struct hak_heap *heap)
  * are younger; they are waited for, but not for ever. */
 static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
 {
-    uint64_t since = now_ms - heap->much_ms;
+    uint64_t since = now_ms - heap->polling.much_ms;
     bool kept = hak_counted(&hak__arena_published.dirty) != 0;
     return since > (kept ? 4 * delay : delay + delay / 2) && !hak__idle_unfinished();
 }
 
-void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms)
+static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
     uint64_t delay = hak__option(HAK_OPTION_purge_delay);
-    bool much = hak_counted(&heap->idle_bytes) >= HAK_ARMED_MUCH;
-    if (much && heap->much_ms == 0)
-        heap->much_ms = now_ms;
+    bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
+    if (much && heap->polling.much_ms == 0)
+        heap->polling.much_ms = now_ms;
     if (much && has_gone_back(heap, now_ms, delay)) {
-        hak_store(&heap->idle_bytes, 0, HAK_RELAXED);
+        hak_store(&heap->polling.idle_bytes, 0, HAK_RELAXED);
         much = false;
     }
     if (!much)
-        heap->much_ms = 0;
+        heap->polling.much_ms = 0;
     if (!much || hak__background_runs() || (heap->mode & (HAK_MODE_EXACT | HAK_MODE_HARDENED)) != 0) {
-        disarm(heap);
-    } else if (!is_armed(heap) && (only_frees(heap) || now_ms - heap->polling_ms >= delay / 4)) {
-        begin_count(heap, now_ms);
-        arm(heap, now_ms);
+        end_polling(heap);
+    } else if (!is_polling(heap) && (only_frees(&heap->polling) || now_ms - heap->polling.begun_ms >= delay / 4)) {
+        begin_count(&heap->polling, now_ms);
+        begin_polling(heap, now_ms);
     }
 }
 
 void hak__polling_look(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak__heap_is_lost(heap))   /* a child has had to leave it */
+    if (hak__heap_is_unusable(heap))   /* a child has had to leave it */
         return;
-    if (heap->polling_left == 0) {
+    if (heap->polling.left == 0) {
         uint64_t now = hak__os->now_ms();
-        if (is_a_burden(heap, now))
-            disarm(heap);
-        begin_count(heap, now);
+        if (is_a_burden(&heap->polling, now))
+            end_polling(heap);
+        begin_count(&heap->polling, now);
     }
+    hak__upkeep_poll_now(heap);
+}
+
+/* --- polls of slow paths --------------------------------------------------------------------------------------------- */
+
+enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE = 32 };
+
+/* The first time only notes what has moved. */
+static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
+{
+    heap->budget.shrink_ms = now;
+    if (!hak__enter_own(heap))
+        return;
+    if (hak__option(HAK_OPTION_ring_adapt))
+        hak__large_cache_age(heap);
+    hak__cache_shrink_idle(heap);
+    hak__heap_unlock(heap);
+}
+
+/* Whether there is something that a step would return just now: the last one came to the end of its calls of the system, or
+ * left slabs alone that were too young and are old enough by now. */
+static bool is_due(uint64_t now, uint64_t delay)
+{
+    uint64_t waiting = hak__pool_waiting_ms();
+    return hak__idle_unfinished() || (waiting < now && now - waiting >= delay);
+}
+
+/* Where a background thread does not take the steps in time, a slow path does. What is due already should not wait as long
+ * as what is not. */
+static uint64_t step_interval(uint64_t now, uint64_t delay)
+{
+    if (hak__background_runs())
+        return 2 * delay;
+    return delay / (is_due(now, delay) ? STEPS_IF_DUE : STEPS_PER_DELAY);
+}
+
+void hak__upkeep_poll_now(struct hak_heap *heap)
+{
+    hak__fork_check();
+    if (hak__heap_is_unusable(heap))   /* a child has had to leave it */
+        return;
+    uint64_t now = hak__os->now_ms();
+    uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
+    hak__background_consider();
+    hak__profile_poll(heap, now);
+    if (since >= step_interval(now, delay))
+        hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
+    if (now - heap->budget.shrink_ms >= delay)
+        shrink_idle_bins(heap, now);
+    polling_decide(heap, now);
+}
+
+void hak__upkeep_poll(struct hak_heap *heap)
+{
+    hak__background_poll();
+    if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
+        return;
+    heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);
 }

@@ -1,32 +1,35 @@
-/* How a thread that only hits comes to take a step of upkeep, where no background thread does.
+/* How threads come to take a step of upkeep, where no background thread does: slow paths poll the clock now and then, and a
+ * thread that only hits is made to take slow paths.
  *
- * A thread that has given much memory back to its spans, and has not seen it go back to the system, arms its heap: all
- * bins are closed, so each call takes the slow path, and every 64th of them looks at the clock. Such a call costs a
- * few nanoseconds more than the fast path's, so a heap is polling for POLLING_CALLS calls at a time that the bins could
- * serve. After them it depends on what the thread has done:
+ * A thread that has given much memory back to its spans, and has not seen it go back to the system, closes all
+ * bins of its heap, so that each call takes the slow path and every 64th looks at the clock: the heap polls. Such a call costs a
+ * few nanoseconds more than the fast path's, so the heap polls for HAK_POLLING_CALLS calls that the bins could serve. Then
+ * it depends on what the thread has done:
  *   - they went by within milliseconds, and blocks came by many batches as well as they went: polling would be felt, and
- *     slow paths come by themselves; the heap is opened. They look at the clock more often while memory waits, and may
- *     arm the heap again a quarter of the purge delay later, or when it only frees;
- *   - it freed only, or only hit, or is not in a hurry: the heap stays polling, until the memory has had its time to go
+ *     slow paths come by themselves; the bins are opened. Slow paths look at the clock more often while memory waits, and
+ *     close the bins again a quarter of the purge delay later, or when the thread only frees;
+ *   - it freed only, or only hit, or is not in a hurry: the heap polls on, until the memory has had its time to go
  *     back, one and a half purge delays after it became much.
- * A heap that is polling when its thread goes to sleep is polling when it wakes, and then a step is due at once. */
-#ifndef HAK_UPKEEP_POLLING_H
-#define HAK_UPKEEP_POLLING_H
+ * A heap that polls when its thread goes to sleep polls when it wakes, and then a step is due at once. */
+#pragma once
 
 #include "cache/cache.h"
 
-enum { HAK_ARMED_CALLS = 4096, HAK_ARMED_PER_LOOK = 64 };
-#define HAK_ARMED_MUCH ((size_t)8 << 20)
+enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
+#define HAK_POLLING_MUCH ((size_t)8 << 20)
 
-/* From a tick that has looked at the clock. The heap is not entered. */
-hak_cold void hak__polling_decide(struct hak_heap *heap, uint64_t now_ms);
+/* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
+void hak__upkeep_poll(struct hak_heap *heap);
 
-/* After POLLING_PER_LOOK more calls that a polling bin has served. */
+/* The same when the clock is to be looked at. */
+hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
+
+/* After HAK_POLLING_PER_LOOK more calls that the bins of a polling heap have served. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
 
 hak_inline void hak__polling_count(struct hak_heap *heap)
 {
-    if (hak_unlikely(--heap->polling_left % HAK_ARMED_PER_LOOK == 0))
+    if (hak_unlikely(--heap->polling.left % HAK_POLLING_PER_LOOK == 0))
         hak__polling_look(heap);
 }
 
@@ -46,5 +49,3 @@ hak_inline bool hak__polling_push(struct hak_heap *heap, uint32_t class, void *b
     hak__polling_count(heap);
     return true;
 }
-
-#endif

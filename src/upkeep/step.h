@@ -1,14 +1,13 @@
 /* Upkeep: what has to be done as time goes by. One step is a function of the state and the time, so that tests call it
- * with a clock of their own; in a program the slow paths call hak__upkeep_poll, which looks at the clock now and then,
- * and the background thread (background.h) calls it without them.
+ * with a clock of their own; in a program slow paths take one when they find it due (polling.h), or the background
+ * thread does (background.h).
  *
  * A step
  *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
  *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
  *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
- * Bins are their owners' alone: a tick gives back half of what its own thread has not moved for a while. */
-#ifndef HAK_UPKEEP_STEP_H
-#define HAK_UPKEEP_STEP_H
+ * Bins are their owners' alone: a poll gives back half of what its own thread has not moved for a while. */
+#pragma once
 
 #include "heap/heap.h"
 
@@ -22,12 +21,6 @@ enum hak_upkeep_effort {
  * another thread is in a step. */
 hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
-/* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
-void hak__upkeep_poll(struct hak_heap *heap);
-
-/* The same when the clock is to be looked at. */
-hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
+extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */
 
 hak_cold void hak__upkeep_fork_child(void);
-
-#endif

@@ -14,10 +14,13 @@
 
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/flush.h"
+#include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "start.h"
-#include "upkeep/dump.h"
+#include "stats/dump.h"
+#include "support/figures.h"
 
 struct fuzz_input {
     const uint8_t *data;
@@ -147,8 +150,8 @@ static bool fuzz_heap_exists(uint32_t id) { return hak_load(&hak__heap_by_id(id)
 /* Every heap, every cache and the arena are valid, and what the arena says is mapped is. */
 static inline CHECK_UNUSED void fuzz_expect_valid(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect(hak__start());   /* draws in init.c, too, where a target needs nothing else of it */
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, figures.mapped + figures.meta);
@@ -163,14 +166,14 @@ static inline CHECK_UNUSED void fuzz_expect_valid(void)
 /* Besides: no block is live. */
 static inline CHECK_UNUSED void fuzz_expect_empty(void)
 {
-    static struct hak_totals totals;
+    static struct hak_stats totals;
     struct hak_huge_figures huge;
     hak_collect();
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (fuzz_heap_exists(id))
             hak__heap_collect(hak__heap_by_id(id));
     fuzz_expect_valid();
-    hak__totals(&totals);
+    hak__snapshot(&totals);
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         expect_eq(totals.classes[c].live, 0);
     hak__huge_figures(&huge);

@@ -6,6 +6,10 @@
 #include "fuzz.h"
 
 #include "arena/arena.h"
+#include "arena/lend.h"
+#include "arena/lru.h"
+#include "arena/reserve.h"
+#include "support/figures.h"
 
 enum { RUNS = 16, SUPERS = 4096, TOP_MOST = 600 };
 
@@ -189,8 +193,8 @@ void fuzz_one(struct fuzz_input *in)
             give(&runs[i]);
     hak__arena_purge(fake.now, true);
     fuzz_expect_valid();
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);
     expect_eq(figures.dirty, 0);
 }

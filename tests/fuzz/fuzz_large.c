@@ -1,11 +1,13 @@
-/* Fuzz: large/large.h. Blocks of the large pool that change size where they stand, among blocks of other classes in the
+/* Fuzz: heap/large.h. Blocks of the large pool that change size where they stand, among blocks of other classes in the
  * same SuperSlabs, in two heaps: no byte of a neighbour changes, and the map and the counters stay true.
  *
  * Input: steps, a byte each and what they read: take a block of a class into a heap, resize one in place, give it back
  * by its owner or by the other heap, collect, weather. */
 #include "fuzz.h"
 
-#include "large/large.h"
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "heap/large.h"
 #include "support/heaps.h"
 
 enum { SLOTS = 48, HEAPS = 2, FIRST = HAK_CLASS_FIRST_LARGE };
@@ -45,8 +47,7 @@ static void expect_mapped(const struct slot *slot)
 {
     size_t slab = hak__slab_of(slot->block);
     struct hak_span *span = hak__span_at(slab);
-    uint32_t code = slot->class * HAK_BIN_SIZE;
-    expect_eq(hak__owner_of(slot->block), hak__owner_word(heaps[slot->heap]->id, code));
+    expect_eq(hak__owner_of(slot->block), hak__owner_word(heaps[slot->heap]->id, slot->class));
     expect_eq(span->class, slot->class);
     expect(hak__span_is_valid(span));
     expect(slot->block + slot->n <= hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT));

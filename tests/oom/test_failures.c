@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "support/fault_os.h"
+#include "support/figures.h"
 #include "support/stress.h"
 
 enum { BLOCKS = 1200, THREADS = 4, STARTS = 16, CALLS_LEAST = 100, RUNS = 2 };
@@ -189,8 +190,8 @@ static unsigned failed_cases;
 
 static size_t taken_now(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     return figures.taken;
 }
 

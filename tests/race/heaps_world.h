@@ -6,10 +6,12 @@
 #include <setjmp.h>
 
 #include "diag/options.h"
+#include "heap/park.h"
+#include "heap/remote.h"
 #include "shared/pool.h"
 #include "world.h"
 
-enum { SMALL = 24, LARGE = 59, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };
+enum { SMALL = HAK_CLASS_2048, LARGE = HAK_CLASS_524288, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };
 
 /* The options that heap/ reads, at their defaults. */
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_refill_count] = 32, [HAK_OPTION_warm_pool_prefill] = 3 };
@@ -135,7 +137,7 @@ static inline void begin_unused(size_t first, unsigned count) { hak__pool_give(f
 static inline uint32_t owner_of(size_t slab)
 {
     uint32_t word = atomic_load(&hak__window.map[slab].owner);
-    return hak__owner_class_offset(word) < HAK_CLASS_OFFSET_LIMIT ? hak__owner_id(word) : 0;
+    return hak__owner_has_class(word) ? hak__owner_id(word) : 0;
 }
 
 static inline unsigned spans_of(uint32_t id, uint32_t class)

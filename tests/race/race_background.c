@@ -65,7 +65,7 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
         return;
     }
     while (hak_load(word, HAK_RELAXED) == value) {
-        if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_STIRRED)
+        if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_ACTIVE)
             return;   /* here, too */
         if (hak_load(&done, HAK_ACQUIRE) == ACTORS)
             longjmp(leave, 1);
@@ -86,7 +86,7 @@ void hak__lock_acquire(struct hak_lock *lock)
 void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
 void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
 
-void hak__arena_figures(struct hak_arena_figures *out) { *out = (struct hak_arena_figures){ .mapped = (size_t)1 << 30 }; }
+struct hak_arena_published hak__arena_published = { .mapped = (size_t)1 << 30 };
 
 size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 {

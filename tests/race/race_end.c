@@ -57,7 +57,7 @@ static void end_twice(uint32_t id, uint32_t word)
         hak__heap_end_foreign(heap(id), block_at(0, 0), word, "free");
 }
 
-static uint32_t large_word(void) { return hak__owner_word(1, LARGE * HAK_BIN_SIZE); }
+static uint32_t large_word(void) { return hak__owner_word(1, LARGE); }
 static void end_twice_2(void) { end_twice(2, large_word()); }
 static void end_twice_3(void) { end_twice(3, large_word()); }
 

@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "cache/cache.h"
+#include "cache/outbox.h"
+#include "heap/remote.h"
 
-enum { CLASS = 19, OTHER_CLASS = 21, BLOCKS = 4, MINE = 2, THEIRS = 1 };   /* 1 KiB and 1.5 KiB blocks */
+enum { CLASS = HAK_CLASS_1024, OTHER_CLASS = HAK_CLASS_1280, BLOCKS = 4, MINE = 2, THEIRS = 1 };   /* two spans of one word of bits each */
 
 static uint32_t collected;
 static bool later[BLOCKS];   /* blocks whose slow path has found the heap entered by the sweeper */
@@ -58,8 +60,8 @@ static void free_block(size_t i)
 static void setup(void)
 {
     world_reset();
-    memset(mine()->outbox, 0, sizeof mine()->outbox);
-    atomic_store(&mine()->outbox_used, 0);
+    memset(mine()->outbox_buckets, 0, sizeof mine()->outbox_buckets);
+    atomic_store(&mine()->outbox.used, 0);
     atomic_store(&mine()->lock, HAK_NOBODY);
     memset(later, 0, sizeof later);
     collected = 0;

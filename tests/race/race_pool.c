@@ -177,8 +177,8 @@ static void check_tiers(void)
 
 enum { HOLDER = 1 };
 
-static void hold(void) { hak__pool_hold(0, HOLDER); }
-static void let_go(void) { hak__pool_let_go(0, HOLDER); }
+static void hold(void) { hak__pool_assign(0, HOLDER); }
+static void let_go(void) { hak__pool_unassign(0, HOLDER); }
 static void hold_and_let_go(void)
 {
     hold();
@@ -197,7 +197,7 @@ static void all_but_one_held(void)
 static void give_0_held(void)
 {
     atomic_fetch_and_explicit(&in_hands[0], ~1u, HAK_RELAXED);
-    hak__pool_give_held(0, 1, HOLDER);
+    hak__pool_give_assigned(0, 1, HOLDER);
     let_go();
 }
 

@@ -4,9 +4,10 @@
  *   3. a span ends and is born again under another owner while a publisher of its first life is late in queueing it:
  *      it is forwarded or dropped, and the second life's publication is not lost. */
 // test: check
+#include "heap/remote.h"
 #include "world.h"
 
-enum { CLASS = 19 };   /* 1 KiB: at most 64 blocks, so one word of bits */
+enum { CLASS = HAK_CLASS_1024 };   /* 1 KiB: at most 64 blocks, so one word of bits */
 
 static uint32_t collected[WORLD_SUPERS * HAK_SUPER_SLABS];
 static bool handed;   /* a block of the second life was published */

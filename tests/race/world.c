@@ -7,12 +7,16 @@
 
 #include <string.h>
 
+#include "arena/meta.h"
+#include "arena/pieces.h"
+#include "arena/regions.h"
 #include "arena/thp.h"
 #include "cache/quarantine.h"
 #include "base/assert.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "profile/profile.h"
 
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
 static hak_line_aligned struct hak_super_word words[1];
@@ -44,9 +48,8 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
-        heaps[i].home = 0;
-        memset(heaps[i].held_spare, 0, sizeof heaps[i].held_spare);
-        heaps[i].assigned_count = heaps[i].held_moves = heaps[i].held_seen = 0;
+        heaps[i].sources.home = 0;
+        memset(&heaps[i].assigned, 0, sizeof heaps[i].assigned);
         atomic_store(&heaps[i].lock, HAK_NOBODY);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
@@ -126,7 +129,7 @@ size_t hak__arena_top(void) { return WORLD_SUPERS; }
 size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
-__attribute__((weak)) uint32_t hak__heap_last_id(void) { return WORLD_HEAPS; }   /* heap/heap.c has it where linked */
+__attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
 void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
     *bytes = sizeof heaps[0];
@@ -202,3 +205,7 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
 __attribute__((weak)) _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_tiers] = 1 };
 
 bool world_is_not_free(const struct hak_span *span, const void *block) { return (void)span, (void)block, false; }
+
+/* No profile is on. */
+__attribute__((weak)) struct hak_profile hak__profile;
+__attribute__((weak)) void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }

@@ -38,7 +38,7 @@ static uint64_t own_word(struct stress_random *random, const word *p)
     size_t slab = hak__slab_of(p);
     switch (stress_below(random, 6)) {
     case 0: return hak__owner_of(p);   /* a sampled block has no slab */
-    case 1: return hak__owner_word(1 + (uint32_t)stress_below(random, 8), (uint32_t)stress_below(random, 1024));
+    case 1: return hak__owner_word(1 + (uint32_t)stress_below(random, 8), 0) | (uint32_t)stress_below(random, 1024);
     case 2: return (uint64_t)(uintptr_t)p;
     case 3: return (uint64_t)(uintptr_t)hak__slab_start(slab);
     case 4: return ~0ull;

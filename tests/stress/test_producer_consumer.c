@@ -14,8 +14,9 @@
  *   HAK_STRESS_CASE        0          0          1, 2, ...: only this one, for as long as it would have among the others
  *   HAK_STRESS_LEDGER      0          0          1: says what memory was made of at its highest; costs some of it */
 // test: check timeout=300
+#include "support/figures.h"
 #include "support/stress.h"
-#include "upkeep/ledger.h"
+#include "stats/ledger.h"
 
 enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096, TRIES = 3 };
 
@@ -174,10 +175,10 @@ static bool has_other_memory(void) { return STRESS_SANITIZED || stress_emulated(
 
 static size_t own_memory(size_t base)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     if (!has_other_memory())
         return stress_rss_peak() - base;
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     return figures.peak - figures.peak / 8;
 }
 

@@ -13,6 +13,7 @@
 // test: check timeout=600
 #include "os/os.h"
 #include "slab/hardened.h"
+#include "support/figures.h"
 #include "support/stress.h"
 #include "upkeep/step.h"
 
@@ -49,8 +50,8 @@ static void *short_life(void *argument)
 
 static size_t mapped_now(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     return figures.mapped + figures.meta;
 }
 

@@ -4,6 +4,11 @@
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
 #include "cache/cache.h"
+#include "cache/flush.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
+#include "cache/tune.h"
 #include "support/check.h"
 #include "support/memory.h"
 
@@ -17,6 +22,8 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
 {
     struct hak_heap *heap = hak__heap_new();
     expect(heap != NULL);
+    if ((mode & HAK_MODE_HARDENED) != 0)
+        hak__quarantine_open(heap);
     hak__cache_open(heap, mode);
     return heap;
 }
@@ -50,10 +57,10 @@ static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *bl
 /* A free by another heap's owner who may have use for it. */
 static inline CHECK_UNUSED bool heap_absorb(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (!hak__cache_absorbs(heap, class * HAK_BIN_SIZE))
+    if (!hak__cache_absorbs(heap, hak__offset_of_class(class)))
         return false;
     hak__mark_freed(block);
-    hak__cache_absorb(heap, class * HAK_BIN_SIZE, block);
+    hak__cache_absorb(heap, hak__offset_of_class(class), block);
     return true;
 }
 

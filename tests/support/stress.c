@@ -1,4 +1,6 @@
 /* See stress.h. */
+#include "cache/flush.h"
+#include "cache/tune.h"
 #include "support/stress.h"
 
 #include <fcntl.h>
@@ -209,14 +211,14 @@ static void collect_alone(struct hak_heap *heap)
 
 void stress_expect_empty(void)
 {
-    static struct hak_totals totals;
+    static struct hak_stats totals;
     struct hak_huge_figures huge;
     hak_collect();
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (heap_exists(id))
             collect_alone(hak__heap_by_id(id));
     stress_expect_valid();
-    hak__totals(&totals);
+    hak__snapshot(&totals);
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         STRESS_EXPECT(totals.classes[c].live == 0, "%llu blocks of %u bytes are still live",
                       (unsigned long long)totals.classes[c].live, (unsigned)hak__classes[c].size);

@@ -16,7 +16,7 @@
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "thread.h"
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
 #if defined(__SANITIZE_ADDRESS__) || HAK_TSAN
 #define STRESS_SANITIZED 1

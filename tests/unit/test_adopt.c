@@ -1,6 +1,9 @@
-/* heap/adopt.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
+/* heap/sources.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
  * wait for them; heaps in use keep theirs; whatever is freed late finds the new owner; and the parked heaps stay
  * parked. */
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "heap/park.h"
 #include "support/heaps.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, SPANS = 10, MANY = 1024 };
@@ -39,7 +42,7 @@ FRESH_TEST(before_new_slabs)
         expect_eq(owner_of(block), heap->id);
         memset(block, 1, 1024);
     }
-    expect_eq(hak_counted(&heap->adopted), SPANS);
+    expect_eq(hak_counted(&heap->counts.adopted), SPANS);
     expect_eq(spans_of(heap), SPANS);
     expect_eq(spans_of(ended), 0);
     expect_heap_valid(heap);
@@ -74,7 +77,7 @@ FRESH_TEST(heaps_in_use_keep_theirs)
     expect(!hak__heap_adopt(heap, CLASS_1024));
     expect_eq(spans_of(busy), SPANS);
     expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
-    expect_eq(hak_counted(&heap->adopted), 0);
+    expect_eq(hak_counted(&heap->counts.adopted), 0);
     hak__heap_park(busy);
     expect(!hak__heap_adopt(heap, CLASS_1024 + 1));   /* a class of which it has nothing */
     expect_eq(spans_of(busy), SPANS);
@@ -142,7 +145,7 @@ FRESH_TEST(below_cached_blocks)
     expect_heap_valid(gone);
     hak__cache_flush(gone);
     expect_eq(hak__cache_count(gone, CLASS_1024), 0);
-    expect_eq(hak_counted(&gone->remote_frees), cached);
+    expect_eq(hak_counted(&gone->counts.remote_frees), cached);
     hak__heap_collect(heap);
     expect_eq(hak_counted(&heap->classes[CLASS_1024].collected), cached);
     expect_heap_valid(gone);

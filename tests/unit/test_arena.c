@@ -5,9 +5,14 @@
 #include "arena/arena.h"
 #include "arena/state.h"
 
+#include "arena/lend.h"
+#include "arena/lru.h"
+#include "arena/meta.h"
+#include "arena/reserve.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { MIB = 1 << 20, PAGE_GAP = 64 << 10 };
 
@@ -20,16 +25,16 @@ static void start(void)
 
 static size_t figure_mapped(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect_eq(fake.mapped, figures.mapped + figures.meta);
     return figures.mapped;
 }
 
 static size_t figure_dirty(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     return figures.dirty;
 }
 
@@ -240,7 +245,7 @@ FRESH_TEST(memory_ahead_is_fresh)
 
 FRESH_TEST(holes_are_stepped_over)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     start();
     expect_eq(take(1), 0);
@@ -250,7 +255,7 @@ FRESH_TEST(holes_are_stepped_over)
     expect_eq(take(2), 3);
     expect_eq(take(1), 1);
     expect_eq(take(1), 9);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.holes, 2);
     expect_eq(figures.taken, 8);
     expect_eq(atomic_load(&hak__supers[2].kind), HAK_SUPER_HOLE);
@@ -396,19 +401,19 @@ FRESH_TEST(child_has_the_list_in_order)
 /* As another thread leaves the sums that the fork has met between a call of the system and its booking. */
 FRESH_TEST(child_has_the_sums_right)
 {
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     (void)argument;
     start();
     expect_eq(take(9), 0);
     give(3, 2);
-    hak__arena_figures(&before);
+    arena_figures(&before);
     hak__arena_lock();   /* as it was when the process forked */
     hak__arena_state.mapped += HAK_SUPER_SIZE;
     hak__arena_state.taken--;
     hak__arena_fork_child();
     expect_valid();
     give(6, 1);
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.mapped, before.mapped);
     expect_eq(after.taken + 1, before.taken);
 }
@@ -455,7 +460,7 @@ FRESH_TEST(child_settles_what_was_under_way)
 FRESH_TEST(newest_first_oldest_returned)
 {
     bool fresh;
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     start();
     expect_eq(take(32), 0);
@@ -466,7 +471,7 @@ FRESH_TEST(newest_first_oldest_returned)
     expect_eq(take_aligned(1, 1, &fresh), 28);
     give(28, 1);
     expect_eq(hak__option_set("dirty_limit", "0"), 0);   /* and a third of what is in use: all stay that are there */
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.kept, 3);
     expect_eq(hak__option_set("purge_delay", "350"), 0);
     expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);   /* only the first one is as old */
@@ -494,7 +499,7 @@ FRESH_TEST(emptied_neighbours_make_runs)
 /* The reserve is mapped by upkeep and not by who takes it; small heaps have none; a limit or a refusal ends it. */
 FRESH_TEST(reserve_is_ready)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     start();
     expect_eq(hak__option_set("reserve", "4"), 0);
@@ -509,12 +514,12 @@ FRESH_TEST(reserve_is_ready)
     expect_eq(hak__reserve_refill(), 0);
     expect_op(fake.maps, >, maps);
     maps = fake.maps;
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     uint64_t waited = figures.waited;
     for (unsigned i = 0; i < 4; i++)
         expect_op(take(1), !=, HAK_NO_SUPER);
     expect_eq(fake.maps, maps);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.waited, waited);
     expect_eq(figures.reserved, 4);
     fake.limit = fake.mapped;
@@ -593,7 +598,7 @@ FRESH_TEST(last_resort)
 
 FRESH_TEST(extend_into_what_is_free)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     start();
     expect_eq(take(1), 0);
@@ -606,7 +611,7 @@ FRESH_TEST(extend_into_what_is_free)
     expect(hak__supers_extend(1, 1, 3, 2 * HAK_SUPER_SIZE + PAGE_GAP));
     expect(memory_holds(hak__super_start(1), HAK_SUPER_SIZE, HAK_SUPER_SIZE, 1));
     memset(hak__super_start(2), 1, HAK_SUPER_SIZE + PAGE_GAP);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 5);
     expect_eq(atomic_load(&hak__supers[3].kind), HAK_SUPER_HUGE_TAIL);
     expect_eq(take(2), 5);
@@ -1047,8 +1052,8 @@ FRESH_TEST(random_operations)
     for (unsigned i = 0; i < RUNS; i++)
         if (model.runs[i].count != 0)
             fuzz_give(&model.runs[i]);
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);
 }
 

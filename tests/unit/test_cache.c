@@ -4,10 +4,12 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/flush.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "support/heaps.h"
 
-enum { CLASS_16 = 0, CLASS_32 = 1, CLASS_64 = 3, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2048 = 24, CLASS_LARGER = 30, MANY = 8192 };
+enum { CLASS_16 = HAK_CLASS_16, CLASS_32 = HAK_CLASS_32, CLASS_64 = HAK_CLASS_64, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_2048 = HAK_CLASS_2048, CLASS_LARGER = HAK_CLASS_4480, MANY = 8192 };
 
 static void *blocks[MANY];
 
@@ -125,7 +127,7 @@ FRESH_TEST(fixed_within_the_budget)
     set("thread_budget", "100K");
     struct hak_heap *heap = heap_open(0);
     expect_eq(capacity_of(heap, CLASS_16), 4096);
-    expect_op(heap->cache_bytes, <=, 100 << 10);
+    expect_op(heap->budget.bytes, <=, 100 << 10);
     expect_heap_valid(heap);
 }
 
@@ -142,7 +144,7 @@ FRESH_TEST(local_slots)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
             const char *bottom = (const char *)heap->classes[c].bottom;
             bool local = c <= HAK_CLASS_TINY_LAST && (int)hak__band_of(c) == band;
-            bool inside = bottom >= (char *)heap->local && bottom < (char *)heap->local + sizeof heap->local;
+            bool inside = bottom >= (char *)heap->slots.local && bottom < (char *)heap->slots.local + sizeof heap->slots.local;
             expect_eq(inside, local);
             expect(!local || capacity_of(heap, c) == HAK_LOCAL_SLOTS);
         }
@@ -189,23 +191,27 @@ FRESH_TEST(process_budget)
     heaps_start();
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     size_t first = hak__cache_process_bytes();
-    expect_eq(first, heap->process_bytes + other->process_bytes);
+    expect_eq(first, heap->budget.process_bytes + other->budget.process_bytes);
     set("process_budget", "1");
     churn(heap, CLASS_64, 500, 20);
     expect_eq(capacity_of(heap, CLASS_64), 16);
     set("process_budget", "64M");
-    heap->grow_pause = 0;
+    heap->budget.pause = 0;
     churn(heap, CLASS_64, 500, 20);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
-    expect_eq(hak__cache_process_bytes(), heap->process_bytes + other->process_bytes);
+    expect_eq(hak__cache_process_bytes(), heap->budget.process_bytes + other->budget.process_bytes);
     hak__cache_flush(heap);
     hak__cache_park(heap);
-    expect_eq(hak__cache_process_bytes(), other->process_bytes);
+    expect_eq(hak__cache_process_bytes(), other->budget.process_bytes);
+    hak__cache_take_up(heap);
     hak__cache_unpark(heap);
+    hak__heap_unlock(heap);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
     hak__cache_park(heap);
     set("process_budget", "1");
+    hak__cache_take_up(heap);
     hak__cache_unpark(heap);   /* the budget went elsewhere: it begins anew */
+    hak__heap_unlock(heap);
     expect_eq(capacity_of(heap, CLASS_64), 16);
     expect_eq(hak__cache_process_bytes(), first);
     expect_heap_valid(heap);
@@ -321,7 +327,7 @@ FRESH_TEST(budget_holds)
 /* A thread that holds much may cache a share of it. */
 FRESH_TEST(share_adds_to_the_budget)
 {
-    enum { CLASS_16K = 39, BLOCKS = 400 };
+    enum { CLASS_16K = HAK_CLASS_16384, BLOCKS = 400 };
     (void)argument;
     heaps_start();
     set("thread_budget", "256K");
@@ -367,9 +373,9 @@ FRESH_TEST(slots_are_reused)
     for (unsigned round = 0; round < 120; round++) {
         churn(heap, classes[round % 4], 300, 6);
         if (round == 60)
-            settled = heap->slots_next;
+            settled = heap->slots.next;
     }
-    expect_ptr(heap->slots_next, settled);
+    expect_ptr(heap->slots.next, settled);
 }
 
 /* --- drain ---------------------------------------------------------------------------------------------------------- */
@@ -487,7 +493,7 @@ FRESH_TEST(deep_records_absorb_few_small_blocks)
  * comparison with the limit alone would write over the closed bin in programs whose constants lie below the heap. */
 FRESH_TEST(closed_classes_absorb_nothing)
 {
-    enum { CLASS_40K = 44 };
+    enum { CLASS_40K = HAK_CLASS_41088 };
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");

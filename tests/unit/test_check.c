@@ -2,6 +2,7 @@
  * found, named and placed, and the check passes again when it is undone; HAKMEM_CHECK ends the program with one line. */
 #include "guard/check.h"
 
+#include "cache/flush.h"
 #include "hakmem.h"
 #include "slab/superslab.h"
 #include "support/heaps.h"

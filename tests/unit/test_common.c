@@ -1,10 +1,13 @@
 /* heap/common.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
+#include "cache/flush.h"
 #include "diag/options.h"
+#include "heap/common.h"
+#include "heap/park.h"
 #include "support/heaps.h"
 
-enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = 3, CLASS_48 = 2, CLASS_4096 = 29, FEW = 15, SHARE = 16 };
+enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = HAK_CLASS_64, CLASS_48 = HAK_CLASS_48, CLASS_4096 = HAK_CLASS_4096, FEW = 15, SHARE = 16 };
 
 static uint32_t owner_of(const void *block) { return hak__owner_id(hak__owner_of(block)); }
 
@@ -39,7 +42,7 @@ FRESH_TEST(not_for_few_heaps)
         heaps++;
     expect_eq(heaps, FEW);
     expect_eq(owner_of(heap_malloc(heap, CLASS_64)), heap->id);   /* it was there before */
-    expect_eq(hak_counted(&heap->common_taken), 0);
+    expect_eq(hak_counted(&heap->counts.common_taken), 0);
 }
 
 FRESH_TEST(first_blocks_only)
@@ -52,7 +55,7 @@ FRESH_TEST(first_blocks_only)
         memset(block, 1, 1024);
         expect_heap_valid(heap);
     }
-    expect_eq(hak_counted(&heap->common_taken), SHARE);
+    expect_eq(hak_counted(&heap->counts.common_taken), SHARE);
     expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
     expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id);   /* each class for itself */
     expect_eq(owner_of(heap_malloc(heap, CLASS_48)), heap->id);     /* lines would be shared */
@@ -70,7 +73,7 @@ FRESH_TEST(frees_serve_others)
     for (int i = 0; i < 4; i++)
         free_foreign(first, CLASS_1024, blocks[i]);
     expect_eq(hak__cache_count(first, CLASS_1024), 1);
-    expect_eq(hak_load(&first->outbox_used, HAK_RELAXED), 0);
+    expect_eq(hak_load(&first->outbox.used, HAK_RELAXED), 0);
     expect(atomic_load(&common->pending) != NULL);
     for (int i = 0; i < 3; i++) {
         again[i] = heap_malloc(second, CLASS_1024);
@@ -99,7 +102,7 @@ FRESH_TEST(grown_classes_are_as_any)
     for (unsigned i = 0; i < SHARE; i++)
         free_foreign(heap, CLASS_1024, blocks[i]);
     expect_eq(hak__cache_count(heap, CLASS_1024), class->capacity / 2u);
-    expect(hak_load(&heap->outbox_used, HAK_RELAXED) != 0);
+    expect(hak_load(&heap->outbox.used, HAK_RELAXED) != 0);
     expect_heap_valid(heap);
     hak__cache_flush(heap);
     expect_heap_valid(heap);
@@ -190,7 +193,7 @@ FRESH_TEST(threads_share)
     for (unsigned i = 0; i < THREADS; i++) {
         hak__cache_flush(heaps[i]);
         expect_heap_valid(heaps[i]);
-        taken += hak_counted(&heaps[i]->common_taken);
+        taken += hak_counted(&heaps[i]->counts.common_taken);
     }
     hak__heap_collect(common);
     expect_heap_valid(common);

@@ -2,10 +2,11 @@
  * whole programs (misuse/crash_*.c). */
 #include "guard/crash.h"
 
+#include "cache/outbox.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_48 = 2, CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE };
+enum { CLASS_48 = HAK_CLASS_48, CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE };
 
 /* The description's beginning; what follows names addresses. */
 static void expect_is(const void *address, const char *wanted)

@@ -5,8 +5,12 @@
 #include "arena/state.h"
 #include "arena/limit.h"
 
+#include "arena/crowd.h"
+#include "arena/lend.h"
+#include "arena/lru.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { MIB = 1 << 20, PART = 1200 << 10, MAPPINGS = 64, SHARE = MAPPINGS / 4, LARGER_SHARE = MAPPINGS / 4 * 3, RUNS = 100 };
 
@@ -38,9 +42,9 @@ static size_t count_pieces(void)
 
 static void expect_valid(void)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     expect(hak__arena_is_valid());
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(fake.mapped, figures.mapped + figures.meta);
     for (size_t i = 0; i < hak__arena_top(); i++) {
         size_t mapped = hak__supers[i].mapped;

@@ -1,26 +1,29 @@
-/* upkeep/dump.h: the totals are what the test holds, class by class, in every state a block can be in (with the program,
+/* stats/dump.h: the totals are what the test holds, class by class, in every state a block can be in (with the program,
  * cached, in an outbox, published, of a parked heap), and the printed table contains them. */
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
+#include "cache/flush.h"
+#include "cache/outbox.h"
 #include "diag/options.h"
+#include "heap/park.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 500 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 500 };
 
 static void *blocks[MANY];
 
-static struct hak_totals totals(void)
+static struct hak_stats totals(void)
 {
-    struct hak_totals out;
-    hak__totals(&out);
+    struct hak_stats out;
+    hak__snapshot(&out);
     return out;
 }
 
 static void expect_live(uint32_t class, uint64_t live)
 {
-    struct hak_totals t = totals();
-    const struct hak_class_totals *k = &t.classes[class];
+    struct hak_stats t = totals();
+    const struct hak_stats_class *k = &t.classes[class];
     expect_eq(k->live, live);
     expect_eq(k->refilled, k->drained + k->collected + k->cached + k->outbox + k->live);
 }
@@ -39,12 +42,12 @@ FRESH_TEST(live_is_what_the_program_holds)
         bytes += c % 7 * hak__classes[c].size;
         count += c % 7;
     }
-    struct hak_totals t = totals();
-    expect_eq(t.live_bytes, bytes);
-    expect_eq(t.all.live, count);
-    expect_eq(t.heaps, 1);
-    expect_eq(t.parked, 0);
-    expect_op(t.span_bytes, >=, t.live_bytes + t.cached_bytes);
+    struct hak_stats t = totals();
+    expect_eq(t.bytes_live, bytes);
+    expect_eq(t.total_live, count);
+    expect_eq(t.remote_heaps, 1);
+    expect_eq(t.remote_parked, 0);
+    expect_op(t.bytes_spans, >=, t.bytes_live + t.bytes_cached);
 }
 
 FRESH_TEST(a_block_on_its_way)
@@ -72,8 +75,8 @@ FRESH_TEST(a_block_on_its_way)
     hak__cache_flush(owner);
     hak__heap_park(owner);
     expect_live(CLASS_64, 12);
-    expect_eq(totals().parked, 1);
-    expect_eq(totals().heaps, 2);
+    expect_eq(totals().remote_parked, 1);
+    expect_eq(totals().remote_heaps, 2);
 }
 
 /* --- the table -------------------------------------------------------------------------------------------------------- */
@@ -129,7 +132,7 @@ static void text_contains_the_totals(void **state)
 
 /* --- the public structure and the other formats ------------------------------------------------------------------------ */
 
-FRESH_TEST(the_snapshot_is_the_totals)
+FRESH_TEST(the_snapshot_has_every_layer)
 {
     static struct hak_stats stats;
     bool zero;
@@ -140,14 +143,13 @@ FRESH_TEST(the_snapshot_is_the_totals)
         blocks[i] = heap_malloc(heap, CLASS_4096);
     hak__huge_alloc(3 << 20, HAK_SUPER_SIZE, &zero);
     hak__snapshot(&stats);
-    struct hak_totals t = totals();
     expect_eq(stats.magic, HAK_STATS_MAGIC);
     expect_eq(stats.size, sizeof stats);
     expect_eq(stats.flags, 0);
     expect_eq(stats.class_count, HAK_CLASSES);
     expect_eq(stats.classes[CLASS_4096].size, 4096);
     expect_eq(stats.classes[CLASS_4096].live, 100);
-    expect_eq(stats.classes[CLASS_4096].refilled, t.classes[CLASS_4096].refilled);
+    expect_eq(stats.classes[CLASS_4096].refilled, hak_counted(&heap->classes[CLASS_4096].refilled));
     expect_eq(stats.total_live, 100);
     expect_eq(stats.bytes_live, 100 * 4096);
     expect_eq(stats.bytes_huge, 3 << 20);
@@ -228,7 +230,7 @@ int main(void)
         cmocka_unit_test(live_is_what_the_program_holds),
         cmocka_unit_test(a_block_on_its_way),
         cmocka_unit_test(text_contains_the_totals),
-        cmocka_unit_test(the_snapshot_is_the_totals),
+        cmocka_unit_test(the_snapshot_has_every_layer),
         cmocka_unit_test(every_format_has_every_figure),
         cmocka_unit_test(a_refused_write_is_an_error),
     };

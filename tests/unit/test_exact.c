@@ -5,7 +5,7 @@
 #include "diag/options.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, COUNT = 1000 };
+enum { CLASS_64 = HAK_CLASS_64, COUNT = 1000 };
 
 static void *blocks[COUNT];
 

@@ -4,10 +4,12 @@
  * ended or changed hands meanwhile. */
 #include "heap/heap.h"
 
+#include "heap/remote.h"
 #include "shared/pool.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = HAK_SPAN_BLOCKS_MAX + 8 };
 
 static void *blocks[MANY];
 
@@ -72,7 +74,7 @@ FRESH_TEST(ascending_and_counted)
         expect(got > 0 && got <= 32);
         for (uint32_t i = got; i-- > 0; before = out[i])   /* the next pop is the last element */
             expect((char *)out[i] > before);
-        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
+        expect_eq(hak__owner_of(out[0]), hak__owner_word(heap->id, CLASS_64));
         expect(hak__heap_is_valid(heap));
     }
     expect_eq(spans_of(heap, CLASS_64), 2);   /* 60 * 32 blocks of 64 bytes */
@@ -164,16 +166,16 @@ FRESH_TEST(slabs_serve_other_classes)
 {
     (void)argument;
     struct hak_heap *heap = start();
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     take_all(heap, CLASS_64, blocks, MANY);
     give_all(heap, blocks, MANY);
-    hak__arena_figures(&before);
+    arena_figures(&before);
     for (uint32_t c = 4; c < HAK_CLASS_FIRST_LARGE; c += 3) {
         uint32_t count = hak_min(MANY, (size_t)4 * HAK_SLAB_SIZE / hak__classes[c].size);
         take_all(heap, c, blocks, count);
         give_all(heap, blocks, count);
     }
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_op(after.taken, <=, before.taken + 1);
 }
 
@@ -190,12 +192,12 @@ FRESH_TEST(large_spans_end_at_once)
         expect_eq(spans_of(heap, c), 0);
         expect(heap->classes[c].spans == NULL);
     }
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
-    expect_op(figures.taken, <=, HAK_HELD_SPARES);   /* empty, and held */
-    expect_eq(hak_counted(&heap->slab_count), 0);
+    struct arena_figures figures;
+    arena_figures(&figures);
+    expect_op(figures.taken, <=, HAK_ASSIGNED_SPARES);   /* empty, and held */
+    expect_eq(hak_counted(&heap->counts.slabs), 0);
     hak__assigned_let_go(heap);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);
 }
 
@@ -203,7 +205,7 @@ FRESH_TEST(large_spans_end_at_once)
  * as fit. */
 FRESH_TEST(ends_of_superslabs_are_used)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *heap = start();
     for (uint32_t c = CLASS_LARGE; c < HAK_CLASSES; c++) {
@@ -213,7 +215,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         uint32_t spans = left / class->slabs, singles = first + left % class->slabs / single;
         uint32_t count = spans * class->blocks + singles, lone = 0;
         take_all(heap, c, blocks, count);
-        hak__arena_figures(&figures);
+        arena_figures(&figures);
         expect_eq(figures.taken, 1);
         for (uint32_t i = 0; i < count; i++) {
             memset(blocks[i], (int)i, class->size);
@@ -224,7 +226,7 @@ FRESH_TEST(ends_of_superslabs_are_used)
         expect_eq(lone, class->blocks == 1 ? count : singles);
         expect(class->size > 256 << 10 || count * class->size >= HAK_SUPER_SIZE / 8 * 7);
         take_all(heap, c, blocks + count, 1);
-        hak__arena_figures(&figures);
+        arena_figures(&figures);
         expect_eq(figures.taken, 2);
         give_all(heap, blocks, count + 1);
         expect_eq(spans_of(heap, c), 0);
@@ -382,7 +384,7 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     publish(theirs);                           /* finds the mark set, and relies on it */
     expect(atomic_load(&b->pending) == NULL);
     hak__heap_collect(a);
-    expect_eq(hak_counted(&a->forwarded), 1);
+    expect_eq(hak_counted(&a->counts.forwarded), 1);
     expect(atomic_load(&a->pending) == NULL);
     expect_ptr(atomic_load(&b->pending), span);
     hak__heap_collect(b);
@@ -408,11 +410,11 @@ static struct hak_heap *heap_with_an_unswept_superslab(void)
 
 FRESH_TEST(idle_heaps_are_swept_before_memory_is_mapped)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
     take_all(heap, CLASS_LARGE, blocks, 20);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 1);
     expect_op(spans_of(idle, CLASS_1024), <=, 1);
     expect_eq(heap_live(idle, CLASS_1024), 0);
@@ -422,12 +424,12 @@ FRESH_TEST(idle_heaps_are_swept_before_memory_is_mapped)
 /* Its owner may be in the middle of anything then. */
 FRESH_TEST(busy_heaps_are_left_alone)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     (void)argument;
     struct hak_heap *idle = heap_with_an_unswept_superslab(), *heap = heap_open(0);
     hak__heap_lock(idle);
     take_all(heap, CLASS_LARGE, blocks, 20);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 2);
     expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
     hak__heap_unlock(idle);
@@ -440,7 +442,7 @@ static void *leave_later(void *argument)
 {
     struct hak_heap *heap = argument;
     usleep(20000);
-    heap->budget_hand = 77;
+    heap->budget.hand = 77;
     hak__heap_unlock(heap);
     return NULL;
 }
@@ -455,7 +457,7 @@ FRESH_TEST(entered_by_one_at_a_time)
     expect(!hak__heap_try_lock(heap, HAK_OWNER));
     pthread_create(&thread, NULL, leave_later, heap);
     hak__heap_lock(heap);
-    expect_eq(heap->budget_hand, 77);
+    expect_eq(heap->budget.hand, 77);
     expect_eq(atomic_load(&heap->lock), HAK_OWNER);
     hak__heap_unlock(heap);
     pthread_join(thread, NULL);

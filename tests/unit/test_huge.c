@@ -3,10 +3,12 @@
  * figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
+#include "arena/lru.h"
 #include "arena/state.h"
 #include "arena/limit.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 static const size_t mib = 1 << 20;
 
@@ -34,8 +36,8 @@ static struct hak_huge_figures figures(void)
 
 static size_t supers_taken(void)
 {
-    struct hak_arena_figures out;
-    hak__arena_figures(&out);
+    struct arena_figures out;
+    arena_figures(&out);
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, out.mapped + out.meta);
     return out.taken;

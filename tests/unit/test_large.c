@@ -1,9 +1,10 @@
-/* large/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
+/* heap/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
  * without a byte of it or of its neighbours changing; when the slabs behind it are taken, or other blocks share its span,
  * it stays as it is; and the counters stay true. */
-#include "large/large.h"
+#include "heap/large.h"
 
 #include "shared/pool.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
 enum { FIRST = HAK_CLASS_FIRST_LARGE, LAST = HAK_CLASSES - 1 };
@@ -43,12 +44,12 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t slab = hak__span_slab(span);
-    uint32_t code = class * HAK_BIN_SIZE, inner = lone(block) ? HAK_CLASS_OFFSET_INNER : code;
-    expect_eq(hak__owner_of(block), hak__owner_word(heap->id, code));
+    uint32_t word = hak__owner_word(heap->id, class), inner = lone(block) ? hak__owner_inner(heap->id) : word;
+    expect_eq(hak__owner_of(block), word);
     expect_eq(span->class, class);
     expect_eq(span->slabs, lone(block) ? hak__class_single_slabs(class) : hak__classes[class].slabs);
     for (unsigned i = 0; i < span->slabs; i++) {
-        expect_eq(hak__owner_at(slab + i), hak__owner_word(heap->id, i == 0 ? code : inner));
+        expect_eq(hak__owner_at(slab + i), i == 0 ? word : inner);
         expect_ptr(hak__span_around(slab + i), span);
     }
 }
@@ -58,14 +59,14 @@ static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t t
     bool alone = lone(block);
     uint32_t now = alone ? roomiest(to) : from;
     uint64_t others = heap_live(heap, from) - 1, there = heap_live(heap, now) - (now == from);
-    uint64_t slabs = hak_counted(&heap->slab_count) - hak__span_at(hak__slab_of(block))->slabs;
+    uint64_t slabs = hak_counted(&heap->counts.slabs) - hak__span_at(hak__slab_of(block))->slabs;
     expect_eq(hak__large_resize_owner(heap, block, to), alone);
     expect_class(block, now, heap);
     expect(holds(block, size_of(now), from));
     memset(block, 1, size_of(now));
     expect_eq(heap_live(heap, now), there + 1);
     expect_eq(heap_live(heap, from), others + (now == from));
-    expect_eq(hak_counted(&heap->slab_count), slabs + hak__span_at(hak__slab_of(block))->slabs);
+    expect_eq(hak_counted(&heap->counts.slabs), slabs + hak__span_at(hak__slab_of(block))->slabs);
     hak__heap_give(heap, &block, 1, "free");
     expect_eq(heap_live(heap, now), there);
 }
@@ -93,9 +94,9 @@ FRESH_TEST(every_class_to_every_class)
         }
     for (uint32_t c = FIRST; c <= LAST; c++)
         expect_eq(hak_counted(&heap->classes[c].span_count), 0);
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     hak__assigned_let_go(heap);
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(figures.taken, 0);   /* no slab was lost */
 }
 

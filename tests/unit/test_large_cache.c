@@ -5,11 +5,15 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "cache/flush.h"
+#include "cache/large_cache.h"
+#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
-enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = 51, CLASS_512K = 59, CLASS_640K = 60, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
+enum { CLASS_64K = HAK_CLASS_FIRST_LARGE, CLASS_128K = HAK_CLASS_131072, CLASS_512K = HAK_CLASS_524288, CLASS_640K = HAK_CLASS_655360, CLASS_1M = HAK_CLASSES - 1, MANY = 64 };
 
 static void *blocks[MANY];
 
@@ -56,7 +60,7 @@ FRESH_TEST(last_freed_first)
         expect_eq(hak_counted(&heap->classes[c].drained), drained);
         heap_free_many(heap, c, blocks, 2);
         hak__cache_flush(heap);
-        expect_eq(heap->large_cache_bytes, 0);
+        expect_eq(heap->large_cache.bytes, 0);
         expect_eq(heap_live(heap, c), 0);
         expect_heap_valid(heap);
     }
@@ -109,19 +113,19 @@ FRESH_TEST(bytes_are_bounded)
         heap_malloc_many(heap, c, blocks, 20);
         touch(c, 20);
         heap_free_many(heap, c, blocks, 20);
-        expect_op(heap->large_cache_bytes, <=, 2 << 20);
-        expect_op(heap->large_cache_bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
+        expect_op(heap->large_cache.bytes, <=, 2 << 20);
+        expect_op(heap->large_cache.bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
         expect_ptr(heap_malloc(heap, c), blocks[19]);
         heap_free(heap, c, blocks[19]);
     }
     set("thread_budget", "0");
-    heap->large_cache_sure = 0;
+    heap->large_cache.sure = 0;
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 3);
     hak__cache_flush(heap);
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 3);
-    expect_eq(heap->large_cache_bytes, 0);
+    expect_eq(heap->large_cache.bytes, 0);
 }
 
 /* A thread with much in use may keep more, but no more than it has had in use lately and the share of that. */
@@ -139,9 +143,9 @@ FRESH_TEST(share_follows_what_is_in_use)
     expect_eq(kept(heap, CLASS_1M), 12);
     for (uint32_t i = 12; i < MANY; i++) {
         heap_free(heap, CLASS_1M, blocks[i]);
-        size_t used = heap->large_out - heap->large_cache_bytes;
-        expect_op(heap->large_cache_bytes, <=, (1 << 20) + (used + heap->large_cache_bytes) / 2 + (1 << 20));
-        expect_op(heap->large_cache_bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
+        size_t used = heap->large_out - heap->large_cache.bytes;
+        expect_op(heap->large_cache.bytes, <=, (1 << 20) + (used + heap->large_cache.bytes) / 2 + (1 << 20));
+        expect_op(heap->large_cache.bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
     }
     expect_op(kept(heap, CLASS_1M), <=, 3);
     expect_heap_valid(heap);
@@ -165,7 +169,7 @@ FRESH_TEST(resident_bytes_count)
     struct hak_heap *heap = start_with_2m();
     for (uint32_t round = 0; round < 8; round++) {
         replace(heap, 1, false);
-        expect_op(heap->large_cache_bytes, <=, 8 << 20);
+        expect_op(heap->large_cache.bytes, <=, 8 << 20);
         expect_heap_valid(heap);
     }
     expect_op(kept(heap, CLASS_512K), >, 8);
@@ -182,20 +186,20 @@ FRESH_TEST(looks_end)
     struct hak_heap *heap = start_with_2m();
     replace(heap, 600, false);
     uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
-    uint32_t purged_mapped = heap->large_cache_hollow;
+    uint32_t purged_mapped = heap->large_cache.absent_share;
     expect_op(looks, >, 0);
     replace(heap, 64, true);
     expect_eq(atomic_load(&hak__os_calls[HAK_OS_LOOK]), looks);
-    expect_eq(heap->large_cache_hollow, purged_mapped);
+    expect_eq(heap->large_cache.absent_share, purged_mapped);
     for (uint32_t round = 0; round < 16; round++) {
         replace(heap, 1, false);
         hak__large_cache_age(heap);
         if (round == 4)   /* as many as were surprises */
-            expect_op(heap->large_cache_hollow, <, purged_mapped / 2);
+            expect_op(heap->large_cache.absent_share, <, purged_mapped / 2);
     }
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), >=, looks + 6);
     expect_op(atomic_load(&hak__os_calls[HAK_OS_LOOK]), <=, looks + 9);
-    expect_op(heap->large_cache_hollow, <, purged_mapped / 4);
+    expect_op(heap->large_cache.absent_share, <, purged_mapped / 4);
     replace(heap, 1, false);
     expect_op(kept(heap, CLASS_512K), <=, 5);
     expect_heap_valid(heap);
@@ -213,7 +217,7 @@ FRESH_TEST(oldest_go_first)
     heap_free(heap, CLASS_512K, a);
     heap_free(heap, CLASS_1M, b);
     heap_free(heap, CLASS_512K, c);
-    expect_eq(heap->large_cache_bytes, 2 << 20);
+    expect_eq(heap->large_cache.bytes, 2 << 20);
     heap_free(heap, CLASS_512K, d);   /* instead of a */
     expect_eq(kept(heap, CLASS_512K), 2);
     expect_eq(kept(heap, CLASS_1M), 1);
@@ -227,15 +231,15 @@ FRESH_TEST(oldest_go_first)
 /* Blocks are given up before the heap grows by another SuperSlab. */
 FRESH_TEST(large_cache_blocks_make_room)
 {
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     (void)argument;
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_512K, blocks, 4);   /* one SuperSlab */
-    hak__arena_figures(&before);
+    arena_figures(&before);
     heap_free_many(heap, CLASS_512K, blocks, 3);
     expect_eq(kept(heap, CLASS_512K), 3);
     void *other = heap_malloc(heap, CLASS_1M);
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken);
     expect_op(kept(heap, CLASS_512K), <=, 1);
     heap_free(heap, CLASS_1M, other);
@@ -260,8 +264,8 @@ FRESH_TEST(what_is_not_touched_goes_back)
     heap_free(heap, CLASS_128K, late);
     hak__large_cache_age(heap);
     hak__large_cache_age(heap);
-    expect_eq(heap->large_cache_bytes, 0);
-    expect_eq(heap->large_cache_charged, 0);
+    expect_eq(heap->large_cache.bytes, 0);
+    expect_eq(heap->large_cache.charged, 0);
     expect_heap_valid(heap);
 }
 
@@ -272,11 +276,11 @@ FRESH_TEST(clock_wraps)
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_128K, blocks, 3);
     heap_free_many(heap, CLASS_128K, blocks, 2);
-    heap->large_cache_clock += (uint32_t)INT32_MAX + 10;
+    heap->large_cache.clock += (uint32_t)INT32_MAX + 10;
     heap_free(heap, CLASS_128K, blocks[2]);
     hak__cache_flush(heap);
-    expect_eq(heap->large_cache_bytes, 0);
-    expect_eq(heap->large_cache_charged, 0);
+    expect_eq(heap->large_cache.bytes, 0);
+    expect_eq(heap->large_cache.charged, 0);
     expect_heap_valid(heap);
 }
 
@@ -309,13 +313,13 @@ FRESH_TEST(process_is_charged)
     size_t first = hak__cache_process_bytes();
     heap_malloc_many(heap, CLASS_1M, blocks, 4);
     heap_free_many(heap, CLASS_1M, blocks, 3);
-    expect_op(hak__cache_process_bytes(), >=, first + heap->large_cache_bytes);
-    expect_eq(hak__cache_process_bytes(), heap->process_bytes);
+    expect_op(hak__cache_process_bytes(), >=, first + heap->large_cache.bytes);
+    expect_eq(hak__cache_process_bytes(), heap->budget.process_bytes);
     hak__cache_flush(heap);
     expect_eq(hak__cache_process_bytes(), first);
     set("process_budget", "1");
     heap_free(heap, CLASS_1M, blocks[3]);
-    expect_eq(heap->large_cache_bytes, 0);
+    expect_eq(heap->large_cache.bytes, 0);
     expect_eq(hak__cache_process_bytes(), first);
 }
 
@@ -341,7 +345,7 @@ FRESH_TEST(ring_cap_holds)
     heap = heap_open(0);
     heap_malloc_many(heap, CLASS_64K, blocks, 3);
     heap_free_many(heap, CLASS_64K, blocks, 3);
-    expect_eq(heap->large_cache_bytes, 0);
+    expect_eq(heap->large_cache.bytes, 0);
 }
 
 /* A full stack sends every free the slow way, which is not to bring upkeep any sooner: what counts are the frees that went
@@ -351,12 +355,12 @@ FRESH_TEST(full_stack_counts_once)
     (void)argument;
     struct hak_heap *heap = start();
     heap_malloc_many(heap, CLASS_64K, blocks, MANY);
-    uint32_t calls = heap->upkeep_calls;
+    uint32_t calls = heap->polling.calls;
     heap_free_many(heap, CLASS_64K, blocks, MANY);
     expect_eq(kept(heap, CLASS_64K), 16);
-    expect_eq(heap->large_cache_clock, MANY);
-    expect_op(heap->upkeep_calls - calls, >=, MANY / 2);
-    expect_op(heap->upkeep_calls - calls, <=, 2 * MANY);
+    expect_eq(heap->large_cache.clock, MANY);
+    expect_op(heap->polling.calls - calls, >=, MANY / 2);
+    expect_op(heap->polling.calls - calls, <=, 2 * MANY);
     expect_heap_valid(heap);
 }
 

@@ -1,11 +1,12 @@
-/* upkeep/ledger.h: resident bytes go to the states of the blocks that lie in them; a heap that somebody is inside is
+/* stats/ledger.h: resident bytes go to the states of the blocks that lie in them; a heap that somebody is inside is
  * not read. The sum over everything against the kernel's figure is tested on whole programs (override/test_ledger.c). */
-#include "upkeep/ledger.h"
+#include "stats/ledger.h"
 
+#include "cache/flush.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 16 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 16 };
 
 static struct hak_stats stats;
 static void *blocks[MANY];

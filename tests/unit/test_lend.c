@@ -3,8 +3,11 @@
 #include "arena/arena.h"
 #include "arena/state.h"
 
+#include "arena/lend.h"
+#include "arena/lru.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { MIB = 1 << 20, PART = 640 << 10 };
 
@@ -17,9 +20,9 @@ static void start(void)
 
 static void expect_valid(void)
 {
-    struct hak_arena_figures figures;
+    struct arena_figures figures;
     expect(hak__arena_is_valid());
-    hak__arena_figures(&figures);
+    arena_figures(&figures);
     expect_eq(fake.mapped, figures.mapped + figures.meta);
     for (size_t i = 0; i < hak__arena_top(); i++) {
         size_t mapped = hak__supers[i].mapped;

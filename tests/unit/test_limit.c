@@ -3,8 +3,11 @@
 #include "arena/limit.h"
 
 #include "arena/arena.h"
+#include "arena/lru.h"
+#include "arena/reserve.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { MIB = 1 << 20 };
 
@@ -27,8 +30,8 @@ static size_t take(size_t count)
 
 static size_t mapped(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     return figures.mapped;
 }
 

@@ -1,17 +1,19 @@
-/* upkeep/live.h: a reader who knows nothing but include/hakmem_live.h, and reads as if from outside, finds the figures of
+/* stats/live.h: a reader who knows nothing but include/hakmem_live.h, and reads as if from outside, finds the figures of
  * hak_stats_snapshot, field by field; and the options with their words. */
-#include "upkeep/live.h"
+#include "stats/live.h"
 
 #include <errno.h>
 #include <sys/uio.h>
 
+#include "cache/outbox.h"
 #include "diag/options.h"
 #include "hakmem_live.h"
+#include "heap/park.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
-#include "upkeep/dump.h"
+#include "stats/dump.h"
 
-enum { CLASS_64 = 3, CLASS_4096 = 29, MANY = 300 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, MANY = 300 };
 
 static void *blocks[MANY];
 

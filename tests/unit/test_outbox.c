@@ -1,9 +1,11 @@
 /* cache/outbox.c: frees of other heaps' blocks wait, bounded in number and bytes, are published when a bucket is full,
  * when another slab needs its bucket, and when flushed; large blocks do not wait; and misuse that can be seen before
  * publication is reported then. */
+#include "cache/flush.h"
+#include "cache/outbox.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };
 
 static void *blocks[MANY];
 
@@ -24,8 +26,8 @@ static void malloc_many(struct hak_heap *heap, uint32_t class, uint32_t count)
         blocks[i] = heap_malloc(heap, class);
 }
 
-static uint64_t published(struct hak_heap *heap) { return hak_counted(&heap->remote_published); }
-static uint64_t freed(struct hak_heap *heap) { return hak_counted(&heap->remote_frees); }
+static uint64_t published(struct hak_heap *heap) { return hak_counted(&heap->counts.remote_published); }
+static uint64_t freed(struct hak_heap *heap) { return hak_counted(&heap->counts.remote_frees); }
 
 static uint64_t collect(struct hak_heap *owner, uint32_t class)
 {
@@ -89,7 +91,7 @@ FRESH_TEST(big_blocks_do_not_wait)
         hak__cache_flush(p.owner);
         expect_eq(heap_live(p.owner, c) + heap_live(p.other, c), 0);
         expect_eq(hak__slab_of(block) % HAK_OUTBOX_BUCKETS < HAK_OUTBOX_BUCKETS
-                  && p.other->outbox[hak__slab_of(block) % HAK_OUTBOX_BUCKETS].count, 0);
+                  && p.other->outbox_buckets[hak__slab_of(block) % HAK_OUTBOX_BUCKETS].count, 0);
     }
 }
 
@@ -225,7 +227,7 @@ FRESH_TEST(large_blocks_go_back_at_once)
             hak__heap_collect(p.owner);
             expect_eq(hak__owner_of(blocks[0]), 0);
             expect_eq(heap_live(p.owner, c) + heap_live(p.other, c), 0);
-            expect_eq(hak_counted(&p.owner->slab_count) + hak_counted(&p.other->slab_count), 0);
+            expect_eq(hak_counted(&p.owner->counts.slabs) + hak_counted(&p.other->counts.slabs), 0);
         }
 }
 

@@ -1,8 +1,11 @@
 /* heap/park.c: parked heaps come back, the last one first, each to one taker only, with everything they hold; a forked
  * child takes over the heaps of threads that it does not have, unless they were being changed. */
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "heap/park.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3 };
+enum { CLASS_64 = HAK_CLASS_64 };
 
 FRESH_TEST(last_in_first_out)
 {
@@ -118,7 +121,7 @@ static void *unpark_and_park(void *argument)
             sched_yield();
         expect_eq(heap->mode, me);
         heap->mode = 0;
-        heap->budget_hand++;
+        heap->budget.hand++;
         hak__heap_park(heap);
     }
     return NULL;
@@ -136,7 +139,7 @@ FRESH_TEST(one_taker_each)
     for (unsigned i = 0; i < HEAPS; i++) {
         struct hak_heap *heap = hak__heap_unpark();
         expect(heap != NULL);
-        taken += heap->budget_hand;
+        taken += heap->budget.hand;
     }
     expect(hak__heap_unpark() == NULL);
     expect_op(taken, >, ROUNDS);

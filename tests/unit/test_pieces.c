@@ -2,10 +2,12 @@
  * system or HAKMEM_LIMIT refuses is refused, after emptied SuperSlabs have given way; and a process whose new memory is there at
  * once, or that has been told to, is thrifty. */
 #include "arena/arena.h"
+#include "arena/pieces.h"
 #include "arena/state.h"
 #include "arena/limit.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { PIECE = 64 << 10 };
 
@@ -17,8 +19,8 @@ static void start(void)
 
 static void expect_valid(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, figures.mapped + figures.meta);
 }

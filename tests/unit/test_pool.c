@@ -4,6 +4,7 @@
 #include "shared/pool.h"
 
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { MAX_SUPERS = 64 };
 
@@ -13,10 +14,10 @@ static void start(void)
     expect_eq(hak__arena_init(), 0);
 }
 
-static struct hak_pool_figures figures(void)
+static struct pool_figures figures(void)
 {
-    struct hak_pool_figures out;
-    hak__pool_figures(&out);
+    struct pool_figures out;
+    pool_figures(&out);
     return out;
 }
 
@@ -64,7 +65,7 @@ FRESH_TEST(odd_runs_are_found_too)
 
 FRESH_TEST(empty_supers_close)
 {
-    struct hak_arena_figures arena;
+    struct arena_figures arena;
     (void)argument;
     start();
     size_t a = take(16), b = take(16), c = take(8);
@@ -72,12 +73,12 @@ FRESH_TEST(empty_supers_close)
     expect_eq(figures().closed, 0);
     hak__pool_give(b, 16);
     expect_eq(figures().closed, 1);
-    hak__arena_figures(&arena);
+    arena_figures(&arena);
     expect_eq(arena.taken, 1);
     expect_eq(atomic_load(&hak__supers[0].kind), HAK_SUPER_FREE);
     expect_eq(take(4), c + 8);   /* not from the SuperSlab that is closed, though its hints were set */
     hak__pool_give(c, 12);
-    hak__arena_figures(&arena);
+    arena_figures(&arena);
     expect_eq(arena.taken, 0);
     expect(hak__arena_is_valid());
 }
@@ -324,11 +325,11 @@ static void *take_and_give(void *argument)
 FRESH_TEST(threads_share_nothing)
 {
     uint32_t names[THREADS] = { 1, 2, 3 };
-    struct hak_arena_figures arena;
+    struct arena_figures arena;
     (void)argument;
     expect_eq(hak__arena_init(), 0);   /* on the real system: the fake one is for one thread */
     run_threads(THREADS, take_and_give, names, sizeof *names);
-    hak__arena_figures(&arena);
+    arena_figures(&arena);
     expect_eq(arena.taken, 0);   /* every SuperSlab was closed: no slab is lost */
     expect_eq(figures().opened, figures().closed);
     expect(hak__arena_is_valid());

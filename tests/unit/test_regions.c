@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 
 #include "arena/arena.h"
+#include "arena/regions.h"
 #include "arena/state.h"
 #include "arena/window.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { EACH = HAK_REGION_SUPERS, FAR = 1024 };
 
@@ -35,8 +37,8 @@ static void put_foreign(size_t super, size_t count)
 
 static size_t holes(void)
 {
-    struct hak_arena_figures figures;
-    hak__arena_figures(&figures);
+    struct arena_figures figures;
+    arena_figures(&figures);
     return figures.holes;
 }
 

@@ -1,8 +1,8 @@
-/* guard/sample.h: with N = 1 every request is a sample while there are places; blocks are zero, aligned as asked, of just
+/* sample/sample.h: with N = 1 every request is a sample while there are places; blocks are zero, aligned as asked, of just
  * the size asked for; what is freed is inaccessible, places are bounded and used again; the share of refilled blocks that
  * are samples is 1/N; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
  * handler; and no other memory is lost by it all. */
-#include "guard/sample.h"
+#include "sample/sample.h"
 
 #include "arena/arena.h"
 #include "base/bits.h"

@@ -1,11 +1,13 @@
 /* heap/sources.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
  * use before. */
 #include "diag/options.h"
+#include "heap/park.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_80 = 4, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = 44, CLASS_49280 = 45 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_80 = HAK_CLASS_80, CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_41088 = HAK_CLASS_41088, CLASS_49280 = HAK_CLASS_49280 };
 
 static void *blocks[3 * HAK_SUPER_SLABS * 64];
 
@@ -30,7 +32,7 @@ static void take_all(struct hak_heap *heap, uint32_t class, void **out, uint32_t
 static void expect_stages(struct hak_heap *heap, const char *counts)
 {
     char line[80];
-    const hak_counter *s = heap->stages;
+    const hak_counter *s = heap->counts.stages;
     snprintf(line, sizeof line, "%llu %llu %llu %llu %llu", (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_HINT]),
              (unsigned long long)hak_counted(&s[HAK_STAGE_OWN_EMPTY]),
              (unsigned long long)hak_counted(&s[HAK_STAGE_ADOPTED]),
@@ -101,7 +103,7 @@ FRESH_TEST(a_span_in_use_again_stays)
     take_all(heap, CLASS_64, blocks, 1);
     take_all(heap, CLASS_80, &next, 1);
     expect(span_of(next) != span_of(blocks[0]));
-    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64 * HAK_BIN_SIZE));
+    expect_eq(hak__owner_of(blocks[0]), hak__owner_word(heap->id, CLASS_64));
     expect_stages(heap, "0 0 0 1 1");
 }
 
@@ -134,14 +136,14 @@ FRESH_TEST(slabs_that_are_not_resident_count)
     for (size_t i = 0; i < HALF; i++)
         hak__heap_give(heap, blocks + (2 * HAK_SUPER_SLABS + 2 * i) * SPAN, SPAN, "free");
     fake.now += 100;
-    uint32_t before = heap->clean_slabs = 0;
-    for (; heap->clean_slabs >= before && before < HAK_SUPER_SLABS - 2; before = heap->clean_slabs)
+    uint32_t before = heap->sources.clean_slabs = 0;
+    for (; heap->sources.clean_slabs >= before && before < HAK_SUPER_SLABS - 2; before = heap->sources.clean_slabs)
         take_all(heap, CLASS_41088, &next, 1);
     expect_eq(before, HAK_SUPER_SLABS - 2);
     uint64_t word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
     expect((hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0);
     take_all(heap, CLASS_49280, &next, 1);
-    expect_eq(heap->clean_slabs, 0);
+    expect_eq(heap->sources.clean_slabs, 0);
     word = hak_load(&hak__supers[2].slabs, HAK_RELAXED);
     expect_eq(hak__slabs_unused(word) & hak__slabs_dirty(word), 0);
 }
@@ -153,29 +155,29 @@ FRESH_TEST(longer_runs_do_not_lead_single_ones)
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_64, blocks, 1);
-    size_t home = heap->home;
+    size_t home = heap->sources.home;
     expect_eq(home, hak__slab_of(blocks[0]) + 1);
     take_all(heap, CLASS_41088, &next, 1);
     expect_op(span_of(next)->slabs, >, 1);
-    expect_eq(heap->home, home);
+    expect_eq(heap->sources.home, home);
     take_all(heap, CLASS_80, &next, 1);
-    expect_eq(heap->home, hak__slab_of(next) + 1);
+    expect_eq(heap->sources.home, hak__slab_of(next) + 1);
 }
 
 /* A heap holds SuperSlabs from 512 KiB of large blocks on; those that others have freed do not count. */
 FRESH_TEST(little_holds_nothing)
 {
-    enum { HALF = 256 << 10, CLASS_256K = 55 };
+    enum { HALF = 256 << 10, CLASS_256K = HAK_CLASS_262144 };
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_256K, blocks, 2);
-    expect_eq(heap->assigned_count, 0);
+    expect_eq(heap->assigned.count, 0);
     hak_fetch_add(&heap->large_remote_freed, HALF, HAK_RELAXED);
     take_all(heap, CLASS_256K, blocks + 2, 1);
     expect_eq(heap->large_out, 3 * HALF);
-    expect_eq(heap->assigned_count, 0);
+    expect_eq(heap->assigned.count, 0);
     take_all(heap, CLASS_256K, blocks + 3, 2);
-    expect_op(heap->assigned_count, >, 0);
+    expect_op(heap->assigned.count, >, 0);
     hak_fetch_sub(&heap->large_remote_freed, HALF, HAK_RELAXED);
     hak__heap_give(heap, blocks, 5, "free");
     expect(hak__heap_is_valid(heap));
@@ -185,19 +187,19 @@ FRESH_TEST(little_holds_nothing)
 FRESH_TEST(at_hand_opens_nothing)
 {
     enum { CLASS_1M = HAK_CLASSES - 1 };
-    struct hak_arena_figures before, after;
+    struct arena_figures before, after;
     (void)argument;
     struct hak_heap *heap = start();
     take_all(heap, CLASS_64, blocks, 1);
-    hak__arena_figures(&before);
+    arena_figures(&before);
     blocks[1] = hak__heap_take_at_hand(heap, CLASS_1M);
     expect(blocks[1] != NULL);
     expect_eq(hak__slab_of(blocks[1]) / HAK_SUPER_SLABS, hak__slab_of(blocks[0]) / HAK_SUPER_SLABS);
     expect(hak__heap_take_at_hand(heap, CLASS_1M) == NULL);   /* 15 slabs are left */
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken);
     take_all(heap, CLASS_1M, blocks + 2, 1);
-    hak__arena_figures(&after);
+    arena_figures(&after);
     expect_eq(after.taken, before.taken + 1);
     hak__heap_give(heap, blocks, 3, "free");
 }

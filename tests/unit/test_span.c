@@ -4,6 +4,7 @@
  * the same few instructions wherever it lies. */
 #include "slab/span.h"
 
+#include "arena/meta.h"
 #include "support/check.h"
 #include "support/steps.h"
 
@@ -68,12 +69,12 @@ static void created_and_destroyed(void **state)
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_class *class = &hak__classes[c];
         struct hak_span *span = create(c);
-        uint32_t code = c * HAK_BIN_SIZE, inner = class->blocks == 1 ? HAK_CLASS_OFFSET_INNER : code;
+        uint32_t word = hak__owner_word(OWNER, c), inner = class->blocks == 1 ? hak__owner_inner(OWNER) : word;
         expect_eq(span->blocks, class->blocks);
         expect_eq(hak__span_allocated(span), 0);
         expect(hak__span_has_blocks(span) && hak__span_is_valid(span));
         for (size_t i = 0; i < class->slabs; i++) {
-            expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? code : inner));
+            expect_eq(hak__owner_at(SLAB + i), i == 0 ? word : inner);
             expect_ptr(hak__span_around(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + class->slabs), 0);
@@ -99,7 +100,7 @@ static void lone_blocks(void **state)
         expect_eq(span->slabs, slabs);
         expect(hak__span_is_single(SLAB, c));
         for (size_t i = 0; i < slabs; i++) {
-            expect_eq(hak__owner_at(SLAB + i), hak__owner_word(OWNER, i == 0 ? c * HAK_BIN_SIZE : HAK_CLASS_OFFSET_INNER));
+            expect_eq(hak__owner_at(SLAB + i), i == 0 ? hak__owner_word(OWNER, c) : hak__owner_inner(OWNER));
             expect_ptr(hak__span_around(SLAB + i), span);
         }
         expect_eq(hak__owner_at(SLAB + slabs), 0);

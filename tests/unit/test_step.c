@@ -6,7 +6,11 @@
 #include "upkeep/step.h"
 
 #include "arena/thp.h"
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "cache/tune.h"
 #include "diag/options.h"
+#include "heap/park.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
@@ -365,7 +369,8 @@ FRESH_TEST(what_a_thread_left_goes_back)
         expect_eq(hak__cache_count(heap, CLASS_1024), 0);
         expect_eq(heap_live(heap, CLASS_1024), 0);
         expect_ptr(hak__heap_unpark(), heap);
-        hak__cache_unpark(heap);
+        hak__cache_take_up(heap);
+        hak__heap_unlock(heap);
         block = heap_malloc(heap, CLASS_1024);
     }
     heap_free(heap, CLASS_1024, block);
@@ -373,7 +378,8 @@ FRESH_TEST(what_a_thread_left_goes_back)
     hak__heap_park(heap);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_ptr(hak__heap_unpark(), heap);
-    hak__cache_unpark(heap);
+    hak__cache_take_up(heap);
+    hak__heap_unlock(heap);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* a thread has come */
     expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
     expect_heap_valid(heap);
@@ -402,7 +408,7 @@ FRESH_TEST(outboxes_are_published)
 static struct hak_heap *heap_that_freed_much(void)
 {
     struct hak_heap *heap = filled_heap();
-    hak__heap_idle_more(heap, HAK_ARMED_MUCH);   /* MANY blocks are not much by themselves */
+    hak__heap_idle_more(heap, HAK_POLLING_MUCH);   /* MANY blocks are not much by themselves */
     free_most(heap, 64);
     heap_free(heap, CLASS_1024, heap_malloc(heap, CLASS_1024));
     return heap;
@@ -429,7 +435,7 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
         calls += 2;
     }
-    expect_op(calls, <=, HAK_ARMED_PER_LOOK);
+    expect_op(calls, <=, HAK_POLLING_PER_LOOK);
     expect(!armed(heap) && heap->closed_reasons[CLASS_1024] == 0);
     expect_heap_valid(heap);
 }
@@ -443,24 +449,24 @@ FRESH_TEST(polling_heaps_in_a_hurry)
     fake.now += DELAY;
     hak__upkeep_poll_now(heap);
     expect(armed(heap));
-    for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
+    for (unsigned i = 0; i < HAK_POLLING_CALLS / 2; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(armed(heap));   /* it only hit */
-    heap->refills++;       /* a refill or two do not make slow paths come by themselves */
-    for (unsigned i = 0; i < HAK_ARMED_CALLS; i++)
+    heap->polling.refills++;       /* a refill or two do not make slow paths come by themselves */
+    for (unsigned i = 0; i < HAK_POLLING_CALLS; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(armed(heap));
-    heap->refills += 100;
-    for (unsigned i = 0; i < HAK_ARMED_CALLS / 2; i++)
+    heap->polling.refills += 100;
+    for (unsigned i = 0; i < HAK_POLLING_CALLS / 2; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
     expect(!armed(heap));
     hak__upkeep_poll_now(heap);
     expect(!armed(heap));  /* not again at once */
-    heap->overflows += 8;
-    heap->refills++;
+    heap->polling.overflows += 8;
+    heap->polling.refills++;
     hak__upkeep_poll_now(heap);
     expect(!armed(heap));
-    heap->overflows += 8;
+    heap->polling.overflows += 8;
     hak__upkeep_poll_now(heap);
     expect(armed(heap));   /* but when it only frees */
 }

@@ -2,8 +2,10 @@
  * returned; between the two marks nothing changes, whatever the number of claims and releases. */
 #include "shared/tiers.h"
 
+#include "arena/lru.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
+#include "support/figures.h"
 
 enum { SUPERS = 3, ALL = SUPERS * HAK_SUPER_SLABS };
 
@@ -33,7 +35,7 @@ static void start(unsigned used)
 
 FRESH_TEST(drains_and_is_returned)
 {
-    struct hak_arena_figures arena;
+    struct arena_figures arena;
     (void)argument;
     start(HAK_TIER_LOW);
     expect_eq(atomic_load(&hak__tier_counts.draining), 0);
@@ -46,7 +48,7 @@ FRESH_TEST(drains_and_is_returned)
     give_range(0, HAK_TIER_LOW);
     expect_eq(atomic_load(&hak__tier_counts.emptied), 1);
     expect_eq(atomic_load(&hak__tier_counts.draining), 0);
-    hak__arena_figures(&arena);
+    arena_figures(&arena);
     expect_eq(arena.kept, 1);
     fake.now += hak__option(HAK_OPTION_purge_delay);
     expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE);

@@ -1,7 +1,7 @@
-/* guard/trace.h: the same stack has the same id, another one another; what is known of a block is what was said last, and of a
+/* trace/trace.h: the same stack has the same id, another one another; what is known of a block is what was said last, and of a
  * block that another one has displaced nothing; a stack that has made way is not printed; without an allowance there is the
  * caller alone; and threads at once never mix two stacks up. */
-#include "guard/trace.h"
+#include "trace/trace.h"
 
 #include <pthread.h>
 

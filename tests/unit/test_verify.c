@@ -2,10 +2,14 @@
  * another heap's, in an outbox, as a remote bit, in a bitmap, above the frontier, in a span that was adopted or has
  * ended; and a block in use is found nowhere, whatever stale pointers to it are left above a top or a count. */
 #include "cache/cache.h"
-#include "large/large.h"
+#include "cache/flush.h"
+#include "cache/outbox.h"
+#include "cache/verify.h"
+#include "heap/park.h"
+#include "heap/large.h"
 #include "support/heaps.h"
 
-enum { CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE + 4, MANY = 4096 };
+enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE + 4, MANY = 4096 };
 
 static void *blocks[MANY];
 

@@ -4,9 +4,11 @@
 #include "heap/warm.h"
 
 #include "diag/options.h"
+#include "heap/park.h"
+#include "heap/remote.h"
 #include "support/heaps.h"
 
-enum { CLASS_16 = 0, CLASS_64 = 3, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, SPANS = 24, BATCH = 32, NEED = BATCH / 4 };
+enum { CLASS_16 = HAK_CLASS_16, CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, SPANS = 24, BATCH = 32, NEED = BATCH / 4 };
 
 static void *blocks[SPANS * 1024];
 

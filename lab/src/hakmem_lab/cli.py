@@ -33,6 +33,8 @@ COMMANDS = {
     "tune": "Search for settings under which a program does better, and decide.",
     "history": "Draw how results have changed over commits, and mark the commits that changed them.",
     "report": "Make one HTML page of a set of results: verdicts first, then charts and sortable tables.",
+    "path": "Print the path of libhakmem.so.",
+    "translate": "Say in HAKMEM's terms what variables of jemalloc, mimalloc, tcmalloc or glibc say.",
 }
 
 ABOUT = """Run programs on the HAKMEM allocator, see what it does, compare it, and decide by measurement.
@@ -96,7 +98,7 @@ def main() -> None:
         extra = extras.of(error.name)
         if extra is None:
             raise
-        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem-lab[{extra}]' brings it.")
+        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' brings it.")
         sys.exit(errors.ERROR)
     except KeyboardInterrupt:
         complain("interrupted")

@@ -1,6 +1,6 @@
 """Hardened blocks, sampled blocks and blocks of no bytes: whether what guards them is whole, and what they tell.
 
-The arithmetic of seals is that of src/guard/harden.h; all numbers in it are the library's own."""
+The arithmetic of seals is that of src/harden/harden.h; all numbers in it are the library's own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds libhakmem.so, and reads its options from it.
 
-The order: --library, the variable HAKMEM_LIBRARY, the build tree in which the lab stands (out/release), the
-places where a package puts it.
+The order: --library, the variable HAKMEM_LIBRARY, the build tree in which the lab stands (out/release) or, in an
+installed lab, the one beside it; the places where a package puts it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hakmem_lab.errors import LabError
 
 NAME = "libhakmem.so"
 VARIABLE = "HAKMEM_LIBRARY"
+BUNDLED = Path(__file__).resolve().parent.parent / "hakmem" / NAME  # in the wheel
 INSTALLED = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64")
 
 
@@ -33,7 +34,7 @@ def source_tree() -> Path | None:
 def places() -> list[Path]:
     """Where the library may be when nobody says where, the first choice first."""
     tree = source_tree()
-    found = [tree / "out" / "release" / NAME] if tree else []
+    found = [tree / "out" / "release" / NAME] if tree else [BUNDLED]
     for folder in [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *INSTALLED]:
         if folder:
             root = Path(folder)

@@ -304,7 +304,7 @@ class Allocator(ABC):
         return found
 
     def _by_rule(self, heaps: Rows, columns: dict[str, Any]) -> dict[str, int]:
-        """The figures of kind RULE, as upkeep/snapshot.c derives them, and those that the kernel knows."""
+        """The figures of kind RULE, as stats/snapshot.c derives them, and those that the kernel knows."""
         n, size = self.number, columns["size"]
         state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
         held = np.ascontiguousarray(heaps[:, n["heap_slab_count"] : n["heap_slab_count"] + 8]).view(np.uint64)

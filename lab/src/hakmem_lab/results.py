@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from hakmem_lab import __version__, allocators, extras, libhakmem
 from hakmem_lab.configuration import Configuration
@@ -38,6 +38,12 @@ class Model(BaseModel):
     What is written has a field's alias, as what is read: the name in the files stays when the code's changes."""
 
     model_config = ConfigDict(extra="forbid")
+    LATER: ClassVar[tuple[str, ...]] = ()  # fields that older files lack: left out where they say nothing
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        return {name: value for name, value in found.items() if value is not None or name not in self.LATER}
 
     def model_dump(self, **how: Any) -> dict[str, Any]:
         return super().model_dump(**{"by_alias": True, **how})
@@ -149,6 +155,8 @@ class MetricModel(Model):
 class Plan(Model):
     """What was decided before the first run."""
 
+    LATER = ("prepare", "cleanup", "input", "client", "ready", "latency")
+
     command: list[str] = Field(description="the program that is measured and its arguments")
     typed: str = Field(description="the lab's own command line")
     runs: int = Field(ge=1, description="rounds; with until_decided, those before the first look")
@@ -180,6 +188,8 @@ class Surroundings(Model):
 
 class Run(Model):
     """One finished run of the program; round 0 and below are warm-up."""
+
+    LATER = ("surroundings", "quantiles")
 
     round: int
     position: int = Field(description="its place in the round's order, from 0")

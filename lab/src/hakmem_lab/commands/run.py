@@ -78,6 +78,9 @@ def run(
         Path | None, typer.Option(help="The file of --stats json or prom; %p in it is the process id.")
     ] = None,
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
+    python: Annotated[
+        bool, typer.Option("--python", help="Python's objects too are blocks of malloc: PYTHONMALLOC=malloc.")
+    ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
     hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
     sample: Annotated[
@@ -91,6 +94,8 @@ def run(
     except LabError as error:
         error.status = loading.CANNOT_LOAD if error.status == ERROR else error.status
         raise
+    if python:
+        environment.setdefault("PYTHONMALLOC", "malloc")
     if sample is not None:
         from hakmem_lab import sampling
 

@@ -1,0 +1,146 @@
+"""HAKMEM from inside a Python process that runs on it: its statistics, its memory given back, what a block of
+code allocated.
+
+    hakmem run --python -- python3 program.py
+
+starts such a process; in any other one, `active()` is false and the other functions raise NotActive. Only the standard
+library is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hakmem import layout
+
+__all__ = ["Allocated", "NotActive", "active", "collect", "path", "stats", "track", "version"]
+BUNDLED = Path(__file__).resolve().parent / "libhakmem.so"
+
+
+class NotActive(RuntimeError):
+    """This process does not run on HAKMEM."""
+
+    def __init__(self) -> None:
+        super().__init__("this process does not run on HAKMEM; start it with: hakmem run --python -- python3 ...")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The library that serves this process's malloc."""
+    process = ctypes.CDLL(None, use_errno=True)
+    try:
+        process.hak_stats_snapshot.argtypes = process.hak_stats_ledger.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        process.hak_collect.restype = ctypes.c_size_t
+        process.hak_version.restype = ctypes.c_char_p
+    except AttributeError:
+        raise NotActive from None
+    return process
+
+
+def active() -> bool:
+    """Whether this process's malloc is HAKMEM's."""
+    try:
+        _library()
+    except NotActive:
+        return False
+    return True
+
+
+def version() -> str:
+    """The version of the library at work."""
+    return str(_library().hak_version().decode())
+
+
+def path() -> Path:
+    """The library's file: the one that this package brings, or the one that the lab finds."""
+    if BUNDLED.is_file():
+        return BUNDLED
+    from hakmem_lab import libhakmem
+
+    return libhakmem.find()
+
+
+def collect() -> int:
+    """Empties this thread's cache and returns unused memory to the system. The bytes returned."""
+    return int(_library().hak_collect())
+
+
+def _values(structure: ctypes.Structure) -> dict[str, Any]:
+    named = ((each[0], getattr(structure, each[0])) for each in structure._fields_)
+    return {
+        name: list(value) if isinstance(value, ctypes.Array) else value for name, value in named if name != "reserved"
+    }
+
+
+def stats(ledger: bool = False) -> dict[str, Any]:
+    """The statistics, by the names of hakmem_stats.h; `classes` and the latencies are dictionaries of their own.
+
+    `ledger` adds all resident memory by state, which takes some milliseconds."""
+    library, filled = _library(), layout.Stats()
+    ask = library.hak_stats_ledger if ledger else library.hak_stats_snapshot
+    if ask(ctypes.byref(filled), ctypes.sizeof(filled)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    found = _values(filled)
+    found["classes"] = [_values(each) for each in filled.classes[: filled.class_count]]
+    for name in ("latency_malloc", "latency_free"):
+        found[name] = _values(found[name])
+    return found
+
+
+@dataclass
+class Allocated:
+    """What a block of code allocated; filled when it ends.  All threads count.
+
+    A block that Python's own small-object allocator serves does not reach malloc: PYTHONMALLOC=malloc, which
+    `hakmem run --python` sets, makes every object one of malloc."""
+
+    live_bytes: int = 0  # that are left of it: in the program's hands after it, less those before
+    live_blocks: int = 0
+    mapped_bytes: int = 0  # that the library has mapped more than before
+    refilled_blocks: int = 0  # that went from spans into caches
+    mallocs: int | None = None  # calls, where HAKMEM_STATS=exact counts them
+    frees: int | None = None
+    classes: dict[int, int] = field(default_factory=dict)  # live blocks more than before, by size
+
+    def __str__(self) -> str:
+        calls = "" if self.mallocs is None else f", {self.mallocs} mallocs and {self.frees} frees"
+        return (
+            f"{self.live_bytes:+,} bytes in {self.live_blocks:+,} blocks are left, "
+            f"{self.mapped_bytes:+,} bytes mapped{calls}"
+        )
+
+
+def _fill(report: Allocated, before: dict[str, Any], after: dict[str, Any]) -> None:
+    def gained(name: str) -> int:
+        return int(after[name] - before[name])
+
+    report.live_bytes = gained("bytes_live") + gained("bytes_huge")
+    report.live_blocks = gained("total_live") + gained("huge_live")
+    report.mapped_bytes = gained("bytes_mapped")
+    report.refilled_blocks = gained("total_refilled")
+    if after["flags"] & layout.HAK_STATS_HAS_CALLS:
+        report.mallocs, report.frees = gained("calls_malloc"), gained("calls_free")
+    pairs = zip(before["classes"], after["classes"], strict=True)
+    report.classes = {new["size"]: new["live"] - old["live"] for old, new in pairs if new["live"] != old["live"]}
+
+
+@contextlib.contextmanager
+def track() -> Iterator[Allocated]:
+    """A context manager; its value says, once the block of code has ended, what that allocated.
+
+    with hakmem.track() as allocated:
+        table = load()
+    print(allocated)
+    """
+    report, before = Allocated(), stats()
+    try:
+        yield report
+    finally:
+        _fill(report, before, stats())

@@ -1,0 +1,73 @@
+"""The manual page hakmem(1), from the commands' own help: python -m hakmem_lab.man writes it on standard output.
+
+The page is made when it is needed, for the wheel and for the site, so that it can't be older than the commands."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from hakmem_lab import __version__, cli
+
+EXITS = """0 when the command did what it was asked; 125 to 127 as hakmem run says; 130 after an interrupt; any other
+when it could not, after a line that says why and one that says what to do."""
+
+
+def escaped(text: str) -> str:
+    """Text that man reads as it stands."""
+    text = re.sub(r"\[/?[a-z ]+\]", "", text).replace("\\", "\\e").replace("-", "\\-")
+    return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in text.split("\n"))
+
+
+def parameter(each: Any) -> Iterator[str]:
+    """One option or argument."""
+    if each.param_type_name == "option":
+        names = ", ".join([*each.opts, *each.secondary_opts])
+        shown = names if each.is_flag else f"{names} {each.metavar or each.name.upper()}"
+    else:
+        shown = each.metavar or (each.name or "").upper()
+    help_text = getattr(each, "help", None) or ""
+    if each.name != "help":
+        yield from (".TP", f".B {escaped(shown)}", escaped(help_text) or "\\&")
+
+
+def prose(text: str) -> Iterator[str]:
+    """Paragraphs; lines that begin with blanks stay as they are."""
+    for part in text.strip().split("\n\n"):
+        if part.startswith("  "):
+            yield from (".PP", ".nf", escaped(part), ".fi")
+        else:
+            yield from (".PP", escaped(part))
+
+
+def page() -> str:
+    """The whole page."""
+    app = typer.Typer()
+    app.callback()(cli.top)
+    for name in cli.COMMANDS:
+        importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
+    group: Any = typer.main.get_command(app)
+    lines = [f'.TH HAKMEM 1 "" "HAKMEM {__version__}" "HAKMEM"', ".SH NAME"]
+    lines += ["hakmem \\- run programs on HAKMEM, see, compare and decide", ".SH SYNOPSIS", ".B hakmem"]
+    lines += [".I command", "[options] [arguments]", ".SH DESCRIPTION", *list(prose(cli.ABOUT))[1:], ".SH COMMANDS"]
+    for name, command in group.commands.items():
+        lines += [f".SS hakmem {escaped(name)}", *list(prose(command.help or ""))[1:]]
+        for each in command.params:
+            lines += parameter(each)
+    lines += [
+        ".SH EXIT STATUS",
+        escaped(EXITS),
+        ".SH SEE ALSO",
+        ".BR hakmem (7),",
+        ".BR hakmem\\-run (1),",
+        ".BR hakmem.h (3)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

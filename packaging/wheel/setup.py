@@ -1,0 +1,92 @@
+"""Builds the library into the package `hakmem` with nothing but a C compiler; pyproject.toml says all else.
+
+The files of the source stand beside this one in source/ (tools/package_wheel.py lays them there)."""
+
+import os
+import shlex
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:
+    from wheel.bdist_wheel import bdist_wheel
+
+SOURCE = Path(__file__).resolve().parent / "source"
+UNITS = [("src/unity.c", False), ("src/cxx_linked.c", True)]
+
+
+def flags():
+    """{word: [flag]} of unit.flags."""
+    found = {}
+    for line in (SOURCE / "unit.flags").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            word, *rest = line.split()
+            found.setdefault(word, []).extend(rest)
+    return found
+
+
+def compiles(compiler, flag):
+    done = subprocess.run([*compiler, "-Werror", flag, "-x", "c", "-c", "-o", os.devnull, "-"],
+                          input=b"int a;\n", capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def is_gnu_ld(compiler):
+    said = subprocess.run([*compiler, "-Wl,--version"], capture_output=True, text=True, check=False).stdout
+    return "GNU ld" in said
+
+
+def build_library(target, scratch, version):
+    """Compiles and links libhakmem.so."""
+    compiler, found = shlex.split(os.environ.get("CC", "cc")), flags()
+    scratch.mkdir(parents=True, exist_ok=True)
+    common = [f"-D{name}" for name in [*found["define"], "HAK_OVERRIDE=1", f'HAK_VERSION_STRING="{version}"']]
+    common += [f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *found["compile"]]
+    common += [flag for flag in found["known"] if compiles(compiler, flag)]
+    common += [f"-ffile-prefix-map={SOURCE}=.", *shlex.split(os.environ.get("CFLAGS", ""))]
+    beside = [(f"src/interpose/{path.name}", True) for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
+    objects = []
+    for name, is_beside in UNITS + beside:
+        objects.append(str(scratch / (name.replace("/", "_") + ".o")))
+        extra = ["-DHAK_SHARED=1", *found["beside"]] if is_beside else []
+        subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", objects[-1]], check=True)
+    layout = [f"-Wl,-T,{SOURCE / 'cmake' / 'layout.ld'}"] if is_gnu_ld(compiler) else []
+    symbols = [f"-Wl,--version-script,{SOURCE / 'cmake' / 'symbols.map'}"]
+    subprocess.run([*compiler, "-shared", "-o", str(target), *objects, "-Wl,-soname,libhakmem.so.0",
+                    *found["link"], *symbols, *layout, "-pthread", "-ldl"], check=True)
+
+
+class BuildLibrary(build_py):
+    """The Python files, then the library beside them; an editable install keeps the one of the build tree."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "hakmem" / "libhakmem.so"
+            build_library(target, Path(self.build_lib).parent / "hakmem-objects", self.distribution.get_version())
+
+
+class ForAnyPython(bdist_wheel):
+    """Tied to the machine, not to a version of Python."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+class WithLibrary(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary,
+      data_files=[("share/man/man1", ["hakmem.1"])])

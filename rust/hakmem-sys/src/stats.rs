@@ -1,0 +1,223 @@
+//! The statistics' structures, written by tools/gen_bindings.py from include/hakmem_stats.h.
+
+pub const HAK_STATS_MAGIC: u32 = 0x534b4148;
+pub const HAK_STATS_VERSION: u32 = 1;
+pub const HAK_STATS_CLASSES: usize = 64;
+pub const HAK_STATS_BUCKETS: usize = 32;
+pub const HAK_STATS_HAS_CALLS: u64 = 1;
+pub const HAK_STATS_HAS_LEDGER: u64 = 2;
+pub const HAK_STATS_HAS_LATENCY: u64 = 4;
+
+/// `struct hak_stats_class` of `hakmem_stats.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_stats_class {
+    /// bytes of a block
+    pub size: u64,
+    /// runs of slabs that hold such blocks now
+    pub spans: u64,
+    /// in the program's hands
+    pub live: u64,
+    /// ready in the stacks of all threads
+    pub cached: u64,
+    /// moved from spans into stacks so far
+    pub refilled: u64,
+    /// moved back from stacks into spans so far
+    pub drained: u64,
+    /// freed by other threads and taken in by their owner so far
+    pub collected: u64,
+    /// calls that found the stack empty so far
+    pub misses: u64,
+    /// freed by other threads, not yet published
+    pub outbox: u64,
+    /// calls so far, HAK_STATS_HAS_CALLS only
+    pub mallocs: u64,
+    /// by the blocks' owner, HAK_STATS_HAS_CALLS only
+    pub frees: u64,
+    /// mallocs that needed no refill, HAK_STATS_HAS_CALLS only
+    pub hits: u64,
+    /// resident bytes of free blocks in partly used spans, HAK_STATS_HAS_LEDGER only
+    pub pinned: u64,
+    /// refills served from the warm pool, so without a search; the other misses searched
+    pub warm_hits: u64,
+    /// spans put into the warm pool by refills that found it empty
+    pub warm_prefilled: u64,
+    pub reserved: [u64; 1],
+}
+
+/// `struct hak_stats_latency` of `hakmem_stats.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_stats_latency {
+    /// ns, of all of them together
+    pub sum: u64,
+    pub buckets: [u64; HAK_STATS_BUCKETS],
+    pub reserved: [u64; 3],
+}
+
+/// `struct hak_stats` of `hakmem_stats.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_stats {
+    /// HAK_STATS_MAGIC
+    pub magic: u32,
+    /// HAK_STATS_VERSION of the library
+    pub version: u32,
+    /// bytes of this structure that the library has filled
+    pub size: u64,
+    /// HAK_STATS_HAS_...
+    pub flags: u64,
+    pub class_count: u64,
+    /// such frees, as published
+    pub remote_frees: u64,
+    /// atomic operations that published them
+    pub remote_published: u64,
+    /// spans met on the wrong pending stack and sent on
+    pub remote_forwarded: u64,
+    /// spans taken over from heaps whose thread has ended
+    pub remote_adopted_spans: u64,
+    /// first blocks of threads that came from the common heaps
+    pub remote_common_taken: u64,
+    /// heaps that exist
+    pub remote_heaps: u64,
+    /// heaps without a thread
+    pub remote_parked: u64,
+    /// how often a lock was found held
+    pub remote_lock_waits: u64,
+    pub system_mmap: u64,
+    pub system_munmap: u64,
+    pub system_madvise: u64,
+    pub system_mremap: u64,
+    /// searches for room after the random window was refused
+    pub system_probe: u64,
+    /// looks at which pages are resident; those of hak_stats_ledger() too
+    pub system_mincore: u64,
+    /// those that the system refused
+    pub system_failed: u64,
+    pub calls_malloc: u64,
+    pub calls_free: u64,
+    /// in the program's hands, in whole blocks, without huge ones
+    pub bytes_live: u64,
+    /// in stacks and outboxes
+    pub bytes_cached: u64,
+    /// all spans, whole
+    pub bytes_spans: u64,
+    /// huge blocks, as mapped
+    pub bytes_huge: u64,
+    /// free SuperSlabs that may still be resident
+    pub bytes_free_dirty: u64,
+    /// everything mapped for blocks
+    pub bytes_mapped: u64,
+    /// mapped for the library's tables
+    pub bytes_metadata: u64,
+    /// in use: in slabs, part of a huge block, or a hole
+    pub superslabs_taken: u64,
+    /// reached so far, in use or free
+    pub superslabs_below_top: u64,
+    /// put in slabs so far
+    pub superslabs_opened: u64,
+    /// gone back whole so far
+    pub superslabs_closed: u64,
+    /// where somebody else's mapping was found
+    pub superslabs_holes: u64,
+    /// runs found without a lock in one that was in slabs already
+    pub superslabs_slab_runs_claimed: u64,
+    /// made one huge page so far
+    pub superslabs_collapsed: u64,
+    pub superslabs_collapse_refused: u64,
+    /// huge pages of which parts went back, at most half of it in use
+    pub superslabs_split: u64,
+    /// times that the lock over all SuperSlabs was taken so far
+    pub superslabs_lock_takes: u64,
+    pub huge_live: u64,
+    pub huge_allocated: u64,
+    pub huge_freed: u64,
+    pub huge_grown_in_place: u64,
+    /// by having the kernel move their pages
+    pub huge_moved: u64,
+    pub upkeep_steps: u64,
+    /// times that a heap was collected for
+    pub upkeep_collected_heaps: u64,
+    /// published out of the outboxes of other threads
+    pub upkeep_outbox_blocks: u64,
+    /// that were idle and wholly free
+    pub upkeep_spans_ended: u64,
+    /// runs of pages returned from idle spans that are in use
+    pub upkeep_span_purges: u64,
+    /// resident bytes of them
+    pub upkeep_span_purged: u64,
+    /// times that a thread armed its heap
+    pub upkeep_armings: u64,
+    /// 1 while there is a background thread
+    pub upkeep_background: u64,
+    pub upkeep_background_starts: u64,
+    pub upkeep_background_wakeups: u64,
+    pub process_peak_rss_bytes: u64,
+    pub process_minor_faults: u64,
+    /// in the program's hands
+    pub ledger_live: u64,
+    /// in stacks and outboxes
+    pub ledger_cached: u64,
+    /// free blocks of spans
+    pub ledger_free_in_slabs: u64,
+    /// resident beyond a span's frontier, and the ends of slabs
+    pub ledger_frontier_slack: u64,
+    /// unused slabs and free SuperSlabs that wait to be used or purged
+    pub ledger_empty: u64,
+    /// huge blocks
+    pub ledger_huge: u64,
+    /// the library's tables
+    pub ledger_metadata: u64,
+    /// code, stacks and all other mappings, from /proc/self/smaps
+    pub ledger_not_ours: u64,
+    /// the eight above
+    pub ledger_sum: u64,
+    /// the kernel's figure: Rss of all mappings
+    pub ledger_rss: u64,
+    /// spans in use while they were looked at; counted as wholly live and cached
+    pub ledger_unread_spans: u64,
+    /// resident in huge pages, of the heap; not a state of its own
+    pub ledger_huge_pages: u64,
+    pub total_refilled: u64,
+    /// with collected
+    pub total_drained: u64,
+    pub total_misses: u64,
+    pub total_live: u64,
+    /// the largest value of bytes_mapped
+    pub total_peak_bytes: u64,
+    /// slabs in use before, of the SuperSlab taken from last
+    pub stages_own_hint: u64,
+    /// an empty span of the heap's own, of another class
+    pub stages_own_empty: u64,
+    /// adoptions from heaps whose thread has ended; each may bring several spans
+    pub stages_adopted: u64,
+    /// unused slabs of any SuperSlab, claimed without a lock
+    pub stages_claimed: u64,
+    /// a further SuperSlab, under the arena's lock
+    pub stages_locked: u64,
+    /// serve first
+    pub tiers_hot: u64,
+    /// are left to empty
+    pub tiers_draining: u64,
+    /// began to drain so far
+    pub tiers_to_draining: u64,
+    /// draining ones that filled again so far
+    pub tiers_to_hot: u64,
+    /// draining ones that emptied so far
+    pub tiers_emptied: u64,
+    /// runs of slabs that draining ones served after all
+    pub tiers_drawn: u64,
+    pub lru_kept: u64,
+    /// bytes returned to the system so far because they had been kept for long
+    pub lru_returned_by_age: u64,
+    /// because too many were kept
+    pub lru_returned_by_bytes: u64,
+    /// SuperSlabs so far
+    pub reserve_mapped: u64,
+    /// requests that had memory mapped all the same
+    pub reserve_missed: u64,
+    pub reserved: [u64; 33],
+    pub classes: [hak_stats_class; HAK_STATS_CLASSES],
+    pub latency_malloc: hak_stats_latency,
+    pub latency_free: hak_stats_latency,
+}

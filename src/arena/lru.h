@@ -1,0 +1,43 @@
+/* Emptied SuperSlabs, kept for a while (lru.c). */
+#pragma once
+
+#include "arena/arena.h"
+
+/* Returns the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = every one, also
+ * those that are newer. Gives the bytes returned. */
+size_t hak__arena_purge(uint64_t now_ms, bool all);
+
+/* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
+
+/* A free SuperSlab whose first `dirty` bytes may hold old data joins the list as its newest, or leaves it. */
+void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms);
+void hak__lru_remove(size_t super);
+
+/* Of an emptied SuperSlab no more than the first `dirty` bytes hold old data; without any it leaves the list. */
+void hak__lru_cut(size_t super, uint32_t dirty);
+
+/* The SuperSlab that was emptied last; HAK_NO_SUPER when none is kept. */
+size_t hak__lru_newest(void);
+
+/* Returns the pages of SuperSlabs emptied at or before `before_ms`, the oldest first, until `keep` dirty bytes are
+ * left. Gives the bytes returned. */
+size_t hak__lru_purge(uint64_t before_ms, size_t keep);
+
+/* Takes the lock and returns the oldest until `keep` dirty bytes are left. Gives those that are. */
+size_t hak__lru_shorten(size_t keep);
+
+/* What every give and take does: cheap unless the list is too long or its last look is long ago. */
+void hak__lru_due(uint64_t now_ms);
+
+/* Notes what is in use: before less is, since it may be a peak. */
+void hak__lru_note(uint64_t now_ms);
+
+/* Unmaps a free SuperSlab; false when the system refuses, and the SuperSlab is kept then. */
+bool hak__super_unmap(size_t super);
+
+/* Unmaps every free SuperSlab: the last resort before a request is refused. Whether there was one. */
+bool hak__lru_unmap_all(void);
+
+/* In a forked child: links the list anew. */
+void hak__lru_rebuild(void);
+hak_cold bool hak__lru_is_valid(void);

@@ -1,0 +1,183 @@
+/* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
+ * malloc_slow.c, free_slow.c and guard/, with the heap entered. */
+#include "cache/cache.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "cache/mark.h"
+#include "cache/outbox.h"
+#include "cache/tune.h"
+#include "diag/options.h"
+#include "heap/common.h"
+#include "slab/hardened.h"
+
+void *const hak__closed_slots[2] = { NULL, NULL };
+
+/* --- a miss ---------------------------------------------------------------------------------------------------------- */
+
+enum { OUTBOX_MISSES = 32 };
+
+/* A class that has missed DRY times in a row without getting blocks back is being built up: it takes BURST times as much
+ * at once. In mixed traffic larger batches would only spread over more lines than are used. */
+enum { DRY = 4, BURST = 4 };
+
+/* A thread that has just begun takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few of each, and what is
+ * taken has to be given back when they end (docs/decisions/0036). */
+enum { RAMP_BATCH = 4, RAMP_END = 6 };
+
+/* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
+static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
+{
+    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), class->capacity);
+    if (hak_unlikely(class->ramp < RAMP_END))
+        batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
+    size_t by_bytes = hak__classes[class_index].batch;
+    /* The table's batch is 32 where bytes do not limit it; only then may the option or a burst ask for more. */
+    if (by_bytes < 32)
+        return (uint32_t)hak_min(batch, by_bytes);
+    return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
+}
+
+/* The first blocks of a class in a process of many threads. */
+static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t count = hak__common_take(heap, class_index, class->bottom);
+    if (class->common_left == 0)
+        hak__cache_absorb_begin(heap, class_index);   /* anew: as much as any class, from now on */
+    return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+}
+
+/* A miss is counted, and what waits in the outbox of a thread that goes on allocating is flushed now and then. */
+hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
+{
+    hak_count(&class->misses, 1);
+    if (++heap->outbox.misses >= OUTBOX_MISSES) {
+        heap->outbox.misses = 0;
+        hak__outbox_flush(heap, "free");
+    }
+    heap->polling.refills++;
+    class->moves++;
+    class->missed_lately = true;
+    class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
+}
+
+/* A batch for the bin, which pops its last block. */
+hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    hak__cache_grow(heap, class_index);
+    uint32_t count = hak_unlikely(class->common_left != 0)
+                         ? take_common(heap, class_index)
+                         : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+    if (count == 0)
+        return NULL;
+    if (heap->absorb[class_index] == NULL)
+        hak__cache_absorb_begin(heap, class_index);
+    void *block = class->bottom[count - 1];
+    hak_owner_store(&hak__heap_bin(heap, class_index)->top, class->bottom + (count - 1));
+    return block;
+}
+
+void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    void *block = NULL;
+    if (hak_unlikely(class->marks != 0)) {
+        hak__cache_drop_marks(heap, class_index);
+        if ((block = hak__cache_pop(hak__heap_bin(heap, class_index))) != NULL)
+            return block;
+    }
+    note_miss(heap, class);
+    bool cached = class->capacity != 0;
+    if (cached)
+        block = refill_bin(heap, class_index);
+    else
+        hak__heap_take(heap, class_index, &block, 1);
+    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
+    if (hak_unlikely(sampled) && (block != NULL || !cached))
+        hak__cache_mark(heap, class_index);
+    return block;
+}
+
+/* --- the way back --------------------------------------------------------------------------------------------------- */
+
+/* Blocks that may be other heaps': those go out as the frees that they are. */
+static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    for (uint32_t n = 0; n < count;) {
+        uint32_t own = 0, word = 0;
+        while (n + own < count && (hak__owner_of(blocks[n + own]) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT)
+            own++;
+        if (own != 0) {
+            hak__heap_give(heap, blocks + n, own, function);
+            n += own;
+            continue;
+        }
+        word = hak__owner_of(blocks[n]);
+        if (!hak__hardened_at(hak__slab_of(blocks[n])))
+            hak__mark_live(blocks[n]);   /* until its owner marks it */
+        if (!hak__outbox_add(heap, blocks[n]))
+            hak__outbox_add_slow(heap, blocks[n], word, function);
+        n++;
+    }
+}
+
+hak_inline void give_stack(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+{
+    if (hak_unlikely(heap->foreign[class]))
+        give_mixed(heap, blocks, count, function);
+    else
+        hak__heap_give(heap, blocks, count, function);
+}
+
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+{
+    give_stack(heap, class, blocks, count, function);
+}
+
+void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_bin *bin = hak__heap_bin(heap, class_index);
+    hak_assert(!hak__is_large(class_index), "large blocks are drained by large_cache.c");
+    if (hak_unlikely(class->marks != 0))
+        hak__cache_drop_marks(heap, class_index);
+    uint32_t held = (uint32_t)(bin->top - class->bottom);
+    count = (uint32_t)hak_min(count, held);
+    if (count == 0)
+        return;
+    give_stack(heap, class_index, class->bottom, count, function);
+    heap->foreign[class_index] &= count != held;
+    memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
+    hak_owner_store(&bin->top, class->bottom + (held - count));
+}
+
+void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    heap->polling.overflows++;
+    class->moves++;
+    class->returned_lately = true;
+    class->dry = 0;
+    bool grown = hak__cache_grow(heap, class_index);
+    if (class->capacity == 0) {
+        hak__heap_give(heap, &block, 1, function);
+        return;
+    }
+    if (!grown)
+        hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
+    bool pushed = hak__cache_push(hak__heap_bin(heap, class_index), block);
+    hak_assert(pushed, "a drained bin has room");
+    (void)pushed;
+}
+
+uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    void **top = hak_peek(&hak__heap_bin(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
+    /* Seen from another thread the two words may be of different moments. */
+    return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
+}

@@ -1,0 +1,88 @@
+/* All that a heap caches, at once: see flush.h. */
+#include "cache/flush.h"
+
+#include "base/bits.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
+#include "diag/broken.h"
+
+/* What a thread that ends leaves of a class for the next one: blocks, and bytes of them (docs/decisions/0057). */
+enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
+
+/* Of what may be another heap's nothing stays: others wait for it, and it would be another's block for ever. */
+static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
+{
+    if (heap->foreign[class] || heap->classes[class].marks != 0)
+        return 0;
+    return (uint32_t)hak_min(LEFT_BLOCKS, LEFT_BYTES / hak__classes[class].size);
+}
+
+static void flush_all(struct hak_heap *heap, bool leave)
+{
+    bool left = false;
+    if (heap->quarantine != NULL)
+        hak__quarantine_flush(heap, "free");
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+        const struct hak_bin *bin = hak__heap_bin(heap, class);
+        uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
+        uint32_t keep = leave ? may_be_left(heap, class) : 0;
+        if (held > keep)
+            hak__cache_drain(heap, class, held - keep, "free");
+        left |= bin->top != heap->classes[class].bottom;
+        heap->classes[class].ramp = 0;
+    }
+    hak_owner_store(&heap->left, left ? HAK_LEFT_NOW : HAK_LEFT_NOTHING);
+    hak__large_cache_flush(heap);
+    hak__outbox_flush(heap, "free");
+}
+
+void hak__cache_flush(struct hak_heap *heap) { flush_all(heap, false); }
+void hak__cache_leave(struct hak_heap *heap) { flush_all(heap, true); }
+
+/* The thread that left it has not touched a bin since, and the next one takes back the word before it does; all three
+ * have entered the heap. */
+void hak__cache_age_left(struct hak_heap *heap, bool all)
+{
+    if (heap->left == HAK_LEFT_NOTHING)
+        return;
+    if (all || heap->left == HAK_LEFT_BEFORE)
+        hak__cache_flush(heap);
+    else
+        hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
+}
+
+/* Comes after a step that is emptying the bins; a later one finds nothing left. */
+void hak__cache_take_up(struct hak_heap *heap)
+{
+    hak__heap_lock(heap);
+    hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
+}
+
+/* Of a heap that is entered: its owner may pop and push meanwhile. */
+static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *const *slot)
+{
+    const void *block = hak_peek(slot);
+    uint32_t word = hak__owner_of(block);
+    if (block == NULL)
+        return heap->classes[index].marks != 0;
+    return hak__owner_class(word) == index && (heap->foreign[index] || hak__owner_id(word) == heap->id);
+}
+
+bool hak__cache_is_valid(struct hak_heap *heap)
+{
+    bool valid = true;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++) {
+        const struct hak_heap_class *class = &heap->classes[index];
+        const struct hak_bin *bin = hak__heap_bin(heap, index);
+        void **top = hak_peek(&bin->top);
+        if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
+                        "a stack has its bottom and its capacity", bin)
+            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
+                           "a stack's top is within it", bin))
+            return false;
+        for (void **slot = class->bottom; slot < top; slot++)
+            valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
+    }
+    return valid && hak__large_cache_is_valid(heap);
+}

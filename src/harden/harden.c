@@ -1,0 +1,251 @@
+/* Seals, slack, and freed blocks that stay clear. See harden.h. */
+#include "harden/harden.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/lock.h"
+#include "cache/quarantine.h"
+#include "cache/verify.h"
+#include "diag/broken.h"
+#include "diag/report.h"
+#include "huge/huge.h"
+
+enum { BLOCK_LOOKS = 2000 };
+
+/* --- misuse ---------------------------------------------------------------------------------------------------------------- */
+
+static hak_cold hak_noreturn void die_of_overflow(const void *p, size_t size, const char *function)
+{
+    hak__warn("%s(): overflow of %p (%u-byte block): something was written behind it", function, p, (uint64_t)size);
+    hak__misuse_end(p);
+}
+
+static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, const char *function, const char *why_freed)
+{
+    if (why_freed != NULL)
+        hak__misuse_invalid(function, p, why_freed);
+    hak__misuse_double_free(function, p, hak__classes[class].size);
+}
+
+/* What it is that bears no seal, or, without canaries, may be free. */
+static hak_cold void judge(const void *p, uint32_t class, const char *function, const char *why_freed)
+{
+    uint32_t index;
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    bool block = hak__span_index(span, p, &index) == HAK_SPAN_OK;
+    if (!block)
+        hak__misuse_invalid(function, p, "not the start of a block");
+    if (index >= span->frontier || *hak__hard_word(p, 0) == hak__hardened.never_key)
+        hak__misuse_invalid(function, p, "this block was never allocated");
+    if (hak__cache_has_freed(NULL, class, p))
+        die_of_freed(p, class, function, why_freed);
+}
+
+size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    uint32_t class = hak__owner_class(word);
+    size_t n = hak__hardened.room[class];
+    if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p)))
+        hak__misuse_invalid(function, p, "not the start of a block");
+    if (hak_unlikely(hak__hardened_is_closed(p, class)))
+        die_of_freed(p, class, function, why_freed);
+    if (!hak__hardened.canary) {
+        uint64_t first = *hak__hard_word(p, 0);
+        if (first == hak__freed_key || first == hak__hardened.never_key)
+            judge(p, class, function, why_freed);
+        return n;
+    }
+    if (hak_unlikely(!hak__is_sealed(p, class, &n))) {
+        judge(p, class, function, why_freed);
+        die_of_overflow(p, hak__classes[class].size, function);
+    }
+    if (hak_unlikely(!hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL)))
+        die_of_overflow(p, hak__classes[class].size, function);
+    return n;
+}
+
+size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)
+{
+    size_t n = otherwise;
+    return !hak__hardened_is_closed(p, class) && hak__harden_is_block(p, class) && hak__is_sealed(p, class, &n) ? n : otherwise;
+}
+
+/* --- malloc and free ----------------------------------------------------------------------------------------------------- */
+
+uint32_t hak__harden_class(size_t align, size_t n)
+{
+    size_t need = n + (hak__hardened.canary ? HAK_SEAL : 0);
+    if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX || need > HAK_LARGE_MAX)
+        return HAK_CLASSES;
+    uint32_t class = hak__class_of(need < align ? align : need);
+    while (class < HAK_CLASSES && (need > hak__hardened.room[class] || hak__classes[class].size % align != 0))
+        class++;
+    return class;
+}
+
+/* Where the heap's layer would make a single-block span there is a listed one already. */
+static void *refill(struct hak_heap *heap, uint32_t class)
+{
+    if (hak__classes[class].blocks == 1 && heap->classes[class].spans == NULL) {
+        hak__heap_collect(heap);
+        if (heap->classes[class].spans == NULL && hak__heap_new_span(heap, class) == NULL)
+            return NULL;
+    }
+    void *block = NULL;
+    if (!hak__is_large(class))
+        return hak__cache_refill(heap, class);
+    hak__heap_take(heap, class, &block, 1);   /* large blocks wait in quarantine and are not kept besides (cache/large_cache.c) */
+    return block;
+}
+
+static void *next_block(struct hak_heap *heap, uint32_t class)
+{
+    bool cached = heap->classes[class].capacity != 0 && !hak__is_large(class);
+    void *block = cached ? hak__cache_pop(&heap->classes[class].hidden) : NULL;
+    if (block == NULL)
+        block = refill(heap, class);
+    if (hak_unlikely(block == NULL) && hak__quarantine_flush(heap, "free"))
+        block = refill(heap, class);
+    return block;
+}
+
+void hak__harden_written(const void *p, uint32_t class)
+{
+    hak__warn("malloc(): %p (%u-byte block) was written after free", p, (uint64_t)hak__classes[class].size);
+    hak__misuse_end(p);
+}
+
+void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
+{
+    void *block = next_block(heap, class);
+    if (hak_unlikely(block == NULL))
+        return NULL;
+    hak__harden_begin_block(heap, block, class, n);
+    return block;
+}
+
+void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    uint32_t class = hak__owner_class(word);
+    if ((heap->closed_reasons[class] & HAK_CLOSED_EXACT) != 0 && hak__owner_id(word) == heap->id)
+        hak_count(&heap->classes[class].frees, 1);
+    bool again = false, waits = heap->quarantine != NULL && hak__hardened_closes(class);
+    bool closed = waits && hak__hardened_close(p, class, &again);
+    if (again)
+        hak__misuse_double_free(function, p, hak__classes[class].size);
+    if (!closed)
+        hak__harden_clear(heap, p, class);
+    hak__quarantine_add(heap, p, word, function);
+}
+
+/* What the slack was filled with does not become the program's. */
+bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n, bool wasteful)
+{
+    size_t room = hak__hardened.room[class], need = n + (hak__hardened.canary ? HAK_SEAL : 0);
+    if (n == 0 || need > room || (need < room / 2 && !wasteful))
+        return false;
+    const void *before = hak__quarantine_at(heap, p);
+    if (hak__hardened.canary && n > have)
+        memset((char *)p + have, 0, hak_min(n, hak__slack_end(have & ~(size_t)7, room - HAK_SEAL)) - have);
+    hak__seal(p, class, n);
+    hak__quarantine_at_end(heap, before);
+    return true;
+}
+
+/* --- huge blocks ------------------------------------------------------------------------------------------------------------ */
+
+/* A block from before the options were read bears no seal. */
+static bool huge_is_sealed(const void *p) { return hak__hardened.canary && hak__hardened_at(hak__slab_of(p)); }
+
+size_t hak__harden_huge_room(size_t n) { return n + (hak__hardened.canary ? HAK_HUGE_SEAL : 0); }
+
+static uint64_t huge_seal_of(uint64_t secret, size_t n)
+{
+    return ((secret ^ hak__hardened.keys[2] ^ n) * hak__hardened.keys[1] ^ secret) & ~0xffull;
+}
+
+void hak__harden_huge_seal(void *p, size_t n)
+{
+    size_t end = hak__huge_usable(p) - HAK_HUGE_SEAL;
+    uint64_t secret = hak__secret_of(p);
+    if (!hak__hardened.canary)
+        return;
+    hak__fill_slack(p, n, end);
+    *hak__hard_word(p, end) = huge_seal_of(secret, n);
+    *hak__hard_word(p, end + 8) = n ^ secret;
+    hak__map_start_bound(&hak__window.map[hak__slab_of(p)], 0);
+}
+
+size_t hak__harden_huge_size(const void *p, const char *function)
+{
+    size_t whole = hak__huge_usable(p), end = whole - HAK_HUGE_SEAL;
+    if (whole == 0 || !huge_is_sealed(p))
+        return whole;
+    uint64_t secret = hak__secret_of(p), n = *hak__hard_word(p, end + 8) ^ secret;
+    if (n > end || *hak__hard_word(p, end) != huge_seal_of(secret, n) || !hak__slack_is_whole(p, n, end))
+        die_of_overflow(p, whole, function);
+    return n;
+}
+
+bool hak__harden_huge_unseal(void *p)
+{
+    bool sealed = huge_is_sealed(p);
+    if (sealed) {
+        hak__huge_unsealed(p);
+        memset((char *)p + hak__huge_usable(p) - HAK_HUGE_SEAL, 0, HAK_HUGE_SEAL);
+    }
+    return sealed;
+}
+
+/* --- the check of the heap ------------------------------------------------------------------------------------------------ */
+
+/* Pages in the middle of a block in use may be inaccessible by the program's doing: of one that is whole, nothing but its end
+ * is read. */
+static enum hak_wrong wrong_with(const void *p, uint32_t class)
+{
+    size_t n;
+    if (hak__is_sealed(p, class, &n))
+        return hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL) ? HAK_WRONG_NOTHING : HAK_WRONG_SLACK;
+    uint64_t first = *hak__hard_word(p, 0);
+    bool freed = first == hak__freed_key || first == hak__hardened.never_key || first == 0;
+    bool clear = freed && (!hak__hardened.zero || hak__is_clear(p, class));
+    return clear ? HAK_WRONG_NOTHING : HAK_WRONG_SEAL;
+}
+
+enum hak_wrong hak__harden_wrong(const void *p, uint32_t class)
+{
+    if (!hak__hardened.canary || !hak__hardened_hold(p, class))
+        return HAK_WRONG_NOTHING;
+    enum hak_wrong wrong = wrong_with(p, class);
+    hak__hardened_let(p, class);
+    return wrong;
+}
+
+/* The block is not freed meanwhile. */
+enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole)
+{
+    uint64_t secret = hak__secret_of(p);
+    size_t end = whole - HAK_HUGE_SEAL, n = *hak__hard_word(p, end + 8) ^ secret;
+    if (!huge_is_sealed(p))
+        return HAK_WRONG_NOTHING;
+    if (n > end || *hak__hard_word(p, end) != huge_seal_of(secret, n))
+        return HAK_WRONG_SEAL;
+    return hak__slack_is_whole(p, n, end) ? HAK_WRONG_NOTHING : HAK_WRONG_SLACK;
+}
+
+/* Its thread may just be sealing or clearing it, or have been interrupted at that: only what stays wrong is a finding. */
+bool hak__harden_check(const void *p, uint32_t class)
+{
+    static const char *const said[] = {
+        [HAK_WRONG_NOTHING] = NULL, [HAK_WRONG_SLACK] = "nothing was written behind a block",
+        [HAK_WRONG_SEAL] = "a block in use has its canary, a free one is clear",
+    };
+    enum hak_wrong wrong = hak__harden_wrong(p, class);
+    for (unsigned looks = 0; wrong != HAK_WRONG_NOTHING && looks < BLOCK_LOOKS; looks++) {
+        hak__yield(looks);
+        wrong = hak__harden_wrong(p, class);
+    }
+    return hak__holds(wrong == HAK_WRONG_NOTHING, said[wrong], p);
+}

@@ -1,0 +1,77 @@
+/* See zero_size.h. */
+#include "harden/zero_size.h"
+
+#include "arena/arena.h"
+#include "arena/meta.h"
+#include "arena/window.h"
+#include "base/bits.h"
+#include "diag/report.h"
+
+enum { NOTHING_WORDS = HAK_ZERO_SIZE_MOST / 64 };
+
+struct hak_zero_size hak__zero_size;
+static _Atomic uint64_t turn;
+
+void hak__zero_size_begin(void)
+{
+    if (hak__zero_size.range != 0)
+        return;
+    hak__zero_size.in_use = hak__meta_alloc(2 * NOTHING_WORDS * sizeof *hak__zero_size.in_use);
+    hak__zero_size.ever_used = hak__zero_size.in_use == NULL ? NULL : hak__zero_size.in_use + NOTHING_WORDS;
+    if (hak__zero_size.in_use != NULL)
+        hak__zero_size.range = hak__zero_size_start();
+}
+
+static void *take_place(size_t word)
+{
+    uint64_t used = hak_load(&hak__zero_size.in_use[word], HAK_RELAXED);
+    while (~used != 0) {
+        unsigned bit = hak_ctz64(~used);
+        /* acquire: pairs with the release of who has freed it. */
+        if (!hak_cas_weak(&hak__zero_size.in_use[word], &used, used | 1ull << bit, HAK_ACQUIRE, HAK_RELAXED))
+            continue;
+        hak_fetch_or(&hak__zero_size.ever_used[word], 1ull << bit, HAK_RELAXED);
+        return (void *)(hak__zero_size.range + (word * 64 + bit) * HAK_ALIGN);
+    }
+    return NULL;
+}
+
+/* Each call goes to the next word, so a place that was freed has its turn again after all words had theirs. */
+void *hak__zero_size_malloc(void)
+{
+    if (hak__zero_size.range == 0)
+        return NULL;
+    for (size_t tries = 0; tries < NOTHING_WORDS; tries++) {
+        void *p = take_place(hak_fetch_add(&turn, 1, HAK_RELAXED) % NOTHING_WORDS);
+        if (p != NULL)
+            return p;
+    }
+    return NULL;
+}
+
+static uint64_t bit_of(const void *p, size_t *word, const char *function)
+{
+    size_t offset = (uintptr_t)p - hak__zero_size.range, place = offset / HAK_ALIGN;
+    *word = place / 64;
+    if (offset % HAK_ALIGN != 0)
+        hak__misuse_invalid(function, p, "not the start of a block");
+    if ((hak_load(&hak__zero_size.ever_used[*word], HAK_RELAXED) >> place % 64 & 1) == 0)
+        hak__misuse_invalid(function, p, "this block was never allocated");
+    return 1ull << place % 64;
+}
+
+void hak__zero_size_free(void *p, const char *function)
+{
+    size_t word;
+    uint64_t bit = bit_of(p, &word, function);
+    if ((hak_fetch_and(&hak__zero_size.in_use[word], ~bit, HAK_RELEASE) & bit) == 0)
+        hak__misuse_double_free(function, p, 0);
+}
+
+void hak__zero_size_check(const void *p, const char *function)
+{
+    size_t word;
+    uint64_t bit = bit_of(p, &word, function);
+    if ((hak_load(&hak__zero_size.in_use[word], HAK_RELAXED) & bit) == 0)
+        hak__misuse_invalid(function, p, "this block is free");
+}

@@ -1,0 +1,28 @@
+/* What malloc(0) gives in hardened mode: addresses in a range where nothing is ever mapped (arena/window.h), 16 bytes apart.
+ * A bit for each says whether it is in use, another whether it ever was; places are given in turn, so that one that was
+ * freed is used again late. Any thread, without a lock. Called by hardened.c, free_slow.c and pointer.c. */
+#pragma once
+
+#include "base/atomic.h"
+#include "base/limits.h"
+
+struct hak_zero_size {
+    uintptr_t range;                        /* where it begins; 0: there is none */
+    _Atomic uint64_t *in_use, *ever_used;   /* a bit for each place */
+};
+extern struct hak_zero_size hak__zero_size;
+
+/* Once, when hardened mode has the part zero_size. */
+hak_cold void hak__zero_size_begin(void);
+
+hak_inline bool hak__zero_size_has(const void *p)
+{
+    return hak__zero_size.range != 0 && (uintptr_t)p - hak__zero_size.range < HAK_ZERO_SIZE_SIZE;
+}
+
+/* NULL when all places are in use, or there are none. */
+hak_cold void *hak__zero_size_malloc(void);
+
+/* For addresses in the range. They end the program with a report unless one in use begins at p. */
+hak_cold void hak__zero_size_free(void *p, const char *function);
+hak_cold void hak__zero_size_check(const void *p, const char *function);

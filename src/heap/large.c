@@ -1,0 +1,172 @@
+/* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See large.h.
+ *
+ * A heap with many large blocks looks first in the SuperSlabs assigned to it, and other heaps are not shown them, so that threads
+ * which open and end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives
+ * no rights: anybody may give slabs back, purge them, or claim some before a new SuperSlab is opened (hak__pool_take_assigned).
+ * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
+#include "heap/large.h"
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "heap/heap.h"
+#include "shared/pool.h"
+#include "shared/tiers.h"
+
+/* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */
+
+/* Upkeep looks whether there are any before it enters the heap. */
+static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
+
+/* Keeps the order: the first assigned serves first. */
+static void forget(struct hak_heap *heap, unsigned place)
+{
+    set_count(heap, heap->assigned.count - 1);
+    for (; place < heap->assigned.count; place++)
+        heap->assigned.supers[place] = heap->assigned.supers[place + 1];
+}
+
+static void let_go_of(struct hak_heap *heap, unsigned place)
+{
+    size_t super = heap->assigned.supers[place];
+    forget(heap, place);
+    hak__pool_unassign(super, heap->id);
+}
+
+/* A run of an entry; one that is no good any more leaves the list and gives none. */
+static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
+{
+    size_t super = heap->assigned.supers[place];
+    if (hak_unlikely(hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != heap->id)) {
+        forget(heap, place);
+        return HAK_NO_RUN;
+    }
+    if (hak_unlikely(hak__tier_draining(super))) {
+        let_go_of(heap, place);
+        return HAK_NO_RUN;
+    }
+    uint32_t unused = hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+    return hak_run_starts(unused, count) == 0 ? HAK_NO_RUN : hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
+}
+
+/* The first that has a run, so that the last ones empty. */
+size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
+{
+    size_t slab = HAK_NO_RUN;
+    heap->assigned.moves++;
+    for (unsigned place = 0; place < heap->assigned.count && slab == HAK_NO_RUN;) {
+        unsigned before = heap->assigned.count;
+        slab = take_at(heap, place, count, fresh);
+        place += heap->assigned.count == before;
+    }
+    return slab;
+}
+
+static bool is_spare(const struct hak_heap *heap, size_t super)
+{
+    return hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) == heap->id
+        && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
+}
+
+/* A few that are empty are kept, so that a thread whose blocks come and go does not open and close SuperSlabs all the
+ * time. */
+void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    for (unsigned i = 0; i < HAK_ASSIGNED_SPARES; i++) {
+        size_t spare = heap->assigned.spare[i];
+        if (spare == super || spare >= hak__arena_top() || !is_spare(heap, spare)) {
+            heap->assigned.spare[i] = (uint32_t)super;
+            return;
+        }
+    }
+    hak__pool_unassign(super, heap->id);
+}
+
+/* The fullest has least to offer. */
+static unsigned worst_place(const struct hak_heap *heap)
+{
+    unsigned worst = 0, least = HAK_SUPER_SLABS + 1;
+    for (unsigned place = 0; place < heap->assigned.count; place++) {
+        unsigned room = hak_popcount32(hak__slabs_unused(hak_load(&hak__supers[heap->assigned.supers[place]].slabs, HAK_RELAXED)));
+        if (room < least) {
+            least = room;
+            worst = place;
+        }
+    }
+    return worst;
+}
+
+/* What a heap has in large blocks before it gets a SuperSlab. In one of its own for a block or two most slabs would be unused;
+ * but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). */
+enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
+
+static bool is_worth_one(struct hak_heap *heap)
+{
+    size_t freed = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
+    return heap->large_out >= freed + WORTH_ONE;
+}
+
+void hak__assigned_add(struct hak_heap *heap, size_t slab)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    if (!is_worth_one(heap))
+        return;
+    for (unsigned place = 0; place < heap->assigned.count; place++)
+        if (heap->assigned.supers[place] == super)
+            return;
+    if (!hak__pool_assign(super, heap->id))
+        return;
+    if (heap->assigned.count == HAK_ASSIGNED_MAX)
+        let_go_of(heap, worst_place(heap));
+    heap->assigned.supers[heap->assigned.count] = (uint32_t)super;
+    set_count(heap, heap->assigned.count + 1);
+}
+
+void hak__assigned_let_go(struct hak_heap *heap)
+{
+    while (heap->assigned.count != 0)
+        let_go_of(heap, 0);
+}
+
+/* --- change of size ----------------------------------------------------------------------------------------------------- */
+
+/* The slabs that a span of one block has gained or keeps say that they are inside of it. */
+static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
+{
+    size_t slab = hak__span_slab(span);
+    for (unsigned i = span->slabs; i < slabs; i++)
+        hak__owner_set(slab + i, hak__owner_inner(heap_id));
+    for (unsigned i = slabs; i < span->slabs; i++)
+        hak__owner_set(slab + i, 0);
+    hak__owner_set(slab, hak__owner_word(heap_id, class));
+    span->slabs = (uint8_t)slabs;
+    span->class = (uint16_t)class;
+    hak__span_map_places(span);
+}
+
+bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
+{
+    size_t slab = hak__slab_of(block);
+    struct hak_span *span = hak__span_at(slab);
+    unsigned have = span->slabs, want = hak__class_single_slabs(class);
+    uint32_t former = span->class;
+    hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
+    if (span->blocks != 1 || hak__super_is_bare(slab / HAK_SUPER_SLABS))
+        return false;
+    while (class + 1 < HAK_CLASSES && hak__class_single_slabs(class + 1) == want)
+        class++;
+    hak_assert(!span->listed && hak__span_allocated(span) == 1, "the block is in the program's hands");
+    if (want > have && !hak__pool_extend(slab, have, want))
+        return false;
+    describe(span, heap->id, class, want);
+    if (want < have)
+        hak__pool_give(slab + want, have - want);
+    hak__heap_large_moved(heap, former, (size_t)-1);
+    hak__heap_large_moved(heap, class, 1);
+    hak_count(&heap->classes[former].drained, 1);
+    hak_count(&heap->classes[former].span_count, (uint64_t)-1);
+    hak_count(&heap->classes[class].refilled, 1);
+    hak_count(&heap->classes[class].span_count, 1);
+    hak_count(&heap->counts.slabs, (uint64_t)want - have);
+    return true;
+}

@@ -1,0 +1,267 @@
+/* Places for sampled blocks: taking, freeing, quarantine. See sample.h. */
+#include "sample/sample.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "arena/arena.h"
+#include "arena/meta.h"
+#include "base/bits.h"
+#include "base/text.h"
+#include "cache/mark.h"
+#include "diag/report.h"
+#include "os/os.h"
+#include "slab/hardened.h"
+#include "trace/frames.h"
+#include "trace/unwind.h"
+
+/* A freed place is chosen as the oldest of so many picked at random: old ones first, and none that can be foretold. */
+enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
+
+struct hak_sample hak__sample;
+static _Atomic uint32_t places_used;       /* places below have served */
+static _Atomic uint64_t frees;
+static _Atomic uint64_t allowance_us;      /* when the samples so far are paid off at HAKMEM_SAMPLE_RATE */
+
+/* --- how often --------------------------------------------------------------------------------------------------- */
+
+/* Each sample moves the time at which all are paid off by its share of a second; it may lie SAMPLE_BURST shares ahead. */
+static bool rate_allows(void)
+{
+    uint64_t rate = hak__option(HAK_OPTION_sample_rate);
+    if (rate == 0)
+        return true;
+    uint64_t now = hak__os->now_ms() * 1000, share = 1000000 / rate, before = hak_load(&allowance_us, HAK_RELAXED), after;
+    do {
+        after = hak_max(before, now) + share;
+        if (after > now + SAMPLE_BURST * share)
+            return false;
+    } while (!hak_cas_weak(&allowance_us, &before, after, HAK_RELAXED, HAK_RELAXED));
+    return true;
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------- */
+
+static struct hak_sample_place *claim(struct hak_sample_place *place, uint32_t state)
+{
+    /* acquire: pairs with the release of who freed it; what is known of the block before is complete. */
+    bool done = hak_cas_strong(&place->state, &state, HAK_PLACE_TAKEN, HAK_ACQUIRE, HAK_RELAXED);
+    return done ? place : NULL;
+}
+
+static struct hak_sample_place *next_unused(void)
+{
+    uint32_t count = (uint32_t)hak__option(HAK_OPTION_sample_slots), used = hak_load(&places_used, HAK_RELAXED);
+    while (used < count)
+        if (hak_cas_weak(&places_used, &used, used + 1, HAK_RELAXED, HAK_RELAXED))
+            return claim(&hak__sample.places[used], HAK_PLACE_UNUSED);
+    return NULL;
+}
+
+static struct hak_sample_place *pick_freed(void)
+{
+    uint64_t count = hak__option(HAK_OPTION_sample_slots), random = hak__os->random();
+    struct hak_sample_place *oldest = NULL;
+    unsigned found = 0;
+    for (unsigned i = 0; i < TRIES && found < PICKS; i++, random = random * 6364136223846793005ull + 1442695040888963407ull) {
+        struct hak_sample_place *place = &hak__sample.places[(random >> 32) % count];
+        if (hak_load(&place->state, HAK_RELAXED) != HAK_PLACE_FREED)
+            continue;
+        found++;
+        if (oldest == NULL
+            || hak_load(&place->freed_at, HAK_RELAXED) < hak_load(&oldest->freed_at, HAK_RELAXED))
+            oldest = place;
+    }
+    return oldest == NULL ? NULL : claim(oldest, HAK_PLACE_FREED);
+}
+
+struct hak_sample_place *hak__sample_place_of(uintptr_t address)
+{
+    return &hak__sample.places[(address - hak__sample.start) / HAK_GUARDED_STRIDE];
+}
+
+static uintptr_t start_of(const struct hak_sample_place *place)
+{
+    return hak__sample.start + (size_t)(place - hak__sample.places) * HAK_GUARDED_STRIDE;
+}
+
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
+
+/* Where the block lies. Requests for wide alignments come as sizes of classes that are multiples of them, so the block is
+ * aligned as its size is; above a page, pages begin where the place's first quarter ends. */
+static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
+{
+    size_t page = hak__page_size(), bytes = hak_align_up(n, page), align = n & (0 - n);
+    place->size = (uint32_t)n;
+    place->pages = start_of(place) + HAK_GUARDED_STRIDE / 4;
+    place->page_bytes = bytes;
+    place->block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
+}
+
+/* The slack on one side of the block, as far as it is checked. */
+static uint8_t *slack_before(const struct hak_sample_place *place, size_t *bytes)
+{
+    *bytes = hak_min(place->block - place->pages, HAK_SAMPLE_SLACK_MOST);
+    return (uint8_t *)place->block - *bytes;
+}
+
+static uint8_t *slack_behind(const struct hak_sample_place *place, size_t *bytes)
+{
+    uintptr_t end = place->block + place->size;
+    *bytes = hak_min(place->pages + place->page_bytes - end, HAK_SAMPLE_SLACK_MOST);
+    return (uint8_t *)end;
+}
+
+static void fill_slack(const struct hak_sample_place *place)
+{
+    size_t bytes;
+    uint8_t *at = slack_before(place, &bytes);
+    memset(at, HAK_SAMPLE_SLACK_BYTE, bytes);
+    at = slack_behind(place, &bytes);
+    memset(at, HAK_SAMPLE_SLACK_BYTE, bytes);
+}
+
+static const uint8_t *changed(const uint8_t *at, size_t bytes)
+{
+    for (; bytes > 0; bytes--, at++)
+        if (*at != HAK_SAMPLE_SLACK_BYTE)
+            return at;
+    return NULL;
+}
+
+static void note(struct hak_sample_event *event)
+{
+    event->thread = (uint32_t)syscall(SYS_gettid);
+    event->frames = hak__unwind(event->trace, HAK_SAMPLE_FRAMES);
+}
+
+/* A place that has been claimed and got no memory; what was known of the block before is gone. */
+static void give_up(struct hak_sample_place *place, bool foreign)
+{
+    place->block = 0;
+    place->page_bytes = 0;
+    hak_store(&place->state, foreign ? HAK_PLACE_HOLE : HAK_PLACE_FREED, HAK_RELEASE);
+}
+
+static bool map(struct hak_sample_place *place, size_t n)
+{
+    if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
+        hak_store(&place->state, HAK_PLACE_FREED, HAK_RELEASE);   /* unmapping was refused before, and is again */
+        return false;
+    }
+    lay_out(place, n, hak__os->random() >> 32 & 1);
+    int code = hak__guarded_map(place->pages, place->page_bytes);
+    if (code != 0)
+        give_up(place, code != ENOMEM);
+    return code == 0;
+}
+
+static void *alloc(size_t n)
+{
+    struct hak_sample_place *place = next_unused();
+    if (place == NULL)
+        place = pick_freed();
+    if (place == NULL || !map(place, n))
+        return NULL;
+    fill_slack(place);
+    place->freed.thread = 0;
+    note(&place->allocated);
+    hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
+    hak_store(&place->state, HAK_PLACE_LIVE, HAK_RELEASE);
+    return (void *)place->block;
+}
+
+void *hak__sample_malloc(struct hak_heap *heap, size_t n)
+{
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__enter_own(heap))
+        return NULL;
+    bool due = hak__cache_unmark(heap, hak__class_of(n));
+    hak__heap_unlock(heap);
+    if (!due)
+        return NULL;
+    void *block = rate_allows() ? alloc(hak_max(n, 1)) : NULL;
+    if (block == NULL)
+        hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
+    return block;
+}
+
+/* --- frees --------------------------------------------------------------------------------------------------------- */
+
+/* The place of the block in use that begins at p; ends the program when there is none. */
+static struct hak_sample_place *place_at(const void *p, const char *function)
+{
+    struct hak_sample_place *place = hak__sample_place_of((uintptr_t)p);
+    /* acquire: pairs with the release that made the block live. */
+    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
+    bool start = place->block == (uintptr_t)p;
+    if (start && state == HAK_PLACE_LIVE)
+        return place;
+    if (!start || state < HAK_PLACE_FREEING || state == HAK_PLACE_HOLE) {
+        hak__say_invalid(function, p, "not the start of a block");
+    } else if (hak_begins(function, "free")) {
+        hak__say_double_free(function, p, place->size);
+    } else {
+        hak__say_invalid(function, p, "this block is free");
+    }
+    hak__frames_say_here("called");
+    hak__sample_tell(place);
+    abort();
+}
+
+static void check_slack(struct hak_sample_place *place, const char *function)
+{
+    size_t bytes;
+    const uint8_t *at = slack_before(place, &bytes), *found = changed(at, bytes);
+    const char *what = "underflow";
+    if (found == NULL) {
+        at = slack_behind(place, &bytes);
+        found = changed(at, bytes);
+        what = "overflow";
+    }
+    if (found == NULL)
+        return;
+    hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->block,
+              (uint64_t)place->size, found);
+    hak__frames_say_here("called");
+    hak__sample_tell(place);
+    abort();
+}
+
+void hak__sample_free(void *p, const char *function)
+{
+    struct hak_sample_place *place = place_at(p, function);
+    uint32_t live = HAK_PLACE_LIVE;
+    if (!hak_cas_strong(&place->state, &live, HAK_PLACE_FREEING, HAK_ACQUIRE, HAK_ACQUIRE))
+        place_at(p, function);
+    check_slack(place, function);
+    note(&place->freed);
+    if (hak__guarded_unmap(place->pages, place->page_bytes))
+        place->page_bytes = 0;
+    hak_store(&place->freed_at, hak_fetch_add(&frees, 1, HAK_RELAXED) + 1, HAK_RELAXED);
+    hak_fetch_add(&hak__sample.freed, 1, HAK_RELAXED);
+    /* release: pairs with the acquire of who takes the place next. */
+    hak_store(&place->state, HAK_PLACE_FREED, HAK_RELEASE);
+}
+
+size_t hak__sample_usable(const void *p, const char *function) { return place_at(p, function)->size; }
+
+/* --- start --------------------------------------------------------------------------------------------------------- */
+
+_Static_assert(HAK_GUARDED_STRIDE / 4 + HAK_MID_MAX + (64u << 10) <= HAK_GUARDED_STRIDE, "a page of nothing behind blocks");
+
+void hak__sample_begin(void)
+{
+    size_t count = hak__option(HAK_OPTION_sample_slots);
+    if (!hak__sample_on() || hak__sample.places != NULL)
+        return;
+    hak__sample.places = hak__meta_alloc(count * sizeof *hak__sample.places);
+    if (hak__sample.places == NULL)
+        return;
+    hak__sample.start = hak__guarded_start();
+    hak__sample.bytes = count * HAK_GUARDED_STRIDE;
+    hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* requests are to look */
+    hak__sample_handle_faults();
+}

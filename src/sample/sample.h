@@ -1,0 +1,77 @@
+/* Sampled guards (HAKMEM_SAMPLE_GUARDS=N), in the manner of GWP-ASan: about one in N allocations gets pages of its own in a
+ * range of addresses where nothing else is mapped. Its pages vanish when it is freed, and its place is kept unused for as
+ * long as there are older ones. Whatever touches what it should not then faults, and the report says what block it was and
+ * who allocated and freed it. Called by malloc_slow.c, free_slow.c, pointer.c, realloc.c, calloc.c; cache/mark.c says when samples are due.
+ *
+ * A place:   | nothing | slack | block | slack | nothing |      the block at the first or the last byte of its pages that
+ *                      [      its pages        ]                its alignment allows; slack is checked when it is freed
+ *
+ *   the state   meaning                                         leaves it
+ *   UNUSED      never served                                    an allocation -> TAKEN
+ *   TAKEN       being made ready                                its thread -> LIVE, or back; HOLE: foreign memory is there
+ *   LIVE        the program's                                   a free -> FREEING; it is the only one
+ *   FREEING     being unmapped                                  its thread -> FREED
+ *   FREED       quarantined                                     an allocation -> TAKEN
+ * Every change is one compare-and-swap or store, nothing waits for another thread: a child forked in between loses at most
+ * the places that other threads were at. */
+#pragma once
+
+#include "arena/window.h"
+#include "cache/cache.h"
+#include "diag/options.h"
+
+enum { HAK_SAMPLE_FRAMES = 12, HAK_SAMPLE_SLACK_BYTE = 0xa7, HAK_SAMPLE_SLACK_MOST = 256 };
+enum hak_place_state {
+    HAK_PLACE_UNUSED, HAK_PLACE_TAKEN, HAK_PLACE_LIVE, HAK_PLACE_FREEING, HAK_PLACE_FREED, HAK_PLACE_HOLE
+};
+
+struct hak_sample_event {
+    uint32_t thread, frames;                    /* the kernel's number of the thread; entries of `trace` */
+    uintptr_t trace[HAK_SAMPLE_FRAMES];
+};
+
+struct hak_sample_place {
+    _Atomic uint32_t state;                     /* enum hak_place_state */
+    uint32_t size;                              /* bytes asked for, at least 1 */
+    uintptr_t block, pages;
+    size_t page_bytes;                          /* mapped at `pages`; 0: nothing */
+    _Atomic uint64_t freed_at;                  /* the number of its free */
+    struct hak_sample_event allocated, freed;
+};
+
+/* The places in use: hak__sample_begin has made them. */
+struct hak_sample {
+    uintptr_t start;
+    size_t bytes;                               /* of addresses; 0: there are none */
+    struct hak_sample_place *places;
+    _Atomic uint64_t allocated, freed, refused; /* refused: due, but too many per second, no place or no memory */
+};
+extern struct hak_sample hak__sample;
+
+/* Once at start, when the C library is ready: makes the places and has the handler installed. */
+hak_noinline void hak__sample_begin(void);
+
+/* Whether the address lies in the range. */
+hak_inline bool hak__sample_has(const void *p)
+{
+    return hak_unlikely((uintptr_t)p - hak__sample.start < hak__sample.bytes);
+}
+
+/* A request that the fast path could not serve: a sampled block, or NULL when it is not one's turn. Zeroed. */
+hak_cold void *hak__sample_malloc(struct hak_heap *heap, size_t n);
+hak_inline bool hak__sample_on(void) { return hak__option(HAK_OPTION_sample_guards) != 0; }
+
+/* For addresses in the range. They end the program with a report unless a block in use begins at p. */
+hak_cold void hak__sample_free(void *p, const char *function);
+hak_cold size_t hak__sample_usable(const void *p, const char *function);
+
+/* --- reports (sampled.c) ------------------------------------------------------------------------------------------------ */
+
+hak_cold void hak__sample_handle_faults(void);
+hak_cold struct hak_sample_place *hak__sample_place_of(uintptr_t address);
+
+/* What the address is, as the crash report says it. */
+hak_cold void hak__sample_describe(uintptr_t address, char *text, size_t size);
+
+/* Which block it was, on further lines of a report. */
+hak_cold void hak__sample_tell(const struct hak_sample_place *place);

@@ -1,0 +1,127 @@
+/* Reports about sampled blocks, and the handler of faults in their range. What runs here runs in signal handlers, on the
+ * alternative stack where the program has one (about 6 KiB): it reads the places, calls write(2), readlink(2) and the
+ * loader's list of modules, and allocates nothing.
+ *
+ * A fault that is reported is repeated under the former disposition: a core dump or the program's own handler then sees what
+ * it would have seen. A fault elsewhere is handed to the former handler as it is, as often as it comes. A handler that the
+ * program installs later takes this one's place, and is told about no block. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "diag/report.h"
+#include "sample/sample.h"
+#include "trace/frames.h"
+
+static void say_event(const char *what, const struct hak_sample_event *event)
+{
+    hak__frames_say(what, event->thread, event->trace, event->frames);
+}
+
+void hak__sample_tell(const struct hak_sample_place *place)
+{
+    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
+    if (place->block == 0 || state < HAK_PLACE_LIVE || state == HAK_PLACE_HOLE)
+        return;
+    hak__warn("  sampled block of %u bytes at %p", (uint64_t)place->size, (void *)place->block);
+    say_event("allocated", &place->allocated);
+    if (place->freed.thread != 0)
+        say_event("freed", &place->freed);
+}
+
+/* --- addresses --------------------------------------------------------------------------------------------------------- */
+
+void hak__sample_describe(uintptr_t address, char *text, size_t size)
+{
+    const struct hak_sample_place *place = hak__sample_place_of(address);
+    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
+    uint64_t bytes = place->size, behind = address - place->block;
+    const char *live = state == HAK_PLACE_LIVE ? "live" : "freed";
+    const void *block = (const void *)place->block;
+    if (block == NULL || state < HAK_PLACE_LIVE || state == HAK_PLACE_HOLE)
+        hak__format(text, size, "in the range of sampled blocks, where there is none");
+    else if (address < place->block)
+        hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)",
+                    (uint64_t)(place->block - address), live, bytes, block);
+    else if (behind < bytes)
+        hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, bytes, behind, block);
+    else
+        hak__format(text, size, "%u bytes beyond the end of a %s sampled block of %u bytes (block %p)",
+                    (uint64_t)(behind - bytes), live, bytes, block);
+}
+
+/* --- faults ------------------------------------------------------------------------------------------------------------- */
+
+static hak_rare_data struct sigaction former_fault;
+
+#if defined(__x86_64__)
+static const char *access_of(const void *context)
+{
+    const ucontext_t *at = context;
+    return (at->uc_mcontext.gregs[REG_ERR] & 2) != 0 ? "write" : "read";
+}
+#else
+static const char *access_of(const void *context) { return (void)context, "access"; }
+#endif
+
+static const char *kind_of(const struct hak_sample_place *place, uintptr_t address)
+{
+    if (hak_load(&place->state, HAK_ACQUIRE) != HAK_PLACE_LIVE)
+        return "use after free";
+    return address < place->block ? "underflow" : "overflow";
+}
+
+static void report_fault(uintptr_t address, const void *context)
+{
+    const struct hak_sample_place *place = hak__sample_place_of(address);
+    char text[160];
+    hak__sample_describe(address, text, sizeof text);
+    if (place->block == 0) {
+        hak__warn("%s at %p: %s", access_of(context), (void *)address, text);
+        return;
+    }
+    hak__warn("%s: %s at %p: %s", kind_of(place, address), access_of(context), (void *)address, text);
+    hak__frames_say_signal("accessed", context);
+    hak__sample_tell(place);
+}
+
+/* To the disposition that was in force before; a signal that was sent is sent again, a fault comes again by itself. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    bool sent = info->si_code <= 0, handled = (former_fault.sa_flags & SA_SIGINFO) != 0;
+    if (handled) {
+        former_fault.sa_sigaction(number, info, context);
+    } else if (former_fault.sa_handler == SIG_IGN && sent) {
+        return;
+    } else if (former_fault.sa_handler != SIG_DFL && former_fault.sa_handler != SIG_IGN) {
+        former_fault.sa_handler(number);
+    } else {
+        sigaction(number, &former_fault, NULL);
+        if (sent)
+            syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);
+    }
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    if (info->si_code > 0 && info->si_code != SI_KERNEL && hak__sample_has(info->si_addr)) {
+        report_fault((uintptr_t)info->si_addr, context);
+        sigaction(number, &former_fault, NULL);
+    } else {
+        pass_on(number, info, context);
+    }
+    errno = saved;
+}
+
+void hak__sample_handle_faults(void)
+{
+    struct sigaction ours;
+    sigaction(SIGSEGV, NULL, &former_fault);
+    ours = former_fault;   /* its mask, and whether it interrupts itself */
+    ours.sa_flags = (former_fault.sa_flags & (SA_NODEFER | SA_RESTART)) | SA_SIGINFO | SA_ONSTACK;
+    ours.sa_sigaction = on_fault;
+    sigaction(SIGSEGV, &ours, NULL);
+}

@@ -1,0 +1,113 @@
+/* Where each figure of diag/stats.def comes from, in one line each. Read by snapshot.c, which gathers them, and by live.c, which
+ * tells another process where they lie; each says what the words mean:
+ *
+ *   WORD(root, offset)     a counter at an offset from a root of live.c; OS_CALLS(call) is one of them
+ *   HEAPS(field)           the sum of a counter over all heaps; CLASS(field): of one class
+ *   TABLE(field)           a field of the class in hak__classes
+ *   RULE, KERNEL, PAGES    follows from others; is the kernel's; is the ledger's (ledger.h) */
+#pragma once
+
+#define AT(type, field) offsetof(struct type, field)
+#define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))
+
+#define HAK_FIGURE_remote_frees HEAPS(counts.remote_frees)
+#define HAK_FIGURE_remote_published HEAPS(counts.remote_published)
+#define HAK_FIGURE_remote_forwarded HEAPS(counts.forwarded)
+#define HAK_FIGURE_remote_adopted_spans HEAPS(counts.adopted)
+#define HAK_FIGURE_remote_common_taken HEAPS(counts.common_taken)
+#define HAK_FIGURE_remote_heaps RULE
+#define HAK_FIGURE_remote_parked RULE
+#define HAK_FIGURE_remote_lock_waits WORD(lock_waits, 0)
+#define HAK_FIGURE_system_mmap OS_CALLS(HAK_OS_MAP)
+#define HAK_FIGURE_system_munmap OS_CALLS(HAK_OS_UNMAP)
+#define HAK_FIGURE_system_madvise OS_CALLS(HAK_OS_PURGE)
+#define HAK_FIGURE_system_mremap OS_CALLS(HAK_OS_MOVE)
+#define HAK_FIGURE_system_probe OS_CALLS(HAK_OS_PROBE)
+#define HAK_FIGURE_system_mincore OS_CALLS(HAK_OS_LOOK)
+#define HAK_FIGURE_system_failed WORD(os_failures, 0)
+#define HAK_FIGURE_calls_malloc RULE
+#define HAK_FIGURE_calls_free RULE
+#define HAK_FIGURE_bytes_live RULE
+#define HAK_FIGURE_bytes_cached RULE
+#define HAK_FIGURE_bytes_spans RULE
+#define HAK_FIGURE_bytes_huge WORD(huge, AT(hak_huge_counts, live_bytes))
+#define HAK_FIGURE_bytes_free_dirty WORD(arena, AT(hak_arena_published, dirty))
+#define HAK_FIGURE_bytes_mapped WORD(arena, AT(hak_arena_published, mapped))
+#define HAK_FIGURE_bytes_metadata KERNEL
+#define HAK_FIGURE_superslabs_taken WORD(arena, AT(hak_arena_published, taken))
+#define HAK_FIGURE_superslabs_below_top WORD(frontier, 0)
+#define HAK_FIGURE_superslabs_opened WORD(pool, AT(hak_pool_counts, opened))
+#define HAK_FIGURE_superslabs_closed WORD(pool, AT(hak_pool_counts, closed))
+#define HAK_FIGURE_superslabs_holes WORD(arena, AT(hak_arena_published, holes))
+#define HAK_FIGURE_superslabs_slab_runs_claimed HEAPS(counts.runs_claimed)
+#define HAK_FIGURE_tiers_hot WORD(tiers, AT(hak_tier_figures, hot))
+#define HAK_FIGURE_tiers_draining WORD(tiers, AT(hak_tier_figures, draining))
+#define HAK_FIGURE_tiers_to_draining WORD(tiers, AT(hak_tier_figures, to_draining))
+#define HAK_FIGURE_tiers_to_hot WORD(tiers, AT(hak_tier_figures, to_hot))
+#define HAK_FIGURE_tiers_emptied WORD(tiers, AT(hak_tier_figures, emptied))
+#define HAK_FIGURE_tiers_drawn WORD(tiers, AT(hak_tier_figures, drawn))
+#define HAK_FIGURE_lru_kept WORD(arena, AT(hak_arena_published, kept))
+#define HAK_FIGURE_lru_returned_by_age WORD(arena, AT(hak_arena_published, returned_by_age))
+#define HAK_FIGURE_lru_returned_by_bytes WORD(arena, AT(hak_arena_published, returned_by_bytes))
+#define HAK_FIGURE_reserve_mapped WORD(arena, AT(hak_arena_published, reserved))
+#define HAK_FIGURE_reserve_missed WORD(arena, AT(hak_arena_published, waited))
+#define HAK_FIGURE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
+#define HAK_FIGURE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
+#define HAK_FIGURE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
+#define HAK_FIGURE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
+#define HAK_FIGURE_huge_live WORD(huge, AT(hak_huge_counts, live))
+#define HAK_FIGURE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
+#define HAK_FIGURE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
+#define HAK_FIGURE_huge_grown_in_place WORD(huge, AT(hak_huge_counts, grown_in_place))
+#define HAK_FIGURE_huge_moved WORD(huge, AT(hak_huge_counts, moved))
+#define HAK_FIGURE_upkeep_steps WORD(upkeep, AT(hak_upkeep_counts, steps))
+#define HAK_FIGURE_upkeep_collected_heaps WORD(upkeep, AT(hak_upkeep_counts, collected_heaps))
+#define HAK_FIGURE_upkeep_outbox_blocks WORD(upkeep, AT(hak_upkeep_counts, outbox_blocks))
+#define HAK_FIGURE_upkeep_spans_ended WORD(upkeep, AT(hak_upkeep_counts, spans_ended))
+#define HAK_FIGURE_upkeep_span_purges WORD(upkeep, AT(hak_upkeep_counts, span_purges))
+#define HAK_FIGURE_upkeep_span_purged WORD(upkeep, AT(hak_upkeep_counts, span_purged))
+#define HAK_FIGURE_upkeep_armings WORD(upkeep, AT(hak_upkeep_counts, armings))
+#define HAK_FIGURE_upkeep_background WORD(upkeep, AT(hak_upkeep_counts, background))
+#define HAK_FIGURE_upkeep_background_starts WORD(upkeep, AT(hak_upkeep_counts, background_starts))
+#define HAK_FIGURE_upkeep_background_wakeups WORD(upkeep, AT(hak_upkeep_counts, background_wakeups))
+#define HAK_FIGURE_process_peak_rss_bytes KERNEL
+#define HAK_FIGURE_process_minor_faults KERNEL
+#define HAK_FIGURE_ledger_live PAGES
+#define HAK_FIGURE_ledger_cached PAGES
+#define HAK_FIGURE_ledger_free_in_slabs PAGES
+#define HAK_FIGURE_ledger_frontier_slack PAGES
+#define HAK_FIGURE_ledger_empty PAGES
+#define HAK_FIGURE_ledger_huge PAGES
+#define HAK_FIGURE_ledger_metadata PAGES
+#define HAK_FIGURE_ledger_not_ours PAGES
+#define HAK_FIGURE_ledger_sum PAGES
+#define HAK_FIGURE_ledger_rss PAGES
+#define HAK_FIGURE_ledger_unread_spans PAGES
+#define HAK_FIGURE_ledger_huge_pages PAGES
+#define HAK_FIGURE_total_refilled RULE
+#define HAK_FIGURE_total_drained RULE
+#define HAK_FIGURE_total_misses RULE
+#define HAK_FIGURE_total_live RULE
+#define HAK_FIGURE_total_peak_bytes WORD(arena, AT(hak_arena_published, peak))
+
+#define HAK_FIGURE_stages_own_hint HEAPS(counts.stages[HAK_STAGE_OWN_HINT])
+#define HAK_FIGURE_stages_own_empty HEAPS(counts.stages[HAK_STAGE_OWN_EMPTY])
+#define HAK_FIGURE_stages_adopted HEAPS(counts.stages[HAK_STAGE_ADOPTED])
+#define HAK_FIGURE_stages_claimed HEAPS(counts.stages[HAK_STAGE_CLAIMED])
+#define HAK_FIGURE_stages_locked HEAPS(counts.stages[HAK_STAGE_LOCKED])
+
+#define HAK_COLUMN_size TABLE(size)
+#define HAK_COLUMN_spans CLASS(span_count)
+#define HAK_COLUMN_live RULE
+#define HAK_COLUMN_cached RULE
+#define HAK_COLUMN_refilled CLASS(refilled)
+#define HAK_COLUMN_drained CLASS(drained)
+#define HAK_COLUMN_collected CLASS(collected)
+#define HAK_COLUMN_misses CLASS(misses)
+#define HAK_COLUMN_outbox RULE
+#define HAK_COLUMN_mallocs CLASS(mallocs)
+#define HAK_COLUMN_frees CLASS(frees)
+#define HAK_COLUMN_hits RULE
+#define HAK_COLUMN_pinned PAGES
+#define HAK_COLUMN_warm_hits CLASS(warm_hits)
+#define HAK_COLUMN_warm_prefilled CLASS(warm_prefilled)

@@ -1,0 +1,101 @@
+/* Where the statistics go. The signal's handler prints by itself: gathering takes no lock and waits for nobody, printing
+ * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
+ * is being answered is dropped. A ledger looks
+ * only at heaps that nobody is inside, which excludes the one whose slow path the signal has interrupted. */
+#include "stats/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "diag/options.h"
+#include "diag/report.h"
+#include "stats/dump.h"
+#include "stats/ledger.h"
+
+static _Atomic bool answering;
+
+/* The file's name with %p replaced by the process id. */
+static void expand_name(char *to, size_t size, const char *name)
+{
+    size_t used = 0;
+    for (; *name != 0 && used + 24 < size; name++) {
+        bool id = name[0] == '%' && name[1] == 'p';
+        if (id)
+            used += hak__format(to + used, size - used, "%u", (uint64_t)syscall(SYS_getpid));
+        else
+            to[used++] = *name;
+        name += id;
+    }
+    to[used] = 0;
+}
+
+static void write_file(const struct hak_stats *stats, uint64_t mode)
+{
+    char name[2 * HAK_STATS_FILE_SIZE];
+    expand_name(name, sizeof name, hak__stats_file);
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), error = errno;
+    if (fd >= 0) {
+        error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats) : hak__print_openmetrics(fd, stats);
+        syscall(SYS_close, fd);
+    }
+    if (fd < 0 || error != 0)
+        hak__warn("the statistics could not be written to %s (error %u)", name, (uint64_t)error);
+}
+
+static void put_out(struct hak_stats *stats)
+{
+    uint64_t mode = hak__option(HAK_OPTION_stats);
+    int saved = errno;
+    hak__snapshot(stats);
+    if (hak__option(HAK_OPTION_stats_ledger) != 0 && !hak__ledger(stats))
+        hak__warn("option stats_ledger: the system does not say what is resident");
+    if (mode == HAK_STATS_JSON || mode == HAK_STATS_PROM)
+        write_file(stats, mode);
+    else
+        hak__print_text(STDERR_FILENO, stats);
+    errno = saved;
+}
+
+static void put_out_pools(const struct hak_stats *stats)
+{
+    if (hak__option(HAK_OPTION_warm_pool_stats) != 0)
+        hak__print_warm_pool(STDERR_FILENO, stats);
+    if (hak__option(HAK_OPTION_shared_pool_stats) != 0)
+        hak__print_shared_pool(STDERR_FILENO, stats);
+}
+
+void hak__output_at_exit(void)
+{
+    struct hak_stats stats;
+    bool pools = (hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)) != 0;
+    if (hak__option(HAK_OPTION_stats) != HAK_STATS_OFF)
+        put_out(&stats);
+    else if (pools)
+        hak__snapshot(&stats);
+    if (pools)
+        put_out_pools(&stats);
+}
+
+static void on_signal(int number)
+{
+    static hak_rare_data struct hak_stats stats;
+    (void)number;
+    if (hak_exchange(&answering, true, HAK_ACQUIRE))
+        return;
+    put_out(&stats);
+    hak_store(&answering, false, HAK_RELEASE);
+}
+
+void hak__output_signal_init(void)
+{
+    int number = (int)hak__option(HAK_OPTION_stats_signal);
+    struct sigaction former, ours = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    if (number == 0)
+        return;
+    bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
+    if (!free_to_take || sigaction(number, &ours, NULL) != 0)
+        hak__warn("option stats_signal: signal %u is in use or cannot be caught", (uint64_t)number);
+}

@@ -1,0 +1,156 @@
+/* The walk over the heaps, and the figures of the other layers beside it. Nothing here allocates, locks or waits. */
+#include "stats/snapshot.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "arena/meta.h"
+#include "arena/thp.h"
+#include "cache/cache.h"
+#include "cache/quarantine.h"
+#include "diag/latency.h"
+#include "diag/options.h"
+#include "huge/huge.h"
+#include "os/os.h"
+#include "shared/pool.h"
+#include "shared/tiers.h"
+#include "stats/figures.h"
+#include "upkeep/counts.h"
+
+_Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
+
+static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
+{
+    for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
+        struct hak_outbox_bucket *bucket = &heap->outbox_buckets[i];
+        uint32_t slab = hak_peek(&bucket->slab);
+        uint16_t taken = hak_load(&bucket->taken, HAK_RELAXED);
+        uint16_t count = hak_load(&bucket->count, HAK_ACQUIRE);
+        uint32_t class = slab == 0 ? HAK_CLASSES : hak__owner_class(hak__owner_at(slab - 1));
+        if (class < HAK_CLASSES)
+            out->classes[class].outbox += count > taken ? count - taken : 0;
+    }
+}
+
+/* What figures.h calls HEAPS and CLASS; all other figures are 0 here. */
+#define WORD(root, offset) 0
+#define RULE 0
+#define KERNEL 0
+#define PAGES 0
+#define TABLE(field) 0
+#define HEAPS(field) hak_counted(&heap->field)
+#define CLASS(field) hak_counted(&from->field)
+static void add_class(struct hak_stats_class *to, const struct hak_heap_class *from)
+{
+#define HAK_STATS_COLUMN(name, ...) to->name += HAK_COLUMN_##name;
+#include "diag/stats.def"
+}
+
+static void add_heap(struct hak_stats *out, struct hak_heap *heap)
+{
+    uint32_t waiting[HAK_CLASSES] = { 0 };
+    hak__quarantine_count(heap, waiting);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        add_class(&out->classes[c], &heap->classes[c]);
+        out->classes[c].cached += hak__cache_count(heap, c) + waiting[c];
+    }
+    add_outbox(out, heap);
+#define HAK_STATS_FIGURE(group, name, ...) out->group##_##name += HAK_FIGURE_##group##_##name;
+#include "diag/stats.def"
+    out->bytes_spans += hak_counted(&heap->counts.slabs) * HAK_SLAB_SIZE;
+    out->remote_parked += hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_PARKED;
+    out->remote_heaps++;
+}
+#undef WORD
+#undef HEAPS
+
+/* What follows from the counts of a class, and the sums over all classes. */
+static void sum_class(struct hak_stats *out, uint32_t c)
+{
+    struct hak_stats_class *class = &out->classes[c];
+    uint64_t gone = class->drained + class->collected + class->cached + class->outbox;
+    class->size = hak__classes[c].size;
+    class->live = class->refilled > gone ? class->refilled - gone : 0;
+    class->hits = class->mallocs > class->misses ? class->mallocs - class->misses : 0;
+    out->bytes_live += class->live * class->size;
+    out->bytes_cached += (class->cached + class->outbox) * class->size;
+    out->total_refilled += class->refilled;
+    out->total_drained += class->drained + class->collected;
+    out->total_misses += class->misses;
+    out->total_live += class->live;
+    out->calls_malloc += class->mallocs;
+    out->calls_free += class->frees;
+}
+
+static void add_heaps(struct hak_stats *out)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak_load(&hak__heap_by_id(id)->state, HAK_ACQUIRE) != HAK_HEAP_NEW)
+            add_heap(out, hak__heap_by_id(id));
+    out->class_count = HAK_CLASSES;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        sum_class(out, c);
+}
+
+/* What figures.h calls WORD; the others stay as they are. */
+#define ROOT_arena &hak__arena_published
+#define ROOT_frontier &hak__arena_frontier
+#define ROOT_huge &hak__huge_counts
+#define ROOT_lock_waits &hak__lock_wait_count
+#define ROOT_os_calls &hak__os_calls
+#define ROOT_os_failures &hak__os_failures
+#define ROOT_pool &hak__pool_counts
+#define ROOT_thp &hak__thp_counts
+#define ROOT_tiers &hak__tier_counts
+#define ROOT_upkeep &hak__upkeep_counts
+#define WORD(root, offset) word_at(ROOT_##root, offset)
+#define HEAPS(field) 0
+static uint64_t word_at(const void *root, size_t offset)
+{
+    return hak_load((const _Atomic uint64_t *)((const char *)root + offset), HAK_RELAXED);
+}
+
+static void add_words(struct hak_stats *out)
+{
+#define HAK_STATS_FIGURE(group, name, ...) out->group##_##name += HAK_FIGURE_##group##_##name;
+#include "diag/stats.def"
+}
+
+#undef WORD
+#undef HEAPS
+#undef CLASS
+#undef TABLE
+#undef RULE
+#undef KERNEL
+#undef PAGES
+
+static void add_system(struct hak_stats *out)
+{
+    struct rusage usage = { 0 };
+    syscall(SYS_getrusage, RUSAGE_SELF, &usage);
+    out->process_peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    out->process_minor_faults = (uint64_t)usage.ru_minflt;
+    out->bytes_metadata = hak__meta_bytes();
+}
+
+static void fill_latency(struct hak_stats_latency *out, enum hak_latency_kind kind)
+{
+    out->sum = hak__latency_sum(kind);
+    for (unsigned i = 0; i < HAK_LATENCY_BUCKETS; i++)
+        out->buckets[i] = hak__latency_bucket(kind, i);
+}
+
+_Static_assert(HAK_LATENCY_BUCKETS == HAK_STATS_BUCKETS, "the public histogram is the gathered one");
+
+void hak__snapshot(struct hak_stats *out)
+{
+    bool exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT, timed = hak__option(HAK_OPTION_latency) != 0;
+    *out = (struct hak_stats){ .magic = HAK_STATS_MAGIC, .version = HAK_STATS_VERSION, .size = sizeof *out };
+    out->flags = (exact ? HAK_STATS_HAS_CALLS : 0) | (timed ? HAK_STATS_HAS_LATENCY : 0);
+    add_heaps(out);
+    add_words(out);
+    add_system(out);
+    fill_latency(&out->latency_malloc, HAK_LATENCY_MALLOC);
+    fill_latency(&out->latency_free, HAK_LATENCY_FREE);
+}

@@ -1,0 +1,121 @@
+/* See trace.h. */
+#include "trace/trace.h"
+
+#include <string.h>
+
+#include "arena/arena.h"
+#include "arena/meta.h"
+#include "diag/report.h"
+#include "trace/frames.h"
+
+struct hak_trace_tables hak__trace_tables;
+
+/* --- stacks ---------------------------------------------------------------------------------------------------------------- */
+
+/* A new stack takes the place that has been written least often. 0: another thread writes there just now, or one that is not
+ * there any more was about to. */
+static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *places, uint32_t count)
+{
+    struct hak_trace *to = hak__trace_at(set, 0);
+    for (unsigned way = 1; way < TRACE_WAYS; way++)
+        if (hak_load(&hak__trace_at(set, way)->edition, HAK_RELAXED) < hak_load(&to->edition, HAK_RELAXED))
+            to = hak__trace_at(set, way);
+    uint32_t edition = hak_load(&to->edition, HAK_RELAXED);
+    /* acquire: what is written below is not seen before the edition is odd; pairs with the release at the end. */
+    if ((edition & 1) != 0 || !hak_cas_strong(&to->edition, &edition, edition + 1, HAK_ACQUIRE, HAK_RELAXED))
+        return 0;
+    hak_owner_store(&to->count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        hak_owner_store(&to->frames[i], frames[i]);
+        hak_owner_store(&to->places[i], places[i]);
+    }
+    hak_store(&to->edition, edition + 2, HAK_RELEASE);
+    return hak__trace_id(to, edition + 2);
+}
+
+/* Of the caller alone there is one stack, wherever it was called from. */
+static uint32_t caller_alone(const struct hak_here *here)
+{
+    static const uint16_t no_place;
+    struct hak_here caller = { here->pc, 0, 0, 0 };
+    size_t set = hak__trace_set(&caller);
+    for (unsigned way = 0; way < TRACE_WAYS; way++) {
+        const struct hak_trace *trace = hak__trace_at(set, way);
+        uint32_t id = hak_peek(&trace->count) == 1 ? hak__trace_match(trace, &caller) : 0;
+        if (id != 0)
+            return id;
+    }
+    return put_stack(set, &here->pc, &no_place, 1);
+}
+
+uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, size_t set)
+{
+    struct hak_quarantine *quarantine = (heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap->quarantine;
+    uintptr_t frames[HAK_HERE_FRAMES];
+    uint16_t places[HAK_HERE_FRAMES];
+    if (quarantine != NULL && quarantine->unwinds_left == 0)
+        return caller_alone(here);
+    if (quarantine != NULL)
+        quarantine->unwinds_left--;
+    return put_stack(set, frames, places, hak__unwind_here(here, frames, places));
+}
+
+/* --- reports --------------------------------------------------------------------------------------------------------------- */
+
+/* The stack of an id; 0: it has made way for another one. */
+static uint32_t frames_of(uint32_t id, uintptr_t *frames)
+{
+    const struct hak_trace *trace = &hak__trace_tables.stacks[id & ((1u << TRACE_INDEX_BITS) - 1)];
+    uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
+    if (hak__trace_id(trace, edition) != id || (edition & 1) != 0 || count > HAK_HERE_FRAMES)
+        return 0;
+    for (uint32_t i = 0; i < count; i++)
+        frames[i] = hak_peek(&trace->frames[i]);
+    return hak_load(&trace->edition, HAK_ACQUIRE) == edition ? count : 0;
+}
+
+static void say_call(const char *what, uint32_t id)
+{
+    uintptr_t frames[HAK_HERE_FRAMES];
+    uint32_t count = id == 0 ? 0 : frames_of(id, frames);
+    if (count != 0)
+        hak__frames_say(what, 0, frames, count);
+}
+
+void hak__trace_tell(const void *p)
+{
+    uint64_t ids, asked;
+    if (hak__trace_tables.stacks == NULL || !hak__trace_known(p, &ids, &asked))
+        return;
+    say_call("allocated", (uint32_t)ids);
+    say_call("freed", (uint32_t)(ids >> 32));
+}
+
+bool hak__trace_asked(const void *p, size_t *n)
+{
+    uint64_t ids, asked = (uint64_t)TRACE_ASKED_UNKNOWN;
+    bool known = hak__trace_tables.stacks != NULL && hak__trace_known(p, &ids, &asked)
+        && asked != (uint64_t)TRACE_ASKED_UNKNOWN;
+    *n = asked;
+    return known;
+}
+
+static void tell_misuse(const void *p)
+{
+    hak__frames_say_here("called");
+    hak__trace_tell(p);
+}
+
+void hak__trace_begin(bool hardened)
+{
+    hak__misuse_more = tell_misuse;
+    hak__unwind_begin();
+    if (!hardened || hak__trace_tables.stacks != NULL)
+        return;
+    struct hak_trace_block *blocks = hak__meta_alloc(sizeof *blocks << TRACE_BLOCKS_SHIFT);
+    struct hak_trace *stacks = hak__meta_alloc(sizeof *stacks * TRACE_SETS * TRACE_WAYS);
+    if (blocks == NULL || stacks == NULL)
+        return;
+    hak__trace_tables.blocks = blocks;
+    hak__trace_tables.stacks = stacks;
+}

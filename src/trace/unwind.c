@@ -1,0 +1,519 @@
+/* A small interpreter of call frame information (DWARF 5, section 6.4; the .eh_frame form is that of the Linux Standard
+ * Base). The tables are the program's own and taken for what they say; what is read of the stack lies above the stack
+ * pointer of the frame before and no further away than FRAME_MAX. */
+#include "trace/unwind.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <ucontext.h>
+
+/* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
+struct unwind_object {
+    unsigned long long flags;
+    void *start, *end;
+    struct link_map *map;
+    void *frame_header;
+    unsigned long long reserved[7];
+};
+extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
+
+#if defined(__x86_64__)
+enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16 };
+#elif defined(__aarch64__)
+enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30 };
+#else
+enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0 };
+#endif
+
+enum { REMEMBERED = 2 };
+#define FRAME_MAX ((uintptr_t)1 << 20)
+
+/* `end` is that of what may be read; `found` where the return address to pc was, 0 if in a register. */
+struct machine {
+    uintptr_t pc, end, found, registers[REGISTERS];
+};
+
+/* How a register of the caller is found: it is what it was; at an offset from the frame's address; not at all. */
+enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
+
+struct rules {
+    uint8_t how[REGISTERS];
+    uint8_t frame_register;
+    int32_t at[REGISTERS];
+    intptr_t frame_offset;
+};
+
+struct reader {
+    const uint8_t *at, *end;
+    bool bad;
+};
+
+struct entry {
+    struct reader common, own;   /* the instructions of the CIE and of the FDE */
+    uintptr_t start;
+    uint64_t code_unit;
+    int64_t data_unit;
+    bool interrupted;            /* the frame is one that a signal has interrupted */
+};
+
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t fixed(struct reader *reader, unsigned bytes)
+{
+    uint64_t value = 0;
+    if (hak_unlikely((size_t)(reader->end - reader->at) < bytes)) {
+        reader->bad = true;
+        reader->at = reader->end;
+        return 0;
+    }
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)*reader->at++ << 8 * i;
+    return value;
+}
+
+static uint64_t uleb(struct reader *reader)
+{
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        uint64_t byte = fixed(reader, 1);
+        value |= (byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0)
+            return value;
+    }
+    reader->bad = true;
+    return 0;
+}
+
+static int64_t sleb(struct reader *reader)
+{
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 63;) {
+        uint64_t byte = fixed(reader, 1);
+        value |= (byte & 0x7f) << shift;
+        shift += 7;
+        if ((byte & 0x80) == 0)
+            return (int64_t)((byte & 0x40) != 0 && shift < 64 ? value | ~0ull << shift : value);
+    }
+    reader->bad = true;
+    return 0;
+}
+
+/* A pointer in one of the encodings that linkers write into .eh_frame: absolute or relative to its own place. */
+static uintptr_t pointer(struct reader *reader, uint8_t encoding)
+{
+    uintptr_t place = (uintptr_t)reader->at, value = 0;
+    switch (encoding & 0x0f) {
+    case 0x00: case 0x04: case 0x0c: value = fixed(reader, 8); break;
+    case 0x03: value = fixed(reader, 4); break;
+    case 0x0b: value = (uintptr_t)(intptr_t)(int32_t)fixed(reader, 4); break;
+    default: reader->bad = true;
+    }
+    reader->bad |= (encoding & 0x70) > 0x10;
+    return (encoding & 0x70) == 0x10 ? place + value : value;
+}
+
+/* --- tables ------------------------------------------------------------------------------------------------------- */
+
+struct search {
+    uintptr_t pc;
+    const uint8_t *header;
+};
+
+static int look_at_module(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct search *search = argument;
+    const uint8_t *header = NULL;
+    bool inside = false;
+    (void)size;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD)
+            inside |= search->pc - start < part->p_memsz;
+        else if (part->p_type == PT_GNU_EH_FRAME)
+            header = (const uint8_t *)start;
+    }
+    if (inside)
+        search->header = header;
+    return inside;
+}
+
+static const uint8_t *header_of(uintptr_t pc)
+{
+    struct search search = { pc, NULL };
+    struct unwind_object object;
+    if (find_object != NULL)
+        return find_object((void *)pc, &object) == 0 ? object.frame_header : NULL;
+    dl_iterate_phdr(look_at_module, &search);
+    return search.header;
+}
+
+/* The entry that may be the one for pc, by the sorted table in the header, which all linkers write in one form; NULL. */
+static const uint8_t *entry_at(const uint8_t *header, uintptr_t pc)
+{
+    static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
+    struct pair { int32_t start, entry; } pair = { 0, 0 };
+    uint32_t low = 0, high, form, wanted;
+    if (header == NULL)
+        return NULL;
+    memcpy(&form, header, sizeof form);
+    memcpy(&wanted, known, sizeof wanted);
+    if (form != wanted)
+        return NULL;
+    const uint8_t *table = header + 12;
+    memcpy(&high, header + 8, sizeof high);
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        memcpy(&pair, table + middle * sizeof pair, sizeof pair);
+        if ((uintptr_t)header + (uintptr_t)(intptr_t)pair.start <= pc)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return NULL;
+    memcpy(&pair, table + (low - 1) * sizeof pair, sizeof pair);
+    return header + pair.entry;
+}
+
+/* The record at `at`: what follows its length. */
+static struct reader record_at(const uint8_t *at)
+{
+    uint32_t length;
+    memcpy(&length, at, sizeof length);
+    return (struct reader){ at + 4, at + 4 + length, length == 0 || length >= 0xfffffff0u };
+}
+
+/* Reads the common part; the encoding of the other's pointers. */
+static uint8_t read_common(struct entry *entry, const uint8_t *at)
+{
+    struct reader *reader = &entry->common;
+    uint8_t encoding = 0;
+    *reader = record_at(at);
+    reader->bad |= fixed(reader, 4) != 0;
+    uint64_t version = fixed(reader, 1);
+    const char *letters = (const char *)reader->at;
+    while (fixed(reader, 1) != 0)
+        continue;
+    entry->code_unit = uleb(reader);
+    entry->data_unit = sleb(reader);
+    reader->bad |= (version == 1 ? fixed(reader, 1) : uleb(reader)) != REGISTER_RETURN || *letters != 'z';
+    if (reader->bad)
+        return 0;
+    uint64_t length = uleb(reader);
+    struct reader more = *reader;
+    reader->at += length;
+    for (letters++; *letters != 0; letters++) {
+        if (*letters == 'R')
+            encoding = (uint8_t)fixed(&more, 1);
+        else if (*letters == 'P')
+            pointer(&more, (uint8_t)fixed(&more, 1) & 0x7f);
+        else if (*letters == 'L')
+            fixed(&more, 1);
+        else if (*letters == 'S')
+            entry->interrupted = true;
+    }
+    reader->bad |= more.bad || reader->at > reader->end;
+    return encoding;
+}
+
+static bool find_entry(uintptr_t pc, struct entry *entry)
+{
+    const uint8_t *at = entry_at(header_of(pc), pc);
+    if (at == NULL)
+        return false;
+    entry->interrupted = false;
+    entry->own = record_at(at);
+    const uint8_t *place = entry->own.at;
+    uint8_t encoding = read_common(entry, place - fixed(&entry->own, 4));
+    if (entry->own.bad || entry->common.bad)
+        return false;
+    entry->start = pointer(&entry->own, encoding);
+    uintptr_t size = pointer(&entry->own, encoding & 0x0f);
+    uint64_t skip = uleb(&entry->own);
+    entry->own.at += skip;
+    return !entry->own.bad && entry->own.at <= entry->own.end && pc - entry->start < size;
+}
+
+/* --- rules -------------------------------------------------------------------------------------------------------- */
+
+static void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t at)
+{
+    if (index < REGISTERS) {
+        rules->how[index] = how;
+        rules->at[index] = (int32_t)at;
+    }
+}
+
+static void restore_rule(struct rules *rules, const struct rules *initial, uint64_t index)
+{
+    if (index < REGISTERS)
+        set_rule(rules, index, (enum rule)initial->how[index], initial->at[index]);
+}
+
+struct run {
+    struct rules *rules, initial, saved[REMEMBERED];
+    unsigned remembered;
+    uintptr_t place;
+    const struct entry *entry;
+};
+
+/* The instructions with a code of their own that say where a register or the frame is. False: none of these, or one whose
+ * rule is not an offset. */
+static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
+{
+    struct rules *rules = run->rules;
+    int64_t unit = run->entry->data_unit;
+    uint64_t index = code == 0x0e || code == 0x13 || code == 0x2e ? 0 : uleb(reader);
+    switch (code) {
+    case 0x05: set_rule(rules, index, RULE_OFFSET, (int64_t)uleb(reader) * unit); return true;
+    case 0x11: set_rule(rules, index, RULE_OFFSET, sleb(reader) * unit); return true;
+    case 0x06: restore_rule(rules, &run->initial, index); return true;
+    case 0x07: set_rule(rules, index, RULE_NONE, 0); return true;
+    case 0x08: set_rule(rules, index, RULE_SAME, 0); return true;
+    case 0x0c: rules->frame_offset = (intptr_t)uleb(reader); rules->frame_register = (uint8_t)index; return true;
+    case 0x12: rules->frame_offset = (intptr_t)(sleb(reader) * unit); rules->frame_register = (uint8_t)index; return true;
+    case 0x0d: rules->frame_register = (uint8_t)index; return true;
+    case 0x0e: rules->frame_offset = (intptr_t)uleb(reader); return true;
+    case 0x13: rules->frame_offset = (intptr_t)(sleb(reader) * unit); return true;
+    case 0x2e: uleb(reader); return true;   /* the size of arguments, for exceptions */
+    case 0x10: {                            /* an expression: that register is not followed */
+        uint64_t length = uleb(reader);
+        reader->bad |= length > (uint64_t)(reader->end - reader->at);
+        reader->at += reader->bad ? 0 : length;
+        set_rule(rules, index, RULE_NONE, 0);
+        return true;
+    }
+    default: return false;
+    }
+}
+
+static bool remember(struct run *run)
+{
+    if (run->remembered == REMEMBERED)
+        return false;
+    run->saved[run->remembered++] = *run->rules;
+    return true;
+}
+
+static bool recall(struct run *run)
+{
+    if (run->remembered == 0)
+        return false;
+    *run->rules = run->saved[--run->remembered];
+    return true;
+}
+
+static bool obey(struct run *run, struct reader *reader, uint8_t code)
+{
+    uint64_t unit = run->entry->code_unit, low = code & 0x3f;
+    switch (code >> 6) {
+    case 1: run->place += low * unit; return true;
+    case 2: set_rule(run->rules, low, RULE_OFFSET, (int64_t)uleb(reader) * run->entry->data_unit); return true;
+    case 3: restore_rule(run->rules, &run->initial, low); return true;
+    default: break;
+    }
+    switch (code) {
+    case 0x00: return true;
+    case 0x02: run->place += fixed(reader, 1) * unit; return true;
+    case 0x03: run->place += fixed(reader, 2) * unit; return true;
+    case 0x04: run->place += fixed(reader, 4) * unit; return true;
+    case 0x0a: return remember(run);
+    case 0x0b: return recall(run);
+    case 0x2d: return true;   /* the return address is signed from here on, or not */
+    default: return obey_rule(run, reader, code);
+    }
+}
+
+/* What holds at pc. */
+static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rules)
+{
+    struct run run;
+    struct reader parts[2] = { entry->common, entry->own };
+    memset(rules, 0, sizeof *rules);
+    run.rules = rules;
+    run.entry = entry;
+    run.place = entry->start;
+    run.remembered = 0;
+    memset(&run.initial, 0, sizeof run.initial);
+    for (unsigned part = 0; part < 2; part++) {
+        struct reader *reader = &parts[part];
+        while (reader->at < reader->end && run.place <= pc) {
+            uint8_t code = (uint8_t)fixed(reader, 1);
+            struct reader ahead = *reader;
+            /* An advance beyond pc ends it: what follows holds from there on. */
+            if (!obey(&run, &ahead, code) || ahead.bad)
+                return false;
+            *reader = ahead;
+        }
+        if (part == 0)
+            run.initial = *rules;
+    }
+    return rules->frame_register < REGISTERS;
+}
+
+/* --- walking ------------------------------------------------------------------------------------------------------- */
+
+#if !defined(HAK_UNITY) || !HAK_UNITY
+#if defined(__has_attribute)
+#if __has_attribute(no_sanitize_address)
+__attribute__((no_sanitize_address))
+#endif
+#endif
+uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
+#endif
+
+/* From a function's registers to its caller's; `exact` says that pc is not a return address. */
+static bool step(struct machine *machine, bool *exact)
+{
+    struct entry entry;
+    struct rules rules;
+    uintptr_t pc = machine->pc - !*exact, sp = machine->registers[REGISTER_SP];
+    if (!find_entry(pc, &entry) || !rules_at(&entry, pc, &rules))
+        return false;
+    uintptr_t frame = machine->registers[rules.frame_register] + (uintptr_t)rules.frame_offset;
+    if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
+        return false;
+    struct machine next = *machine;
+    next.found = 0;
+    for (unsigned i = 0; i < REGISTERS; i++) {
+        uintptr_t at = frame + (uintptr_t)(intptr_t)rules.at[i];
+        if (rules.how[i] == RULE_NONE)
+            next.registers[i] = 0;
+        else if (rules.how[i] == RULE_OFFSET && at >= sp && at < frame + FRAME_MAX && at < machine->end)
+            next.registers[i] = hak__unwind_word(at);
+        if (i == REGISTER_RETURN && rules.how[i] == RULE_OFFSET)
+            next.found = at;
+    }
+    next.pc = next.registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
+    next.registers[REGISTER_SP] = frame;
+    bool on = next.pc != 0 && (next.pc != machine->pc || frame != sp);
+    *machine = next;
+    *exact = entry.interrupted;
+    return on;
+}
+
+static uint32_t walk(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
+{
+    uint32_t count = 0;
+    while (count < most && step(machine, &exact))
+        frames[count++] = machine->pc;
+    return count;
+}
+
+#if defined(__x86_64__)
+
+uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
+{
+    struct machine here;
+    uintptr_t *out = here.registers, *pc = &here.pc;
+    memset(&here, 0, sizeof here);
+    here.end = UINTPTR_MAX;
+    /* All at one place, for which the tables of this very function are meant. */
+    __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"
+                     "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
+                     "leaq 1f(%%rip), %%rax\n1:\tmovq %%rax, (%1)"
+                     : : "r"(out), "r"(pc) : "rax", "memory");
+    return walk(&here, true, frames, most);
+}
+
+static void from_context(struct machine *out, const ucontext_t *context)
+{
+    static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
+                                        REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
+    for (unsigned i = 0; i < sizeof places; i++)
+        out->registers[i] = (uintptr_t)context->uc_mcontext.gregs[places[i]];
+    out->pc = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+}
+
+#elif defined(__aarch64__)
+
+uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
+{
+    struct machine here;
+    uintptr_t *out = here.registers, *pc = &here.pc;
+    memset(&here, 0, sizeof here);
+    here.end = UINTPTR_MAX;
+    __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t"
+                     "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\tstp x29, x30, [%0, #232]\n\t"
+                     "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 1f\n1:\tstr x9, [%1]"
+                     : : "r"(out), "r"(pc) : "x9", "memory");
+    return walk(&here, true, frames, most);
+}
+
+static void from_context(struct machine *out, const ucontext_t *context)
+{
+    for (unsigned i = 0; i < 31; i++)
+        out->registers[i] = context->uc_mcontext.regs[i];
+    out->registers[REGISTER_SP] = context->uc_mcontext.sp;
+    out->pc = context->uc_mcontext.pc;
+}
+
+#else
+
+uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
+{
+    if (most != 0)
+        frames[0] = (uintptr_t)__builtin_return_address(0);
+    return most != 0;
+}
+
+static void from_context(struct machine *out, const ucontext_t *context) { (void)out, (void)context; }
+
+#endif
+
+uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context)
+{
+    struct machine there;
+    memset(&there, 0, sizeof there);
+    there.end = UINTPTR_MAX;
+    from_context(&there, context);
+    if (most == 0 || there.pc == 0)
+        return 0;
+    frames[0] = there.pc;
+    return 1 + walk(&there, true, frames + 1, most - 1);
+}
+
+/* --- from a call of ours ------------------------------------------------------------------------------------------- */
+
+uintptr_t hak__unwind_main_stack;
+
+/* The kernel's random bytes lie at the end of the first thread's stack, beyond all of its frames. */
+void hak__unwind_begin(void) { hak__unwind_main_stack = getauxval(AT_RANDOM) & ~(sizeof(uintptr_t) - 1); }
+
+/* Nothing but the stack pointer and the frame pointer is known: all that functions count their frames from, nearly. */
+uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places)
+{
+    struct machine there;
+    bool exact = false;
+    uint32_t count = 1;
+    frames[0] = here->pc;
+    places[0] = 0;
+    memset(&there, 0, sizeof there);
+    there.pc = here->pc;
+    there.end = here->end;
+    there.registers[REGISTER_FP] = here->fp;
+    there.registers[REGISTER_SP] = here->sp;
+    while (REGISTERS > 1 && find_object != NULL && count < HAK_HERE_FRAMES && step(&there, &exact)) {
+        uintptr_t place = (there.found - here->sp) / sizeof place;
+        if (there.found < here->sp || there.found >= here->end || place > UINT16_MAX)
+            break;
+        frames[count] = there.pc;
+        places[count++] = (uint16_t)place;
+    }
+    return count;
+}
+
+bool hak__unwind_module(uintptr_t address, uintptr_t *start, uintptr_t *end, uintptr_t *base, const char **name)
+{
+    struct unwind_object object;
+    if (find_object == NULL || find_object((void *)address, &object) != 0)
+        return false;
+    *start = (uintptr_t)object.start;
+    *end = (uintptr_t)object.end;
+    *base = object.map->l_addr;
+    *name = object.map->l_name;
+    return true;
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""The library's names, versions and structures are those that packaging/abi/libhakmem.txt keeps, and a lost one is found."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import abi  # noqa: E402  (its folder is known only now)
+
+LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
+
+
+PROGRAM = b"#include <hakmem.h>\nint main(void) { return hak_version()[0] == 0; }\n"
+
+
+class Interface(unittest.TestCase):
+    def test_is_as_kept(self):
+        done = subprocess.run([sys.executable, "-B", str(ROOT / "tools" / "abi.py"), str(LIBRARY)], check=False,
+                              stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_lost_name_is_broken(self):
+        now = abi.interface(LIBRARY)
+        self.assertEqual(list(abi.compare(now, now)), [])
+        self.assertIn("broken", next(abi.compare(now[1:], now)))
+        self.assertIn("new", next(abi.compare(now, now[1:])))
+
+    def test_own_functions_have_a_version(self):
+        own = {name for name in abi.symbols(LIBRARY) if name.startswith("hak_")}
+        self.assertTrue(own)
+        self.assertEqual({name for name in own if not name.endswith("@HAKMEM_0.1")}, set())
+
+    def test_a_linked_program_asks_for_the_version(self):
+        with tempfile.TemporaryDirectory() as work:
+            program = pathlib.Path(work) / "program"
+            subprocess.run([os.environ["CC"], "-x", "c", "-", "-o", str(program), "-I", str(ROOT / "include"), "-x", "none",
+                            str(LIBRARY)], input=PROGRAM, check=True)
+            wanted = subprocess.run(["readelf", "-V", str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
+            self.assertIn("HAKMEM_0.1", wanted)
+            subprocess.run([str(program)], check=True, env={**os.environ, "LD_LIBRARY_PATH": str(LIBRARY.parent)})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes the statistics' structures of include/hakmem_stats.h for other languages, lab/src/hakmem/layout.py for Python and
+rust/hakmem-sys/src/stats.rs for Rust; and the options of src/diag/options.def with their types as rust/hakmem/src/names.rs.
+
+  gen_bindings.py            writes them
+  gen_bindings.py --check    fails when one of them is not what this program writes
+"""
+import pathlib
+import re
+import sys
+
+import gen_options_doc
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HEADER = ROOT / "include" / "hakmem_stats.h"
+PYTHON = ROOT / "lab" / "src" / "hakmem" / "layout.py"
+RUST = ROOT / "rust" / "hakmem-sys" / "src" / "stats.rs"
+NAMES = ROOT / "rust" / "hakmem" / "src" / "names.rs"
+TYPES = {"COUNT": "u64", "BYTES": "Bytes", "TIME": "Duration", "FLAG": "bool"}   # all others are words
+WIDTHS = {"uint32_t": "u32", "uint64_t": "u64"}
+
+
+def constants(text):
+    """[(name, value)] of the header's numbers."""
+    found = re.findall(r"^#define (HAK_STATS_\w+) (0x[0-9a-f]+|\d+)u?\b", text, re.M)
+    return [(name, int(value, 0)) for name, value in found]
+
+
+def comment_of(rest):
+    """The remark that stands behind a member."""
+    match = re.match(r"[ \t]*/\*\s*(.*?)\s*\*/", rest, re.S)
+    return re.sub(r"\s*\n\s*\*?\s*", " ", match.group(1)) if match else ""
+
+
+def members(body):
+    """[(type, name, how many or None, remark)] of a structure."""
+    found = []
+    for match in re.finditer(r"^ +(?:struct )?(\w+) ([\w, \[\]]+);", body, re.M):
+        remark = comment_of(body[match.end():])
+        for each in match.group(2).split(","):
+            name, count = re.fullmatch(r"(\w+)(?:\[(\w+)\])?", each.strip()).groups()
+            found.append((match.group(1), name, count, remark))
+    return found
+
+
+def structures(text):
+    """[(name, members)] in the header's order."""
+    found = [(name, members(body)) for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.M | re.S)]
+    if [name for name, _ in found] != ["hak_stats_class", "hak_stats_latency", "hak_stats"]:
+        sys.exit("include/hakmem_stats.h no longer has the three structures that this program knows")
+    return found
+
+
+def camel(name):
+    return {"hak_stats_class": "StatsClass", "hak_stats_latency": "StatsLatency", "hak_stats": "Stats"}.get(name, name)
+
+
+def python_text(numbers, found):
+    lines = ['"""The statistics\' structures, written by tools/gen_bindings.py from include/hakmem_stats.h."""', "",
+             "import ctypes", ""]
+    lines += [f"{name} = 0x{value:X}" if value > 255 else f"{name} = {value}" for name, value in numbers]
+    for name, fields in found:
+        lines += ["", "", f"class {camel(name)}(ctypes.Structure):", "    _fields_ = ("]
+        for kind, field, count, _ in fields:
+            of = {"uint32_t": "ctypes.c_uint32", "uint64_t": "ctypes.c_uint64"}.get(kind, camel(kind))
+            lines.append(f'        ("{field}", {of}{f" * {count}" if count else ""}),')
+        lines.append("    )")
+    return "\n".join(lines) + "\n"
+
+
+def rust_text(numbers, found):
+    lines = ["//! The statistics' structures, written by tools/gen_bindings.py from include/hakmem_stats.h.", ""]
+    for name, value in numbers:
+        kind = "u32" if name in ("HAK_STATS_MAGIC", "HAK_STATS_VERSION") else "u64" if "_HAS_" in name else "usize"
+        lines.append(f"pub const {name}: {kind} = {f'{value:#x}' if value > 255 else value};")
+    for name, fields in found:
+        lines += ["", f"/// `struct {name}` of `hakmem_stats.h`.", "#[repr(C)]", "#[derive(Clone, Copy, Debug)]",
+                  f"pub struct {name} {{"]
+        for kind, field, count, remark in fields:
+            of = WIDTHS.get(kind, kind)
+            if remark:
+                lines.append(f"    /// {remark}")
+            lines.append(f"    pub {field}: {f'[{of}; {count}]' if count else of},")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def names_text():
+    lines = ["//! The options by name, written by tools/gen_bindings.py from src/diag/options.def.", "",
+             "use crate::options::{Bytes, Setting, Word};", "use core::time::Duration;"]
+    for option in gen_options_doc.options(gen_options_doc.preprocessed()):
+        for name in option.names:
+            lines += ["", f"/// {option.help}",
+                      f'pub const {name.upper()}: Setting<{TYPES.get(option.kind, "Word")}> = Setting::new("{name}\\0");']
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    text = HEADER.read_text(encoding="utf-8")
+    numbers, found = constants(text), structures(text)
+    for path, wanted in ((PYTHON, python_text(numbers, found)), (RUST, rust_text(numbers, found)),
+                         (NAMES, names_text())):
+        if "--check" not in sys.argv[1:]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != wanted:
+            sys.exit(f"{path.relative_to(ROOT)} is not current: run tools/gen_bindings.py")
+    if "--check" in sys.argv[1:]:
+        print("the structures and options for Python and Rust are current")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/coming-from.md from the one that `hakmem translate` uses (lab/src/hakmem_lab/translation.py).
+
+  gen_coming_from.py            writes them
+  gen_coming_from.py --check    fails when one is not what this program writes
+"""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "coming-from.md"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "lab" / "src"))
+
+from gen_options_doc import replaced, table  # noqa: E402
+from hakmem_lab import translation  # noqa: E402  (its folder is known only now)
+
+
+def rows(family):
+    for rule in family.rules:
+        others = " and the like" if rule.pattern else ""
+        yield [f"`{rule.name}`{others}", rule.becomes or "(none)", rule.remark]
+
+
+def main():
+    content = PAGE.read_text(encoding="utf-8")
+    for family in translation.FAMILIES:
+        content = replaced(PAGE, content, family.title, table(["Setting", "Here", "Remark"], rows(family)))
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(content, encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != content:
+        sys.exit("docs/coming-from.md is not current: run tools/gen_coming_from.py")
+    else:
+        print("the tables in docs/coming-from.md are current")
+
+
+if __name__ == "__main__":
+    main()
