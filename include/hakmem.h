@@ -95,6 +95,21 @@ struct hak_system {
 };
 void hak_system_seen(struct hak_system *out);
 
+/* --- the heap profiler --------------------------------------------------------------------------------------------- */
+
+/* Begins to sample allocations, about one in `interval` bytes (0: the option profile_interval says it, 512 KiB; 1: all), or
+ * begins anew with another interval. What has been sampled before stays. 0 or an errno code: ENOMEM, EACCES (the system does
+ * not let the library write what it has to), EBUSY (another thread is starting it). hak_profile_stop ends it: blocks that have
+ * been sampled are still followed, so a dump says at any time what is live of them. Costs nothing while it has not begun. */
+int hak_profile_start(size_t interval);
+void hak_profile_stop(void);
+
+/* Writes all that is known into a file: as JSON if the name ends in ".json" (docs/profiling.md), else as the text that
+ * jemalloc's tools read. NULL: PREFIX.PID.SEQ.m.heap, where PREFIX is that of HAKMEM_PROFILE=1:PREFIX, or "hakmem". 0 or an
+ * errno code: EPERM in a privileged process (AT_SECURE), EBUSY while another dump is written, EINVAL (no profile has begun),
+ * or that of the file, which is left away then. */
+int hak_profile_dump(const char *path);
+
 /* --- options ----------------------------------------------------------------------------------------------------- */
 
 /* An option by name, e.g. "refill_count"; docs/options.md lists them. hak_option_set parses the value as the

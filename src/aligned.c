@@ -7,7 +7,9 @@
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "malloc_slow.h"
 #include "pop.h"
+#include "profile/profile.h"
 #include "request.h"
 
 /* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
@@ -18,16 +20,46 @@ static void *aligned_large(uint32_t class)
     return block != NULL ? block : hak__no_memory();
 }
 
+/* While a profile counts: by the bytes asked for, not by those of the class. */
+static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
+{
+    bool in_place = class >= HAK_CLASS_FIRST_LARGE;
+    void *block = in_place ? NULL : hak__malloc_counted_down(align, n);
+    if (block == NULL && !in_place)
+        block = hak__cache_pop(&hak__heap_current()->bins[class]);
+    if (block != NULL) {
+        if (!hak__profile_has(block))
+            hak__mark_live(block);
+        return block;
+    }
+    block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);
+    if (in_place)
+        hak__profile_note(hak__heap_current(), block, n);
+    return block != NULL ? block : hak__no_memory();
+}
+
+static hak_cold void *aligned_hardened(size_t align, size_t n)
+{
+    bool zero, in_place = hak__aligned_class(align, n) >= HAK_CLASS_FIRST_LARGE;
+    void *block = in_place ? NULL : hak__malloc_counted_down(align, n);
+    if (block == NULL)
+        block = hak__memalign_hardened(align, n, &zero);
+    if (in_place)
+        hak__profile_note(hak__heap_current(), block, n);
+    return block;
+}
+
 static hak_noinline void *aligned_slow(size_t align, size_t n)
 {
     if (align <= HAK_ALIGN)
         return hak_malloc(n);
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return hak__no_memory();
-    bool zero;
     if (hak_unlikely(hak__is_hardened()))
-        return hak__memalign_hardened(align, n, &zero);
+        return aligned_hardened(align, n);
     uint32_t class = hak__aligned_class(align, n);
+    if (hak_unlikely(hak__profile_counts()))
+        return aligned_counted(align, n, class);
     if (class < HAK_CLASSES)
         return hak__is_large(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
     void *block = hak__alloc_huge(n, align, NULL);

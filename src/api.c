@@ -12,6 +12,7 @@
 #include "hardened.h"
 #include "os/os.h"
 #include "pointer.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "start.h"
 #include "stats/dump.h"
@@ -83,6 +84,10 @@ static int give_stats(struct hak_stats *out, size_t size, bool with_ledger)
 
 hak_export int hak_stats_snapshot(struct hak_stats *out, size_t size) { return give_stats(out, size, false); }
 hak_export int hak_stats_ledger(struct hak_stats *out, size_t size) { return give_stats(out, size, true); }
+
+hak_export int hak_profile_start(size_t interval) { return hak__start() ? hak__profile_start(interval) : ENOMEM; }
+hak_export void hak_profile_stop(void) { hak__profile_stop(); }
+hak_export int hak_profile_dump(const char *path) { return hak__profile_dump(path, 'm'); }
 
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
 hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }

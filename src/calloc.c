@@ -5,6 +5,8 @@
 #include "alloc.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "malloc_slow.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 
@@ -13,8 +15,12 @@ static hak_noinline void *calloc_above_tiny(size_t n)
     bool zero = false;
     void *block = NULL;
     if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
+        if (n <= HAK_MID_MAX && (block = hak__malloc_counted_down(HAK_ALIGN, n)) != NULL)
+            return memset(block, 0, n);
         if (hak__is_hardened()) {
             block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
+            if (n > HAK_MID_MAX)
+                hak__profile_note(hak__heap_current(), block, n);
             return block == NULL || zero ? block : memset(block, 0, n);
         }
         if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
@@ -26,6 +32,8 @@ static hak_noinline void *calloc_above_tiny(size_t n)
         block = hak__alloc_huge(n, HAK_SUPER_SIZE, &zero);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
+    if (hak_unlikely(hak__profile_counts()) && n > HAK_MID_MAX)
+        hak__profile_note(hak__heap_current(), block, n);
     return zero ? block : memset(block, 0, n);
 }
 

@@ -17,6 +17,7 @@
 #include "late.h"
 #include "others.h"
 #include "pointer.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "slab/shield.h"
@@ -77,6 +78,8 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
+    if (hak_unlikely((heap->closed_reasons[full_class(class_offset)] & HAK_CLOSED_PROFILED) != 0))
+        hak__profile_forget(p);
     if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
     hak__check_poll();
@@ -118,6 +121,8 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     hak__fork_check();
     hak__thread_watch_forks();
     heap = hak__heap_current();   /* a child may have had to leave its own */
+    if (hak_unlikely(hak__profile_ever()))
+        hak__profile_forget(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
     else if (word == 0 && hak__is_others(p))
@@ -211,6 +216,8 @@ void hak__free_outside(void *p)
 {
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
+    else if (hak__profile_has(p))
+        hak__profile_free(p, "free");
     else if (hak__zero_size_has(p))
         free_nothing(p);
     else if (hak__is_others(p))

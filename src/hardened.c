@@ -14,6 +14,7 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "late.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "trace/trace.h"
@@ -25,7 +26,7 @@ enum { CALLS_PER_UPKEEP = 256 };
 /* What makes a heap one that is worked without being entered. */
 hak_inline bool is_quick(const struct hak_heap *heap)
 {
-    return hak_likely((heap->mode & ~(uint32_t)HAK_MODE_POLLING) == HAK_MODE_HARDENED && hak__hardened.quick
+    return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED && hak__hardened.quick
                       && heap->quarantine != NULL);
 }
 
@@ -106,6 +107,8 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     uint64_t started = hak__latency_begin();
     hak__harden_size(p, word, "free", NULL);
     hak__trace_freed(p, id);
+    if (hak_unlikely(hak__profile_ever()))
+        hak__profile_forget(p);
     struct hak_heap *heap = hak__request_enter();   /* for its quarantine, however few blocks the thread will free */
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");

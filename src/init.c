@@ -8,6 +8,7 @@
 #include "guard/crash.h"
 #include "guard/ending.h"
 #include "os/os.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "slab/hardened.h"
 #include "start.h"
@@ -33,6 +34,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     if (hak__hardened.on || hak__sample_on())
         hak__trace_begin(hak__hardened.on);
     hak__os_thread_init(&hak__thread_word);
+    hak__profile_begin();
     hak__background_ready(hak__fork_watch);
 }
 
@@ -42,6 +44,7 @@ __attribute__((destructor)) static void library_ends(void)
         return;
     if (hak_unlikely(hak__hardened.on))
         hak__ending_check(hak__fork_alone());
+    hak__profile_end();
     hak__thread_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();

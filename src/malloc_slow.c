@@ -6,6 +6,7 @@
 #include "cache/large_cache.h"
 #include "diag/latency.h"
 #include "hardened.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "upkeep/polling.h"
@@ -28,17 +29,31 @@ static void *alloc_timed(uint32_t class, size_t n)
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
-/* The process may be hardened or have blocks sampled, or not know yet. */
-static hak_noinline void *malloc_rest(size_t n, uint32_t class)
+/* The process may be hardened or have blocks sampled for guards, or not know yet. */
+static hak_cold void *malloc_open(size_t n, uint32_t class)
 {
     void *block;
-    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
-        if (hak__is_hardened())
-            return hak__malloc_hardened(n);
-        if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-            return block;
-    }
-    return alloc_timed(class, n);
+    if (hak__is_hardened())
+        return hak__malloc_hardened(n);
+    if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+        return block;
+    struct hak_heap *heap = hak__heap_current();
+    uint32_t reasons = class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
+    block = reasons == HAK_CLOSED_LARGE ? alloc_kept(heap, class) : NULL;
+    if (block == NULL)
+        return alloc_timed(class, n);
+    hak__mark_live(block);
+    return block;
+}
+
+static hak_noinline void *malloc_rest(size_t n, uint32_t class)
+{
+    if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
+        return alloc_timed(class, n);
+    void *block = malloc_open(n, class);
+    if (n > HAK_MID_MAX)
+        hak__profile_note(hak__heap_current(), block, n);
+    return block;
 }
 
 /* By why the bin of the class is closed; NULL: there is more to do. */
@@ -50,14 +65,67 @@ hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
     return reasons == HAK_CLOSED_POLLING ? hak__polling_pop(heap, class) : NULL;
 }
 
-void *hak__malloc_slow(size_t n)
+/* --- while a profile counts ----------------------------------------------------------------------------------------------- */
+
+void *hak__malloc_counted_down(size_t align, size_t n)
 {
-    if (n > HAK_LARGE_MAX)
-        return malloc_rest(n, HAK_CLASSES);
+    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
+    if (heap == NULL || !hak__profile_due(heap, n))
+        return NULL;
+    return hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
+}
+
+/* What the real bin does not serve, or is sampled; it is not counted yet. */
+static hak_noinline void *malloc_counted_slow(size_t n)
+{
     uint32_t class = hak__class_of(n);
+    void *block = hak__malloc_counted_down(HAK_ALIGN, n);
+    if (block != NULL)
+        return block;
+    struct hak_heap *heap = hak__heap_current();
+    block = hak__cache_pop(&heap->bins[class]);
+    if (block == NULL && (block = closed_malloc(heap, class)) == NULL)
+        return malloc_rest(n, class);
+    hak__mark_live(block);
+    return block;
+}
+
+/* Every request of up to the mid pool comes here: the visible bins of all of them are one that is empty. */
+static hak_noinline hak_fast_path void *malloc_counted(size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    int64_t left = heap->profile_left - (int64_t)n;
+    if (hak_unlikely(left < 0))
+        return malloc_counted_slow(n);
+    struct hak_class_offset offset = n <= HAK_TINY_MAX ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
+    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    if (hak_unlikely(block == NULL))
+        return malloc_counted_slow(n);
+    heap->profile_left = left;
+    hak__mark_live(block);
+    return block;
+}
+
+hak_inline void *malloc_of_class(size_t n, uint32_t class)
+{
     void *block = closed_malloc(hak__heap_current(), class);
     if (block == NULL)
         return malloc_rest(n, class);
     hak__mark_live(block);
     return block;
+}
+
+/* Functions of their own, to each of which the question leads by a jump. */
+static hak_noinline void *malloc_above_mid(size_t n)
+{
+    return n > HAK_LARGE_MAX ? malloc_rest(n, HAK_CLASSES) : malloc_of_class(n, hak__class_above_tiny(n));
+}
+
+static hak_noinline void *malloc_to_mid(size_t n) { return malloc_of_class(n, hak__class_of(n)); }
+
+void *hak__malloc_slow(size_t n)
+{
+    if (n > HAK_MID_MAX)
+        return malloc_above_mid(n);
+    return hak_unlikely(hak__profile_counts()) ? malloc_counted(n) : malloc_to_mid(n);
 }

@@ -11,6 +11,7 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
+#include "malloc_slow.h"
 #include "os/loaded.h"
 #include "pointer.h"
 #include "pop.h"
@@ -159,7 +160,7 @@ static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 
 static hak_noinline void *new_missed(size_t align, size_t n, const void *caller)
 {
-    void *p = hak_memalign(align, n);
+    void *p = align <= HAK_ALIGN ? hak__malloc_slow(n) : hak_memalign(align, n);
     return hak_likely(p != NULL) ? p : new_slow(align, n, caller);
 }
 

@@ -7,6 +7,7 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "others.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
@@ -59,6 +60,8 @@ size_t hak__usable(const void *p, const char *function)
     }
     if (hak__sample_has(p))
         return hak__sample_usable(p, function);
+    if (hak__profile_has(p))
+        return hak__profile_usable(p, function);
     if (hak__zero_size_has(p)) {
         hak__zero_size_check(p, function);
         return 0;
@@ -78,7 +81,7 @@ void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
-    bool sampled = hak__sample_has(p);   /* held to what its class would be */
+    bool sampled = hak__sample_has(p) || hak__profile_has(p);   /* held to what its class would be */
     if (hak__names_span(word) && hak__hardened_at(hak__slab_of(p))) {
         size_t have = hak__harden_asked(p, hak__owner_class(word), n);
         if (n != have)
@@ -87,7 +90,7 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
         if (n != 0)
             hak__misuse_size(function, p, n, 0);
     } else if (hak__names_span(word) || sampled) {
-        uint32_t class = sampled ? hak__class_of(hak__sample_usable(p, function)) : hak__owner_class(word);
+        uint32_t class = sampled ? hak__class_of(hak__usable(p, function)) : hak__owner_class(word);
         size_t have = hak__classes[class].size;
         bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
         bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);

@@ -3,15 +3,16 @@
 #pragma once
 
 #include "base/bits.h"
+#include "size/bins.h"
 #include "thread.h"
 
 hak_inline void *hak__pop(size_t n)
 {
     struct hak_class_offset offset;
     if (hak_likely(n <= HAK_TINY_MAX))
-        offset = hak__offset_of_tiny(n);
+        offset = hak__bin_of_tiny(n);
     else if (hak_likely(n <= HAK_LARGE_MAX))
-        offset = hak__offset_above_tiny(n);
+        offset = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid(n) : hak__offset_above_table(n);
     else
         return NULL;
     void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
@@ -27,7 +28,7 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
     if (hak_unlikely(n > HAK_MID_MAX || align > HAK_MID_MAX))
         return NULL;
     size_t need = hak_align_up(n, align);
-    struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__offset_of_tiny(need) : hak__offset_of_mid(need);
+    struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
     if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
         return NULL;
     void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));

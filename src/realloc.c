@@ -11,6 +11,7 @@
 #include "huge/huge.h"
 #include "others.h"
 #include "pointer.h"
+#include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "slab/shield.h"
@@ -86,6 +87,13 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
     return q;
 }
 
+/* To the profiler a block that changes its size without moving is one that is freed and another one. */
+static hak_cold void count_anew(const void *before, void *after, size_t n)
+{
+    hak__profile_forget(before);
+    hak__profile_note(hak__heap_current(), after, n);
+}
+
 /* A block of `have` bytes that does not stay what it is. */
 static hak_noinline void *change_size(void *p, size_t have, size_t n)
 {
@@ -95,7 +103,11 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
     }
     hak__shield_lift(p);
     void *q = have > HAK_MID_MAX && n > HAK_MID_MAX ? resize_in_place(p, have, n) : NULL;
-    return q != NULL ? q : move_elsewhere(p, have, n);
+    if (q == NULL)
+        return move_elsewhere(p, have, n);
+    if (hak_unlikely(hak__profile_ever()))
+        count_anew(p, q, n);
+    return q;
 }
 
 static bool resize_span_block(void *p, uint32_t class, size_t have, size_t n, bool wasteful)
@@ -132,6 +144,8 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
     if (q != NULL || n == 0) {
         if (n == 0)
             hak_free(p);
+        else if (hak_unlikely(hak__profile_ever()))
+            count_anew(p, q, n);
         return q;
     }
     size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
@@ -158,7 +172,7 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (hak_unlikely(hak__hardened.on))
         hak__shield_lift(p);   /* what a block ends in is to be read */
     size_t have = hak__usable(p, "realloc");
-    if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p))
+    if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p) && !hak__profile_has(p))
         return realloc_hardened(p, have, n);
     if (hak__sample_has(p))   /* its end is where the program wants it */
         return have == n ? p : change_size(p, have, n);

@@ -35,7 +35,7 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
 {
     uint32_t reasons = heap->mode & HAK_CLOSED_BY_MODE;
-    reasons |= hak__is_large(index) ? HAK_CLOSED_LARGE : 0;
+    reasons |= hak__is_large(index) ? HAK_CLOSED_LARGE | (heap->mode & HAK_MODE_PROFILED) : 0;
     return reasons | (heap->classes[index].capacity == 0 ? HAK_CLOSED_UNCACHED : 0);
 }
 
@@ -53,6 +53,13 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
         heap->absorb[index] = NULL;   /* a limit says nothing about where the closed bin's top lies */
     }
     heap->bins[index] = reasons != 0 ? (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
+}
+
+void hak__cache_profile(struct hak_heap *heap)
+{
+    heap->mode |= HAK_MODE_PROFILED;
+    for (uint32_t index = HAK_CLASS_FIRST_LARGE; index < HAK_CLASSES; index++)
+        open_or_close(heap, index);
 }
 
 /* --- the process's sum -------------------------------------------------------------------------------------------- */

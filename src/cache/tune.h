@@ -14,6 +14,9 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
  * has not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
+/* Sends the calls of the heap's large bins to the profiler from now on. The caller holds the heap's lock. */
+hak_cold void hak__cache_profile(struct hak_heap *heap);
+
 /* Closes all bins, so that every call takes the slow path, or opens them again (upkeep/polling.h). */
 hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
 

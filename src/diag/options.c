@@ -37,6 +37,7 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
 hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
+hak_rare_data char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 #define X(name) + sizeof #name
 static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)];   /* the option harden's value, if it has several parts */
@@ -135,6 +136,9 @@ static const struct word hardens[] = {
 static const struct word thps[] = {
     { "auto", HAK_THP_AUTO }, { "always", HAK_THP_ALWAYS }, { "never", HAK_THP_NEVER },
 };
+static const struct word profilings[] = {
+    { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
+};
 static const struct word units[] = {
     { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },
     { "gib", 1ull << 30 }, { "", 1 },
@@ -166,6 +170,7 @@ static const struct word *names_of(const struct hak_option_row *row, size_t *row
     case HAK_BACKGROUND: *rows = sizeof backgrounds / sizeof *backgrounds; return backgrounds;
     case HAK_HARDEN: *rows = sizeof hardens / sizeof *hardens; return hardens;
     case HAK_THP: *rows = sizeof thps / sizeof *thps; return thps;
+    case HAK_PROFILE: *rows = sizeof profilings / sizeof *profilings; return profilings;
     default: return NULL;
     }
 }
@@ -230,6 +235,17 @@ static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *
     return *value == HAK_STATS_JSON || same(text, "prom:");
 }
 
+/* What stands before the colon of "1:PREFIX"; *rest is what follows it, empty where there is nothing. */
+static hak_cold struct text before_prefix(struct text text, struct text *rest)
+{
+    size_t length = 0;
+    while (length < text.length && text.start[length] != ':')
+        length++;
+    size_t more = length + (length < text.length);
+    *rest = (struct text){ text.start + more, text.length - more };
+    return (struct text){ text.start, length };
+}
+
 static hak_cold bool parse(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
     struct text file;
@@ -241,8 +257,10 @@ static hak_cold bool parse(const struct hak_option_row *row, struct text text, u
     size_t digits = 0;
     size_t rows;
     const struct word *names = names_of(row, &rows);
+    if (row->kind == HAK_PROFILE)
+        text = before_prefix(text, &file);
     if (names != NULL)
-        return look_up(names, rows, text, value);
+        return look_up(names, rows, text, value) && (row->kind != HAK_PROFILE || file.length < HAK_PROFILE_PREFIX_SIZE);
     for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
         if (__builtin_mul_overflow(number, 10, &number)
             || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
@@ -400,6 +418,14 @@ static hak_cold void remember_file(struct text text)
     hak__stats_file[file.length] = 0;
 }
 
+static hak_cold void remember_prefix(struct text text)
+{
+    struct text begin;
+    before_prefix(text, &begin);
+    memcpy(hak__profile_prefix, begin.start, begin.length);
+    hak__profile_prefix[begin.length] = 0;
+}
+
 /* What a value's word does not hold: the name of a file, or of several parts. */
 static hak_cold void remember_text(int option, struct text text, uint64_t value)
 {
@@ -407,6 +433,8 @@ static hak_cold void remember_text(int option, struct text text, uint64_t value)
         remember_file(text);
     else if (hak__option_rows[option].kind == HAK_HARDEN)
         remember_parts(value);
+    else if (hak__option_rows[option].kind == HAK_PROFILE)
+        remember_prefix(text);
 }
 
 /* One assignment at start. Complains at most once and keeps the value in force otherwise. */
@@ -556,6 +584,7 @@ const char *hak__option_kind_name(enum hak_option_kind kind)
     case HAK_BACKGROUND: return "background";
     case HAK_THP: return "thp";
     case HAK_HARDEN: return "harden";
+    case HAK_PROFILE: return "profile";
     }
     return "";
 }

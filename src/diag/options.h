@@ -16,7 +16,7 @@
 #endif
 
 enum hak_option_kind {
-    HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP, HAK_HARDEN
+    HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP, HAK_HARDEN, HAK_PROFILE
 };
 enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
 
@@ -31,7 +31,8 @@ enum hak_option_origin {
     HAK_FROM_API,
 };
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
-enum { HAK_STATS_FILE_SIZE = 256 };
+enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
+enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
 
 /* The parts of hardened mode. The option's value is 0, HAK_HARDEN_ALL, or the bits of some parts, but not of all. */
@@ -118,6 +119,9 @@ hak_inline unsigned hak__option_harden_parts(uint64_t value)
 
 /* The file of HAKMEM_STATS=json:FILE and prom:FILE. */
 extern char hak__stats_file[HAK_STATS_FILE_SIZE];
+
+/* With what the names of profiles begin, if HAKMEM_PROFILE says it. */
+extern char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {

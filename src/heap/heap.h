@@ -37,6 +37,8 @@ enum { HAK_WARM_MAX = 16 };
     uint32_t id; \
     uint32_t mode; /* HAK_MODE_... */ \
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
+    int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
+    uint32_t profile_session; /* the profile of which that is */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \

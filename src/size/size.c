@@ -1,5 +1,5 @@
 /* The tables behind size.h, built from classes.def at compile time. */
-#include "size/size.h"
+#include "size/bins.h"
 
 #define X(index, size, slabs, blocks, reciprocal, batch) { reciprocal, size, blocks, slabs, batch },
 const struct hak_class hak__classes[HAK_CLASSES] = {
@@ -9,6 +9,8 @@ const struct hak_class hak__classes[HAK_CLASSES] = {
 
 const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1] = { HAK_TINY_OFFSETS };
 const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1] = { HAK_MID_OFFSETS };
+
+__attribute__((section(".data.rel.ro.bins"))) struct hak_bins hak__bins = { { HAK_TINY_OFFSETS }, { HAK_MID_OFFSETS } };
 
 uint32_t hak__aligned_class(size_t align, size_t n)
 {

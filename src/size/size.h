@@ -57,14 +57,18 @@ hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_T
     return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
 }
 
-/* Of 1025 bytes or more, up to HAK_LARGE_MAX; above the table there are four classes to each doubling. */
-hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
+/* Above the table there are four classes to each doubling. */
+hak_inline struct hak_class_offset hak__offset_above_table(size_t n)
 {
-    if (hak_likely(n <= HAK_TABLE_MAX))
-        return hak__offset_of_mid(n);
     size_t last = n - 1;
     unsigned msb = hak_msb64(last);
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
+}
+
+/* Of 1025 bytes or more, up to HAK_LARGE_MAX. */
+hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
+{
+    return hak_likely(n <= HAK_TABLE_MAX) ? hak__offset_of_mid(n) : hak__offset_above_table(n);
 }
 
 hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_of_offset(hak__offset_above_tiny(n)); }

@@ -16,6 +16,7 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
@@ -55,7 +56,8 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
-    X(nothing, &hak__zero_size)
+    X(nothing, &hak__zero_size) \
+    X(profile, &hak__profile)
 
 enum live_root {
 #define X(name, address) LIVE_ROOT_##name,
@@ -95,7 +97,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(option_most, AT(hak_option_row, most)) X(option_name, AT(hak_option_row, name)) \
     X(option_help, AT(hak_option_row, help)) X(option_kind, AT(hak_option_row, kind)) \
     X(option_when, AT(hak_option_row, when)) \
-    LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X)
+    LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X) LIVE_PROFILE_NUMBERS(X)
 
 /* From which the state of a block follows. */
 #define LIVE_BLOCK_NUMBERS(X) \
@@ -135,6 +137,17 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
     X(nothing_range, AT(hak_zero_size, range)) X(nothing_in_use, AT(hak_zero_size, in_use)) \
     X(nothing_ever_used, AT(hak_zero_size, ever_used)) X(nothing_most, HAK_ZERO_SIZE_MOST)
+
+/* The heap profiler; a reader with the right to do so writes a request, interval and path (lab, hakmem profile). */
+#define LIVE_PROFILE_NUMBERS(X) \
+    X(profile_counts, AT(hak_profile, counts)) X(profile_session, AT(hak_profile, session)) \
+    X(profile_request, AT(hak_profile, request)) X(profile_answered, AT(hak_profile, answered)) \
+    X(profile_result, AT(hak_profile, result)) X(profile_signal, AT(hak_profile, signal)) \
+    X(profile_interval, AT(hak_profile, interval)) X(profile_path, AT(hak_profile, path)) \
+    X(profile_path_size, HAK_PROFILE_PATH) X(profile_places, AT(hak_profile, places)) \
+    X(profile_places_bytes, AT(hak_profile, places_bytes)) X(profile_samples, AT(hak_profile, samples)) \
+    X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
+    X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP)
 
 /* The sum that tells one layout from another, as include/hakmem_live.h defines it. */
 enum {
@@ -204,7 +217,7 @@ struct live_preset_names {
 
 /* In the order of the enums of options.h; the unit test compares them with the words of options.c. */
 #define LIVE_ORIGINS(X) X(default) X(system) X(preset) X(symbol) X(conf) X(variable) X(api)
-#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp) X(harden)
+#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp) X(harden) X(profile)
 struct live_origin_names { LIVE_ORIGINS(ROOM) };
 struct live_kind_names { LIVE_KINDS(ROOM) };
 struct live_when_names { char at_start[sizeof "at start"], new_threads[sizeof "new threads"], at_once[sizeof "at once"]; };
@@ -231,7 +244,7 @@ static const struct live_tables {
         [HAK_LIVE_LIST_COLUMNS] = { LIVE_COLUMN_COUNT, PLACE_OF(column_names), PLACE_OF(columns) },
         [HAK_LIVE_LIST_PRESETS] = { HAK_PRESETS, PLACE_OF(preset_names), 0 },
         [HAK_LIVE_LIST_ORIGINS] = { HAK_FROM_API + 1, PLACE_OF(origin_names), 0 },
-        [HAK_LIVE_LIST_KINDS] = { HAK_HARDEN + 1, PLACE_OF(kind_names), 0 },
+        [HAK_LIVE_LIST_KINDS] = { HAK_PROFILE + 1, PLACE_OF(kind_names), 0 },
         [HAK_LIVE_LIST_WHEN] = { HAK_AT_ONCE + 1, PLACE_OF(when_names), 0 },
         [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
     } },

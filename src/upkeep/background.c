@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "profile/profile.h"
 #include "upkeep/counts.h"
 #include "upkeep/step.h"
 
@@ -202,6 +203,7 @@ static void take_steps(void)
         uint64_t now = hak__os->now_ms();
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_ACTIVE)
             active_ms = now;
+        hak__profile_poll(NULL, now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         if (comes_to_rest(now - active_ms))
             return;

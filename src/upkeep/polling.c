@@ -7,6 +7,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "shared/pool.h"
+#include "profile/profile.h"
 #include "upkeep/background.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
@@ -145,6 +146,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);
     hak__background_consider();
+    hak__profile_poll(heap, now);
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->budget.shrink_ms >= delay)

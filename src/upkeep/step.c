@@ -9,6 +9,7 @@
 #include "cache/outbox.h"
 #include "diag/options.h"
 #include "os/os.h"
+#include "profile/profile.h"
 #include "shared/pool.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"

@@ -114,6 +114,18 @@ static bool is_harden(const char *text, uint64_t *value)
     return true;
 }
 
+/* A word, and what the names of files begin with behind a colon. */
+static bool is_profile(const char *text, uint64_t *value)
+{
+    char word[16];
+    size_t length = strcspn(text, ":");
+    if (length >= sizeof word || (text[length] == ':' && strlen(text + length + 1) >= HAK_PROFILE_PREFIX_SIZE))
+        return false;
+    memcpy(word, text, length);
+    word[length] = 0;
+    return is_word(word, "0=0 1=1 ready=2 leaks=3", value);
+}
+
 /* Whether the text is a value of the option, by docs/options.md. */
 static bool model_parse(const struct hak_option_row *row, const char *text, uint64_t *value)
 {
@@ -134,6 +146,7 @@ static bool model_parse(const struct hak_option_row *row, const char *text, uint
     case HAK_THP: return is_word(text, "auto=0 always=1 never=2", value);
     case HAK_PRESET: return is_preset(text, value);
     case HAK_HARDEN: return is_harden(text, value);
+    case HAK_PROFILE: return is_profile(text, value);
     }
     return false;
 }

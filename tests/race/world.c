@@ -16,6 +16,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "profile/profile.h"
 
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
 static hak_line_aligned struct hak_super_word words[1];
@@ -204,3 +205,7 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
 __attribute__((weak)) _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_tiers] = 1 };
 
 bool world_is_not_free(const struct hak_span *span, const void *block) { return (void)span, (void)block, false; }
+
+/* No profile is on. */
+__attribute__((weak)) struct hak_profile hak__profile;
+__attribute__((weak)) void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }

@@ -23,6 +23,8 @@ COMMANDS = {
     "block": "Say what an address is to the allocator: a live or a free block, whose, of which size, with its "
     "neighbours.",
     "watch": "Watch a running process: what moves per class and second, hit rates, resident memory over time.",
+    "profile": "Profile the heap of a program, of a running process, or show a profile that was written before.",
+    "leaks": "Run a program and say at its end which blocks are lost: in use, while no pointer leads to them.",
     "serve": "Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.",
     "doctor": "Say whether HAKMEM is at work and what it works with: one finding per line.",
     "ab": "Compare two configurations of one program and decide.",

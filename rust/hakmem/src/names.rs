@@ -18,6 +18,9 @@ pub const CRASH_REPORT: Setting<bool> = Setting::new("crash_report\0");
 /// About one in so many allocations of up to 56 KiB gets pages of its own among inaccessible ones, so that misuse of it ends in a report with stack traces; 0 is none.
 pub const SAMPLE_GUARDS: Setting<u64> = Setting::new("sample_guards\0");
 
+/// The heap profiler: 1 samples from the start and writes PREFIX.PID.SEQ.f.heap at exit, ready waits to be switched on, leaks samples every block and says at exit which cannot be reached; with 1:PREFIX, leaks:PREFIX the file's name begins so.
+pub const PROFILE: Setting<Word> = Setting::new("profile\0");
+
 /// Check all invariants of the heap at thread ends, at the program's exit and, from 2 on, at every so many slow paths of all threads together; the first broken one ends the program with a report. 0 is never.
 pub const CHECK: Setting<u64> = Setting::new("check\0");
 
@@ -65,6 +68,15 @@ pub const SAMPLE_SLOTS: Setting<u64> = Setting::new("sample_slots\0");
 
 /// How many blocks of sample_guards are handed out per second at most, after the first 64; 0 is no limit.
 pub const SAMPLE_RATE: Setting<u64> = Setting::new("sample_rate\0");
+
+/// Mean bytes between two samples of the heap profiler, for profiles that start from now on; 1 samples every block.
+pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");
+
+/// How often a process that is profiled writes a dump by itself; 0 is never.
+pub const PROFILE_EVERY: Setting<Duration> = Setting::new("profile_every\0");
+
+/// A signal's number, while the option profile is not 0: it starts the profile if there has been none, else writes a dump; 0 for none.
+pub const PROFILE_SIGNAL: Setting<u64> = Setting::new("profile_signal\0");
 
 /// The thread cache of the tiny pool (C0..C7); 0 sends every tiny request to the slabs.
 pub const TINY_UNIFIED_CACHE: Setting<bool> = Setting::new("tiny_unified_cache\0");

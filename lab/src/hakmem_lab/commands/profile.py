@@ -1,0 +1,180 @@
+"""hakmem profile: which code holds memory, and which asks for it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab.console import out, remark
+from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.formats import Report
+    from hakmem_lab.profiles import Profile
+
+HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
+
+The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes
+with its standard error. A running process is switched on for --seconds, and off again; it must run on HAKMEM and need
+not have been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N.
+
+Files are written in the form of their ending: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
+.speedscope.json, .heap (for jeprof), .json.
+
+Examples:
+
+  hakmem profile -o heap.html -- python3 job.py
+
+  hakmem profile $(pgrep -n redis-server) --seconds 30 -o heap.pb.gz
+
+  hakmem profile --diff before.heap after.heap -o grown.html
+"""
+SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def profile(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="PID | FILE... | -- PROGRAM...", help="What to profile, or dumps to show.")
+    ],
+    output: Annotated[
+        list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there too; repeatable.")
+    ] = None,
+    interval: Annotated[str, typer.Option(help="Mean bytes between two samples; 1 takes every block.")] = "512K",
+    kind: Annotated[
+        str, typer.Option(help="live, allocated, peak or short: what the table and one-kind files show.")
+    ] = "live",
+    top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
+    seconds: Annotated[float, typer.Option(help="Of a process: how long it is profiled.", min=0, max=86400)] = 10.0,
+    leave_on: Annotated[bool, typer.Option("--leave-on", help="Of a process: do not switch it off again.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Two files: what is live in the second beyond the first.")
+    ] = False,
+    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+) -> None:
+    from hakmem_lab import formats, profiles
+
+    status = 0
+    if diff:
+        if len(targets) != 2:
+            raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
+        reports = [formats.named(profiles.read(Path(each))) for each in targets]
+        report, kind = formats.difference(*reports), "growth"
+    elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
+        report = formats.named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
+    elif len(targets) == 1 and is_dump(Path(targets[0])):
+        report = formats.named(profiles.read(Path(targets[0])))
+    else:
+        found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
+        report = formats.named(found)
+    if kind not in report.kinds:
+        raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
+    table(report, kind, top)
+    for path in output or []:
+        formats.write(report, path, kind, " ".join(targets))
+        remark(f"hakmem: wrote {path}")
+    raise typer.Exit(status)
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file is a dump rather than a program."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(24)
+    except OSError:
+        return False
+    return head.startswith((b"heap_v2/", b'{"hakmem_profile"'))
+
+
+def parse_bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text, re.IGNORECASE)
+    value = int(match[1]) * SUFFIXES.get(match[2].upper(), 1) if match else 0
+    if not 1 <= value <= 1 << 40:
+        raise LabError(f"--interval {text}: not a size", "Examples: 512K, 2M, 1.")
+    return value
+
+
+def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profile:
+    from hakmem_lab.profiling import Profiler
+
+    profiler = Profiler(pid)
+    begun = not profiler.counts
+    if begun:
+        profiler.start(interval)
+        remark(f"hakmem: process {pid} is profiled for {seconds:g} seconds; blocks from before are not in the profile")
+        time.sleep(seconds)
+    found = profiler.dump()
+    if begun and not leave_on:
+        profiler.request("stop")
+    return found
+
+
+def of_program(
+    program: list[str], settings: dict[str, str], mode: str = "1", library: Path | None = None
+) -> tuple[Profile, int]:
+    """The profile of a program's main process, which it writes at its end, and its exit status."""
+    from hakmem_lab import profiles
+    from hakmem_lab.commands.run import prepare
+
+    target, environment = prepare(program, None, [], None, None, False, False, library)
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
+        environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
+        with subprocess.Popen(program, executable=target.path, env=environment) as running:
+            former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's to answer
+            try:
+                status = running.wait()
+            finally:
+                signal.signal(signal.SIGINT, former)
+        dumps = sorted(Path(folder).glob("profile.*.f.json"))
+        own = [path for path in dumps if path.name.startswith(f"profile.{running.pid}.")]
+        if not own:
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            raise LabError(
+                f"{program[0]} left no profile; it ended with {how}",
+                "A process that ends by a signal or _exit() writes none. Profile it by its id while it runs.",
+            )
+        if len(dumps) > 1:
+            remark(f"hakmem: {len(dumps) - 1} child processes were profiled too; only the program's own is shown")
+        return profiles.read(own[-1]), 128 - status if status < 0 else status
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def size(value: float) -> str:
+    for unit, limit in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= limit:
+            return f"{value / limit:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def table(report: Report, kind: str, rows: int) -> None:
+    """The stacks that stand for most, by their innermost function, with who called it."""
+    from hakmem_lab.profiles import ABOUT, Estimate
+
+    total = report.total(kind)
+    found = sorted(
+        ((values[kind], stack) for stack, values in report.stacks.items() if values.get(kind, Estimate()).objects),
+        key=lambda each: -abs(each[0].bytes),
+    )
+    out.print(f"{size(total.bytes)} ± {size(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks", soft_wrap=True)
+    if report.profile.missed:
+        out.print(f"{report.profile.missed} samples are missing: there was no room for them")
+    out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
+    for value, stack in found[:rows]:
+        share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
+        said = " < ".join([stack[0].says, *(frame.name for frame in stack[1:4])])
+        line = f"{size(value.bytes):>10} {size(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
+        out.print(line, soft_wrap=True, markup=False)
+    if len(found) > rows:
+        out.print(f"... and {len(found) - rows} more")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("profile", help=HELP)(profile)

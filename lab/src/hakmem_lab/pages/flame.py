@@ -1,0 +1,78 @@
+"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, to zoom, search and
+turn upside down. The difference of two profiles is drawn in two colours: red for more, blue for less."""
+
+from __future__ import annotations
+
+import html
+import importlib.resources
+import json
+from typing import Any
+
+from hakmem_lab.formats import Numbers, Report
+from hakmem_lab.profiles import ABOUT, Estimate
+
+
+def tree(report: Report) -> dict[str, Any]:
+    """The stacks as chains that share their outer parts."""
+    names, nodes = Numbers(0), Numbers(0)
+    parents: list[int] = []
+    frames: list[int] = []
+    ends: list[int] = []
+    for stack in report.stacks:
+        node = -1
+        for frame in reversed(stack):
+            key = (node, names(frame.says))
+            node = nodes(key)
+            if node == len(parents):
+                parents.append(key[0])
+                frames.append(key[1])
+        ends.append(node)
+
+    def column(kind: str, what: str) -> list[int]:
+        return [round(getattr(values.get(kind, Estimate()), what)) for values in report.stacks.values()]
+
+    values = {kind: {what: column(kind, what) for what in ("bytes", "objects")} for kind in report.kinds}
+    return {
+        "names": list(names.of),
+        "parents": parents,
+        "frames": frames,
+        "ends": ends,
+        "values": values,
+        "growth": "growth" in report.kinds,
+    }
+
+
+def asset(name: str) -> str:
+    return importlib.resources.files("hakmem_lab.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def page(report: Report, kind: str, title: str) -> str:
+    """The whole page."""
+    data = json.dumps(tree(report), separators=(",", ":")).replace("</", "<\\/")
+    options = "".join(
+        f'<option value="{each}"{" selected" if each == kind else ""}>{each}: {ABOUT[each]}</option>'
+        for each in report.kinds
+    )
+    total = report.total(kind)
+    missed = f" {report.profile.missed} samples are missing." if report.profile.missed else ""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Heap of {html.escape(title)}</title>
+<style>{asset("page.css")}{asset("flame.css")}</style></head>
+<body class="flame"><main>
+<h1>Heap of {html.escape(title)}</h1>
+<p class="soft">Estimated from a sample of one block in {report.interval} bytes: {total.bytes / (1 << 20):.1f} MiB
+± {total.error / (1 << 20):.1f} MiB {ABOUT[kind]}.{missed}
+A frame is as wide as what was allocated below it; click to zoom.</p>
+<div class="tools">
+<label>Show <select id="kind">{options}</select></label>
+<label>by <select id="what"><option value="bytes">bytes</option><option value="objects">blocks</option></select></label>
+<label><input type="checkbox" id="invert"> innermost function first</label>
+<label>Search <input type="search" id="search" placeholder="a part of a name, or a pattern"></label>
+<button id="reset" type="button">Whole graph</button>
+</div>
+<canvas id="flame" aria-label="Flame graph"></canvas>
+<p id="said" aria-live="polite"></p>
+<script type="application/json" id="data">{data}</script>
+<script>{asset("flame.js")}</script>
+</main></body></html>
+"""

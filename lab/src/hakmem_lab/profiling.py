@@ -1,0 +1,110 @@
+"""Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has
+it looked for by the signal that the process has said, or waits until a slow path of its own does."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hakmem_lab import process, profiles
+from hakmem_lab.errors import LabError
+from hakmem_lab.live import Live
+
+ANSWER_S = 10.0
+ADVICE = (
+    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N, N the number of "
+    "a signal that it does not use, and it answers at once."
+)
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def write_memory(pid: int, address: int, content: bytes) -> None:
+    """Bytes into another process; a LabError when it has ended or may not be written to."""
+    call = ctypes.CDLL(None, use_errno=True).process_vm_writev
+    call.restype = ctypes.c_ssize_t
+    buffer = ctypes.create_string_buffer(content, len(content))
+    here, there = _Piece(ctypes.addressof(buffer), len(content)), _Piece(address, len(content))
+    one = ctypes.c_ulong(1)
+    if call(pid, ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == len(content):
+        return
+    if not process.exists(pid):
+        raise LabError(f"process {pid} has ended", "Start it again.")
+    raise process.refusal(pid)
+
+
+class Profiler:
+    """The heap profiler of a process that runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.live = Live(pid)
+        if "profile" not in self.live.root:
+            raise LabError(f"process {pid} runs a HAKMEM without a heap profiler", "Use a newer library.")
+
+    def _at(self, name: str) -> int:
+        return int(self.live.root["profile"] + self.live.number[f"profile_{name}"])
+
+    def half(self, name: str) -> int:
+        return self.live.memory.half(self._at(name))
+
+    @property
+    def counts(self) -> bool:
+        return self.half("counts") != 0
+
+    def put(self, name: str, content: bytes) -> None:
+        write_memory(self.pid, self._at(name), content)
+
+    def request(self, what: str) -> None:
+        """Asks for a start, a stop or a dump, and waits until it is done."""
+        before = self.half("answered")
+        self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
+        number = self.half("signal")
+        if number:
+            os.kill(self.pid, signal.Signals(number) if number < 32 else number)
+        deadline = time.monotonic() + ANSWER_S
+        while self.half("answered") == before:
+            if time.monotonic() > deadline:
+                self.put("request", struct.pack("=I", 0))
+                raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
+            if not process.exists(self.pid):
+                raise LabError(f"process {self.pid} has ended", "Start it again.")
+            time.sleep(0.01)
+        code = self.half("result")
+        if code:
+            raise LabError(f"process {self.pid}: the request '{what}' failed: {os.strerror(code)}")
+
+    def start(self, interval: int) -> None:
+        self.put("interval", struct.pack("=Q", interval))
+        self.request("start")
+
+    def dump(self) -> profiles.Profile:
+        """What is known now."""
+        with shared_folder(self.pid) as folder:
+            path = folder / "profile.json"
+            text = os.fsencode(path) + b"\0"
+            if len(text) > self.live.number["profile_path_size"]:
+                raise LabError(f"{folder}: too long a name", "Set TMPDIR to a shorter one.")
+            self.put("path", text)
+            self.request("dump")
+            found = process.inside(self.pid, str(path))
+            return profiles.read(found if found.exists() else path)
+
+
+@contextmanager
+def shared_folder(pid: int) -> Iterator[Path]:
+    """A new folder into which the process may write."""
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
+        owner = (process.folder(pid)).stat()
+        if owner.st_uid != os.getuid() and os.getuid() == 0:
+            os.chown(name, owner.st_uid, owner.st_gid)
+        yield Path(name)

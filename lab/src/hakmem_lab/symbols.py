@@ -1,0 +1,152 @@
+"""From return addresses to functions, files and lines, when the process is gone: by the mapped files and their debug
+information, which llvm-symbolizer or addr2line reads. Both look for separate debug files by the build id;
+llvm-symbolizer asks debuginfod's cache as well."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem_lab import elf
+from hakmem_lab.profiles import Mapping
+
+LOOK_UP_S = 300
+SYMBOLIZERS = ("llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(22, 12, -1)))
+OWN_NAMES = {
+    "malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
+    "change_size", "move_elsewhere", "new_missed", "throw_bad_alloc", "cfree",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A function at one place; a frame that was inlined into the next one is one of its own."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else self.module
+
+    @property
+    def says(self) -> str:
+        where = f"{Path(self.file).name}:{self.line}" if self.file else Path(self.module).name
+        return f"{self.name} ({where})" if where else self.name
+
+
+class Symbols:
+    """The frames of the addresses of one process; each address is asked for once."""
+
+    def __init__(self, mappings: Sequence[Mapping], root: Path = Path("/")) -> None:
+        self.mappings = sorted(mappings, key=lambda each: each.start)
+        self.starts = [each.start for each in self.mappings]
+        self.root = root
+        self.found: dict[int, tuple[Frame, ...]] = {}
+
+    def mapping_of(self, address: int) -> Mapping | None:
+        place = bisect_right(self.starts, address) - 1
+        found = self.mappings[place] if place >= 0 else None
+        return found if found and address < found.end else None
+
+    def learn(self, addresses: Iterable[int]) -> None:
+        """Looks up return addresses; the instruction before each is the call."""
+        by_module: dict[str, dict[int, int]] = defaultdict(dict)
+        for address in set(addresses) - self.found.keys():
+            mapping = self.mapping_of(address - 1)
+            if mapping is None:
+                self.found[address] = (Frame(f"{address:#x}"),)
+                continue
+            by_module[mapping.path][address] = self._in_file(mapping, address - 1)
+        for module, places in by_module.items():
+            file = self.root / module.removeprefix("/").removesuffix(" (deleted)")
+            answers = look_up(file, sorted(set(places.values()))) if file.is_file() else {}
+            for address, place in places.items():
+                frames = answers.get(place) or [Frame(f"{Path(module).name}+{place:#x}")]
+                self.found[address] = tuple(Frame(f.name, f.file, f.line, module) for f in frames)
+
+    def _in_file(self, mapping: Mapping, address: int) -> int:
+        """The address as the file's own tables count it."""
+        file = self.root / mapping.path.removeprefix("/")
+        bias = elf.load_bias(file, mapping.offset, mapping.start) if file.is_file() else None
+        return address - (bias if bias is not None else mapping.start - mapping.offset)
+
+    def stack(self, addresses: Sequence[int]) -> tuple[Frame, ...]:
+        """The stack from the innermost function outwards, without the allocator's own ones."""
+        self.learn(addresses)
+        frames = [frame for address in addresses for frame in self.found[address]]
+        own = 0
+        while own < len(frames) - 1 and is_own(frames[own]):
+            own += 1
+        return tuple(frames[own:])
+
+
+def is_own(frame: Frame) -> bool:
+    """Whether a frame at the top of a stack is the allocator's, or a standard name that leads to it."""
+    name = frame.name
+    if Path(frame.module).name.startswith("libhakmem"):
+        return True
+    return name in OWN_NAMES or name.startswith(("hak_", "hak__", "operator new"))
+
+
+def look_up(file: Path, places: list[int]) -> dict[int, list[Frame]]:
+    """The frames of addresses in a file, innermost first, by the first tool that there is."""
+    tool = next((path for name in SYMBOLIZERS if (path := shutil.which(name))), None)
+    if tool is not None:
+        return by_llvm(tool, file, places)
+    tool = shutil.which("addr2line")
+    return by_addr2line(tool, file, places) if tool else {}
+
+
+def asked(command: list[str], text: str) -> str:
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=LOOK_UP_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def by_llvm(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
+    command = [tool, f"--obj={file}", "--inlines", "--demangle", "--output-style=JSON"]
+    text = asked(command, "".join(f"{at:#x}\n" for at in places))
+    found = {}
+    for line in text.splitlines():
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        frames = [
+            Frame(each["FunctionName"], each.get("FileName", ""), each.get("Line", 0))
+            for each in answer.get("Symbol", [])
+            if each.get("FunctionName")
+        ]
+        found[int(answer["Address"], 16)] = frames
+    return found
+
+
+def by_addr2line(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
+    """With -a each answer begins with its address; then come pairs of lines, a function and its place."""
+    text = asked([tool, "-aifC", "-e", str(file)], "".join(f"{at:#x}\n" for at in places))
+    found: dict[int, list[Frame]] = {}
+    lines = iter(text.splitlines())
+    at = 0
+    for line in lines:
+        if line.startswith("0x"):
+            at = int(line, 16)
+            found[at] = []
+            continue
+        where, _, number = next(lines, "").partition(" ")[0].rpartition(":")
+        if line != "??":
+            known = where != "??" and number.isdigit()
+            found[at].append(Frame(line, where if known else "", int(number) if known else 0))
+    return found

@@ -1,0 +1,212 @@
+"""hakmem profile and hakmem leaks, as a person runs them; the forms that they write, as their readers read them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hakmem_lab import formats, libhakmem, profiles
+from hakmem_lab.commands.leaks import Suppression
+from hakmem_lab.errors import LabError
+from hakmem_lab.pages import flame
+from hakmem_lab.profiles import Estimate, Profile
+from hakmem_lab.symbols import Frame
+
+pytest.importorskip("google.protobuf")
+
+SOURCE = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *kept[256];
+static void *volatile sink;
+__attribute__((noinline)) void *keeper(void) { void *p = malloc(64 << 10); sink = p; return p; }
+__attribute__((noinline)) void recycler(void) { void *p = malloc(4000); sink = p; free(p); }
+__attribute__((noinline)) void loser(void) { for (int i = 0; i < 7; i++) sink = malloc(1000); }
+__attribute__((noinline)) void clear(void) { volatile char room[16384]; memset((void *)room, 0, sizeof room); }
+int main(int count, char **arguments)
+{
+    for (int i = 0; i < 256; i++)
+        kept[i] = keeper();
+    for (int i = 0; i < 100000; i++)
+        recycler();
+    if (count > 1 && arguments[1][0] == 'l')
+        loser();
+    sink = 0;
+    clear();
+    while (count > 1 && arguments[1][0] == 'w') {
+        for (int i = 0; i < 256; i++)
+            free(kept[i]), kept[i] = keeper();
+        usleep(1000);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    try:
+        libhakmem.find()
+    except LabError:
+        pytest.skip("the library is not built")
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "known.c").write_text(SOURCE)
+    subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "known.c", "-o", "known"], cwd=folder, check=True)
+    return folder / "known"
+
+
+def hakmem(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hakmem_lab", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
+    names = ("a.pb.gz", "a.collapsed", "a.speedscope.json", "a.heap", "a.json", "a.html")
+    outputs = [part for name in names for part in ("-o", tmp_path / name)]
+    done = hakmem("profile", "--interval", "64K", *outputs, "--", program)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"keeper \(known\.c:7\) < main", done.stdout), done.stdout
+    document = json.loads((tmp_path / "a.json").read_text())
+    live, allocated = (document["totals"][kind] for kind in ("live", "allocated"))
+    assert abs(live["bytes"] - (256 * (64 << 10))) < 5 * live["error"]
+    assert abs(allocated["bytes"] - (256 * (64 << 10) + 400_000_000)) < 5 * allocated["error"]
+    assert "main;keeper " in (tmp_path / "a.collapsed").read_text()
+    speedscope = json.loads((tmp_path / "a.speedscope.json").read_text())
+    assert {each["name"] for each in speedscope["profiles"]} >= {"live", "allocated", "peak", "short"}
+    again = profiles.read(tmp_path / "a.heap")
+    assert again.total("live").bytes == pytest.approx(live["bytes"], rel=1e-3)
+    page = (tmp_path / "a.html").read_text()
+    assert "keeper (known.c:7)" in page
+    assert "http" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    if shutil.which("go"):
+        top = subprocess.run(
+            ["go", "tool", "pprof", "-top", "-sample_index=inuse_space", str(tmp_path / "a.pb.gz")],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert re.search(r"\d+(\.\d+)?% +keeper", top.stdout), top.stdout
+
+
+def test_a_running_process(program: Path, tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
+    with subprocess.Popen(run) as running:
+        try:
+            time.sleep(1)
+            done = hakmem("profile", str(running.pid), "--seconds", "1", "--interval", "64K", "-o", tmp_path / "a.json")
+            assert done.returncode == 0, done.stderr
+            assert "keeper (known.c:7) < main" in done.stdout
+            assert running.poll() is None
+        finally:
+            running.kill()
+    assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
+
+
+def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
+    assert hakmem("leaks", "--", program).returncode == 0
+    done = hakmem("leaks", "--json", tmp_path / "lost.json", "--", program, "lose")
+    assert done.returncode == 23, done.stderr
+    assert re.search(r"#0 loser .*known\.c:9\b", done.stderr), done.stderr
+    (found,) = json.loads((tmp_path / "lost.json").read_text())
+    assert (found["bytes"], found["blocks"]) == (7000, 7)
+    (tmp_path / "known.txt").write_text("# known\nleak:los*\nrace:other\n")
+    done = hakmem("leaks", "--suppress", tmp_path / "known.txt", "--", program, "lose")
+    assert done.returncode == 0, done.stderr
+    assert "1 stacks were suppressed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "covers"),
+    [
+        ("lose", "closer", True),
+        ("^lose", "closer", False),
+        ("lose$", "closer", False),
+        ("^c*r$", "closer", True),
+        ("a.b", "axb", False),
+        ("[x]", "x", False),
+    ],
+)
+def test_suppressions(pattern: str, name: str, covers: bool) -> None:
+    assert Suppression(pattern).covers((Frame("other"), Frame(name))) == covers
+
+
+def test_estimates() -> None:
+    assert profiles.estimate((3, 300), 1) == Estimate(3, 300, 0)
+    one = profiles.estimate((100, 100 * 1000), 1000)
+    assert one.objects == pytest.approx(158.2, abs=0.1)
+    assert one.bytes == pytest.approx(158_198, abs=1)
+    assert one.error == pytest.approx(1000 * (100 * 0.36788) ** 0.5 / 0.63212, rel=1e-3)
+    assert profiles.estimate((0, 0), 1000) == Estimate()
+
+
+def made(stacks: int, growth: bool = False) -> formats.Report:
+    """A report of so many distinct stacks."""
+
+    def stack(place: int) -> tuple[Frame, ...]:
+        names = ["main", *(f"f{level}_{place // 10**level % 10}" for level in range(5))]
+        return tuple(Frame(name, "made.c", 7, "/bin/made") for name in reversed(names))
+
+    values = {stack(place): {"live": Estimate(1, 1000 + place, 1e4)} for place in range(stacks)}
+    report = formats.Report(values, ("live",), 1000, Profile(1000, [], []))
+    half = formats.Report(
+        {key: value for key, value in values.items() if hash(key[0].name) % 2}, ("live",), 1000, report.profile
+    )
+    return formats.difference(half, report) if growth else report
+
+
+def test_a_difference_has_growth() -> None:
+    before, after = made(10), made(30)
+    grown = formats.difference(before, after)
+    assert grown.total("growth").bytes == after.total("live").bytes - before.total("live").bytes
+    assert gzip.decompress(formats.pprof(grown)).count(b"growth_space") == 1
+
+
+def test_wrong_files_are_said(tmp_path: Path) -> None:
+    (tmp_path / "x.heap").write_text("heap_v2/nonsense\n")
+    done = hakmem("profile", "--diff", tmp_path / "x.heap", tmp_path / "x.heap")
+    assert done.returncode == 1
+    assert "is no heap profile" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: './dev setup' installs it")
+    driver = shutil.which("chromedriver") or pytest.skip("no chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or pytest.skip("no chromium")
+    for switch in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,800"):
+        options.add_argument(switch)
+    from selenium.webdriver.chrome.service import Service
+
+    opened = webdriver.Chrome(options=options, service=Service(driver))
+    yield opened
+    opened.quit()
+
+
+def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "many.html").write_text(flame.page(made(50_000), "live", "made"))
+    browser.get((tmp_path / "many.html").as_uri())
+    took_ms = browser.execute_script(
+        "const t = performance.getEntriesByType('navigation')[0]; return t.domComplete - t.responseEnd"
+    )
+    print(f"page_ms={took_ms:.0f}")
+    assert took_ms < 2_000
+    browser.find_element("id", "search").send_keys("f4_3")
+    assert re.fullmatch(
+        r"1 functions found, in stacks with 2\d\.\d\d % of all", browser.find_element("id", "said").text
+    )
+    everything = int(browser.find_element("id", "flame").get_attribute("data-drawn"))
+    browser.find_element("id", "flame").click()
+    browser.find_element("id", "reset").click()
+    assert int(browser.find_element("id", "flame").get_attribute("data-drawn")) == everything
+    assert everything > 100

@@ -1,0 +1,208 @@
+/* See sites.h. */
+#include "profile/sites.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "trace/unwind.h"
+#include "os/os.h"
+#include "os/reserved.h"
+
+enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
+
+static struct hak_profile_area sites_area;
+static _Atomic(struct hak_profile_site *) *site_buckets;
+static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
+static uintptr_t own_start, own_end;   /* the library's code, where it is a module of its own */
+
+/* --- areas ------------------------------------------------------------------------------------------------------------------ */
+
+bool hak__profile_area_reach(struct hak_profile_area *area, size_t end)
+{
+    size_t done = hak_load(&area->committed, HAK_ACQUIRE);   /* acquire: pairs with the release below; the pages are there */
+    if (end <= done)
+        return true;
+    size_t goal = hak_min(hak_align_up(end, AREA_STEP), area->size);
+    if (end > area->size || hak__os_commit(area->start + done, goal - done) != 0)
+        return false;
+    while (done < goal && !hak_cas_weak(&area->committed, &done, goal, HAK_RELEASE, HAK_RELAXED))
+        continue;   /* another thread has committed as much, or less: to do so twice does no harm */
+    return true;
+}
+
+uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes)
+{
+    size_t at = hak_load(&area->used, HAK_RELAXED);
+    do {
+        if (bytes > area->size - at)
+            return 0;
+    } while (!hak_cas_weak(&area->used, &at, at + bytes, HAK_RELAXED, HAK_RELAXED));
+    return hak__profile_area_reach(area, at + bytes) ? area->start + at : 0;
+}
+
+/* --- stacks ----------------------------------------------------------------------------------------------------------------- */
+
+/* The library's own frames say nothing; where it is part of the program, the reader of the profile leaves them out by name. */
+static uint32_t stack_here(uintptr_t *frames)
+{
+    uintptr_t all[HAK_PROFILE_FRAMES + SITE_OWN_FRAMES];
+    uint32_t count = hak__unwind(all, HAK_PROFILE_FRAMES + SITE_OWN_FRAMES), skip = 0;
+    while (skip < count && all[skip] - own_start < own_end - own_start)
+        skip++;
+    count = (uint32_t)hak_min(count - skip, HAK_PROFILE_FRAMES);
+    memcpy(frames, all + skip, count * sizeof *frames);
+    return count;
+}
+
+static void find_own_code(void)
+{
+    const char *name;
+    uintptr_t base;
+    if (!hak__unwind_module((uintptr_t)hak__profile_sites_begin, &own_start, &own_end, &base, &name) || name[0] == 0)
+        own_start = own_end = 0;
+}
+
+/* --- sites ------------------------------------------------------------------------------------------------------------------ */
+
+void hak__profile_sites_begin(struct hak_profile_area area)
+{
+    sites_area = area;
+    site_buckets = (void *)hak__profile_area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
+    find_own_code();
+}
+
+/* Of a huge size four to each doubling, as classes are. */
+static uint32_t group_of(size_t n)
+{
+    if (n <= HAK_LARGE_MAX)
+        return hak__class_of(n);
+    unsigned msb = hak_msb64(n - 1);
+    return (uint32_t)(msb * 4 + ((n - 1) >> (msb - 2)) % 4);
+}
+
+static uint32_t bucket_of(const uintptr_t *frames, uint32_t count, uint32_t group)
+{
+    uint64_t hash = group + 1;
+    for (uint32_t i = 0; i < count; i++)
+        hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
+    return (uint32_t)(hash % SITE_BUCKETS);
+}
+
+static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end,
+                                          const uintptr_t *frames, uint32_t count, uint32_t group)
+{
+    for (; at != end; at = at->next)
+        if (at->group == group && at->frame_count == count && memcmp(at->frames, frames, count * sizeof *frames) == 0)
+            return at;
+    return NULL;
+}
+
+static struct hak_profile_site *new_site(const uintptr_t *frames, uint32_t count, uint32_t group)
+{
+    struct hak_profile_site *site;
+    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(sizeof *site + count * sizeof *frames, 16));
+    if (site == NULL)
+        return NULL;
+    site->group = group;
+    site->frame_count = count;
+    memcpy(site->frames, frames, count * sizeof *frames);
+    return site;
+}
+
+struct hak_profile_site *hak__profile_site_here(size_t n)
+{
+    uintptr_t frames[HAK_PROFILE_FRAMES];
+    uint32_t count = stack_here(frames), group = group_of(n);
+    _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(frames, count, group)];
+    /* acquire: pairs with the release below; a site that is found is complete. */
+    struct hak_profile_site *head = hak_load(bucket, HAK_ACQUIRE), *seen = NULL, *made = NULL;
+    for (;;) {
+        struct hak_profile_site *found = find_site(head, seen, frames, count, group);
+        if (found != NULL)
+            return found;   /* one that was made in vain stays unused */
+        if (made == NULL && (made = new_site(frames, count, group)) == NULL)
+            return NULL;
+        made->next = seen = head;
+        if (hak_cas_strong(bucket, &head, made, HAK_ACQ_REL, HAK_ACQUIRE))
+            return made;
+    }
+}
+
+bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
+{
+    if (site_buckets == NULL)
+        return false;
+    *site = *site == NULL ? NULL : (*site)->next;
+    for (; *site == NULL && *bucket < SITE_BUCKETS; ++*bucket)
+        *site = hak_load(&site_buckets[*bucket], HAK_ACQUIRE);
+    return *site != NULL;
+}
+
+/* --- what is live, and the most of it ----------------------------------------------------------------------------------------- */
+
+/* n / (1 - exp(-n / mean)) by its series, which is right to 0.1 % as far as it is used; beyond that blocks stand for
+ * themselves to 14 %. For the moment of the peak only: estimates are made by who reads the profile. */
+uint64_t hak__profile_weight(uint64_t n)
+{
+    uint64_t mean = hak_load(&hak__profile.interval, HAK_RELAXED);
+    return n < 2 * mean ? mean + n / 2 + n / 12 * n / mean : n;
+}
+
+/* Before a site's figures change: what they were at the peak is kept. */
+static void keep_peak(struct hak_profile_site *site)
+{
+    uint64_t epoch = hak_load(&peak_epoch, HAK_RELAXED), before = hak_load(&site->peak_epoch, HAK_RELAXED);
+    if (before == epoch || !hak_cas_strong(&site->peak_epoch, &before, epoch, HAK_RELAXED, HAK_RELAXED))
+        return;
+    uint64_t freed = hak_load(&site->freed, HAK_RELAXED), freed_bytes = hak_load(&site->freed_bytes, HAK_RELAXED);
+    hak_store(&site->peak, hak_load(&site->allocated, HAK_RELAXED) - freed, HAK_RELAXED);
+    hak_store(&site->peak_bytes, hak_load(&site->allocated_bytes, HAK_RELAXED) - freed_bytes, HAK_RELAXED);
+}
+
+static void note_peak(uint64_t weight)
+{
+    uint64_t most = hak_load(&peak_weight, HAK_RELAXED);
+    while (weight > most)
+        if (hak_cas_weak(&peak_weight, &most, weight, HAK_RELAXED, HAK_RELAXED)) {
+            hak_store(&peak_ms, hak__os->now_ms(), HAK_RELAXED);
+            hak_fetch_add(&peak_epoch, 1, HAK_RELAXED);
+            return;
+        }
+}
+
+void hak__profile_site_add(struct hak_profile_site *site, size_t n)
+{
+    uint64_t weight = hak__profile_weight(n);
+    keep_peak(site);
+    hak_fetch_add(&site->allocated, 1, HAK_RELAXED);
+    hak_fetch_add(&site->allocated_bytes, n, HAK_RELAXED);
+    note_peak(hak_fetch_add(&live_weight, weight, HAK_RELAXED) + weight);
+}
+
+static uint32_t lifetime_of(uint64_t ms)
+{
+    uint32_t place = ms == 0 ? 0 : hak_msb64(ms) / 2 + 1;
+    return (uint32_t)hak_min(place, HAK_PROFILE_LIFETIMES - 1);
+}
+
+void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms)
+{
+    keep_peak(site);
+    hak_fetch_add(&site->freed, 1, HAK_RELAXED);
+    hak_fetch_add(&site->freed_bytes, n, HAK_RELAXED);
+    hak_fetch_add(&site->lifetimes[lifetime_of(lived_ms)], 1, HAK_RELAXED);
+    hak_fetch_sub(&live_weight, hak__profile_weight(n), HAK_RELAXED);
+}
+
+void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes)
+{
+    if (hak_load(&site->peak_epoch, HAK_RELAXED) == hak_load(&peak_epoch, HAK_RELAXED)) {
+        *count = hak_load(&site->peak, HAK_RELAXED);
+        *bytes = hak_load(&site->peak_bytes, HAK_RELAXED);
+        return;
+    }
+    *count = hak_load(&site->allocated, HAK_RELAXED) - hak_load(&site->freed, HAK_RELAXED);
+    *bytes = hak_load(&site->allocated_bytes, HAK_RELAXED) - hak_load(&site->freed_bytes, HAK_RELAXED);
+}
+
+uint64_t hak__profile_peak_ms(void) { return hak_load(&peak_ms, HAK_RELAXED); }

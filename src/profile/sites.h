@@ -1,0 +1,51 @@
+/* Sites: call stacks with what was sampled there, apart by the class of the size, so that all blocks of a site are about as
+ * long and its mean size stands for each. Never removed; found by any thread without a lock. Internal to profile/.
+ *
+ *   allocated, allocated_bytes    samples since the start, and the bytes asked for, not weighted
+ *   freed, freed_bytes            those of them that are gone
+ *   peak, peak_bytes              what was live at the moment of the highest use, as of `peak_epoch`; while that is not the
+ *                                 present one, nothing has changed since that moment */
+#pragma once
+
+#include "profile/profile.h"
+
+struct hak_profile_site {
+    struct hak_profile_site *next;              /* of the same hash */
+    uint32_t group, frame_count;                /* of the size: hak__profile_group */
+    _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
+    _Atomic uint64_t peak, peak_bytes, peak_epoch;
+    _Atomic uint64_t unreachable, unreachable_bytes;   /* as the search for leaks has found (leaks.c) */
+    _Atomic uint32_t lifetimes[HAK_PROFILE_LIFETIMES];  /* of freed samples: below 1 ms, 4 ms, 16 ms, ... */
+    uintptr_t frames[];
+};
+
+/* Where tables lie: a piece of reserved memory that is committed as it is used. */
+struct hak_profile_area {
+    uintptr_t start;
+    size_t size;
+    _Atomic size_t used, committed;
+};
+
+/* The next `bytes` of the area, zeroed; 0 when it is full or the system refuses. */
+hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
+hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end);   /* commits up to there */
+
+/* The tables' areas are laid out; once. */
+hak_cold void hak__profile_sites_begin(struct hak_profile_area area);
+
+/* The site of the calling thread's stack for requests of n bytes; NULL when there is no room. */
+hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
+
+/* A sample of n bytes has come, or gone after so many milliseconds. */
+hak_cold void hak__profile_site_add(struct hak_profile_site *site, size_t n);
+hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms);
+
+/* One site after another: *bucket is 0 at first, *site NULL. False at the end. */
+hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site);
+
+/* What was live at the site at the peak. */
+hak_cold void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes);
+hak_cold uint64_t hak__profile_peak_ms(void);
+
+/* The bytes that one sample of n stands for, about. */
+hak_cold uint64_t hak__profile_weight(uint64_t n);

@@ -1,0 +1,165 @@
+/* See profile.h: on and off, by option, by call, by a signal, and from outside. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "diag/report.h"
+#include "os/os.h"
+#include "os/reserved.h"
+#include "profile/leaks.h"
+#include "profile/places.h"
+#include "size/bins.h"
+#include "slab/hardened.h"
+
+struct hak_profile hak__profile;
+static _Atomic uint32_t profile_starting;     /* one thread at a time lays the tables out */
+static bool profile_laid_out;
+static _Atomic uint64_t last_dump_ms;
+
+/* --- the table of bins ------------------------------------------------------------------------------------------------------ */
+
+/* The bin of the last large class is closed for good: a pop finds it empty. */
+static const uint16_t profile_empty_bin = (HAK_CLASSES - 1) * HAK_BIN_SIZE;
+
+static void exchange_bins(bool counting)
+{
+    for (size_t i = 0; i < HAK_TINY_BINS; i++)
+        hak_slot_store(&hak__bins.tiny[i], counting ? profile_empty_bin : hak__tiny_class_offset[i]);
+    for (size_t i = 0; i <= HAK_MID_MAX / HAK_TABLE_STEP; i++)
+        hak_slot_store(&hak__bins.mid[i], counting ? profile_empty_bin : hak__mid_class_offset[i]);
+}
+
+/* --- start and stop ------------------------------------------------------------------------------------------------------------ */
+
+static int profile_lay_out(void)
+{
+    int code = profile_laid_out ? 0 : hak__profile_places_begin();
+    profile_laid_out = code == 0;
+    return code != 0 ? code : hak__os_unprotect(&hak__bins, sizeof hak__bins);
+}
+
+int hak__profile_start(uint64_t interval)
+{
+    if (!hak__profile_claim(&profile_starting))
+        return EBUSY;
+    int code = profile_lay_out();
+    if (code == 0) {
+        uint64_t mean = interval != 0 ? interval : hak__option(HAK_OPTION_profile_interval);
+        hak_store(&hak__profile.interval, mean, HAK_RELAXED);
+        hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
+        hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
+        hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* large requests are to look */
+        hak_store(&hak__profile.counts, 1, HAK_RELEASE);
+        exchange_bins(true);
+    }
+    hak_store(&profile_starting, 0, HAK_RELEASE);
+    return code;
+}
+
+void hak__profile_stop(void)
+{
+    if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) != 0)
+        exchange_bins(false);
+}
+
+bool hak__profile_claim(_Atomic uint32_t *word)
+{
+    uint32_t self = (uint32_t)syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
+    /* acquire: pairs with the release of who had it before. */
+    return who != self && hak_cas_strong(word, &who, self, HAK_ACQUIRE, HAK_RELAXED);
+}
+
+/* --- requests from outside --------------------------------------------------------------------------------------------------------- */
+
+static uint32_t profile_answer(uint32_t request)
+{
+    char path[HAK_PROFILE_PATH];
+    switch (request) {
+    case HAK_PROFILE_START: return (uint32_t)hak__profile_start(hak_load(&hak__profile.interval, HAK_RELAXED));
+    case HAK_PROFILE_STOP: hak__profile_stop(); return 0;
+    case HAK_PROFILE_DUMP:
+        memcpy(path, hak__profile.path, sizeof path);
+        path[sizeof path - 1] = 0;
+        return (uint32_t)hak__profile_dump(path[0] != 0 ? path : NULL, 'm');
+    default: return EINVAL;
+    }
+}
+
+static bool answer_request(void)
+{
+    /* acquire: what the request says was written before it. */
+    uint32_t request = hak_exchange(&hak__profile.request, HAK_PROFILE_NOTHING, HAK_ACQUIRE);
+    if (request == HAK_PROFILE_NOTHING)
+        return false;
+    hak_store(&hak__profile.result, profile_answer(request), HAK_RELAXED);
+    hak_fetch_add(&hak__profile.answered, 1, HAK_RELEASE);
+    return true;
+}
+
+void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
+{
+    answer_request();
+    if (heap != NULL && hak__profile_counts())
+        hak__profile_join(heap);
+    uint64_t every = hak__option(HAK_OPTION_profile_every), last = hak_load(&last_dump_ms, HAK_RELAXED);
+    if (every == 0 || !hak__profile_counts() || now_ms - last < every)
+        return;
+    if (hak_cas_strong(&last_dump_ms, &last, now_ms, HAK_RELAXED, HAK_RELAXED))
+        hak__profile_dump(NULL, 'i');
+}
+
+/* A signal without a request writes a dump, or begins if there is nothing to write yet. */
+static void profile_on_signal(int number)
+{
+    int saved = errno;
+    (void)number;
+    if (!answer_request()) {
+        if (hak__profile_ever())
+            hak__profile_dump(NULL, 'u');
+        else
+            hak__profile_start(0);
+    }
+    errno = saved;
+}
+
+static void profile_take_signal(void)
+{
+    int number = (int)hak__option(HAK_OPTION_profile_signal);
+    struct sigaction former, ours = { .sa_handler = profile_on_signal, .sa_flags = SA_RESTART };
+    if (number == 0)
+        return;
+    bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
+    if (!free_to_take || sigaction(number, &ours, NULL) != 0)
+        hak__warn("option profile_signal: signal %u is in use or cannot be caught", (uint64_t)number);
+    else
+        hak__profile.signal = (uint32_t)number;
+}
+
+/* --- begin and end --------------------------------------------------------------------------------------------------------------------- */
+
+void hak__profile_begin(void)
+{
+    uint64_t mode = hak__option(HAK_OPTION_profile);
+    if (mode == HAK_PROFILING_OFF)
+        return;
+    profile_take_signal();
+    int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
+    if (code != 0)
+        hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);
+}
+
+void hak__profile_end(void)
+{
+    uint64_t mode = hak__option(HAK_OPTION_profile);
+    if (!hak__profile_ever() || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY)
+        return;
+    hak__profile_stop();
+    if (mode == HAK_PROFILING_LEAKS)
+        hak__leaks_search();
+    int code = hak__profile_dump(NULL, 'f');
+    if (code != 0)
+        hak__warn("the profile could not be written (error %u)", (uint64_t)code);
+}

@@ -1,0 +1,235 @@
+/* Dumps of a profile. Nothing is allocated or locked: text goes through a buffer on the stack to write(2), so a dump may be made
+ * in a signal handler. Other threads go on meanwhile; each figure is what it was when it was read.
+ *
+ * A file is written beside its place and then renamed, so that nobody finds half of one, whatever happens to the process; what
+ * is no plain path of a file (/dev/..., /proc/...) is written where it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "diag/report.h"
+#include "os/os.h"
+#include "profile/leaks.h"
+
+enum { OUT_SIZE = 4096, OUT_PIECE = 320, DUMPS_KEPT = 16, NAME_ROOM = 64 };
+
+struct dump_out {
+    int fd, error;
+    size_t used;
+    char text[OUT_SIZE];
+};
+
+static _Atomic uint32_t dump_writing;   /* the process in which a dump is written; 0: none is */
+static _Atomic uint64_t dump_sequence;
+
+static void out_flush(struct dump_out *dump_out)
+{
+    if (dump_out->error == 0)
+        dump_out->error = hak__write_all(dump_out->fd, dump_out->text, dump_out->used);
+    dump_out->used = 0;
+}
+
+static void out_say(struct dump_out *dump_out, const char *format, ...)
+{
+    va_list arguments;
+    if (dump_out->used + OUT_PIECE > OUT_SIZE)
+        out_flush(dump_out);
+    va_start(arguments, format);
+    dump_out->used += hak__format_list(dump_out->text + dump_out->used, OUT_PIECE, format, arguments);
+    va_end(arguments);
+}
+
+/* --- the list of mappings ------------------------------------------------------------------------------------------------------- */
+
+static void out_byte(struct dump_out *dump_out, char c, bool quoted)
+{
+    if (dump_out->used + 2 > OUT_SIZE)
+        out_flush(dump_out);
+    bool escape = quoted && (c == '"' || c == '\\' || c == '\n');
+    if (escape)
+        dump_out->text[dump_out->used++] = '\\';
+    dump_out->text[dump_out->used++] = escape && c == '\n' ? 'n' : quoted && (unsigned char)c < ' ' && !escape ? '?' : c;
+}
+
+static void out_maps(struct dump_out *dump_out, bool quoted)
+{
+    char piece[512];
+    long got;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (got = syscall(SYS_read, fd, piece, sizeof piece)) > 0)
+        for (long i = 0; i < got; i++)
+            out_byte(dump_out, piece[i], quoted);
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+}
+
+/* --- jemalloc's text -------------------------------------------------------------------------------------------------------------- */
+
+struct dump_sums {
+    uint64_t allocated, allocated_bytes, freed, freed_bytes;
+};
+
+/* The freed ones are read first: of what comes between the reads no site has more freed than allocated. */
+static struct dump_sums sums_of(const struct hak_profile_site *site)
+{
+    struct dump_sums sums;
+    sums.freed = hak_load(&site->freed, HAK_ACQUIRE);
+    sums.freed_bytes = hak_load(&site->freed_bytes, HAK_RELAXED);
+    sums.allocated = hak_load(&site->allocated, HAK_RELAXED);
+    sums.allocated_bytes = hak_load(&site->allocated_bytes, HAK_RELAXED);
+    sums.freed_bytes = sums.freed_bytes < sums.allocated_bytes ? sums.freed_bytes : sums.allocated_bytes;
+    return sums;
+}
+
+static void say_sums(struct dump_out *dump_out, const struct dump_sums *s)
+{
+    out_say(dump_out, "  t*: %u: %u [%u: %u]\n", s->allocated - s->freed, s->allocated_bytes - s->freed_bytes, s->allocated,
+            s->allocated_bytes);
+}
+
+static void write_heap_v2(struct dump_out *dump_out)
+{
+    struct hak_profile_site *site = NULL;
+    struct dump_sums all = { 0, 0, 0, 0 };
+    uint32_t bucket = 0;
+    while (hak__profile_site_next(&bucket, &site)) {
+        struct dump_sums sums = sums_of(site);
+        all.allocated += sums.allocated, all.allocated_bytes += sums.allocated_bytes;
+        all.freed += sums.freed, all.freed_bytes += sums.freed_bytes;
+    }
+    out_say(dump_out, "heap_v2/%u\n", hak_load(&hak__profile.interval, HAK_RELAXED));
+    say_sums(dump_out, &all);
+    for (bucket = 0, site = NULL; hak__profile_site_next(&bucket, &site);) {
+        struct dump_sums sums = sums_of(site);
+        out_say(dump_out, "@");
+        for (uint32_t i = 0; i < site->frame_count; i++)
+            out_say(dump_out, " %p", (void *)site->frames[i]);
+        out_say(dump_out, "\n");
+        say_sums(dump_out, &sums);
+    }
+    out_say(dump_out, "\nMAPPED_LIBRARIES:\n");
+    out_maps(dump_out, false);
+}
+
+/* --- JSON --------------------------------------------------------------------------------------------------------------------------- */
+
+static void write_json_site(struct dump_out *dump_out, const struct hak_profile_site *site, const char *before)
+{
+    struct dump_sums s = sums_of(site);
+    uint64_t peak, peak_bytes;
+    hak__profile_site_peak(site, &peak, &peak_bytes);
+    out_say(dump_out, "%s\n{\"allocated\":[%u,%u],\"freed\":[%u,%u],\"peak\":[%u,%u],\"unreachable\":[%u,%u],", before,
+            s.allocated, s.allocated_bytes, s.freed, s.freed_bytes, peak, peak_bytes,
+            hak_load(&site->unreachable, HAK_RELAXED), hak_load(&site->unreachable_bytes, HAK_RELAXED));
+    out_say(dump_out, "\"lifetimes\":[");
+    for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++)
+        out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak_load(&site->lifetimes[i], HAK_RELAXED));
+    out_say(dump_out, "],\"frames\":[");
+    for (uint32_t i = 0; i < site->frame_count; i++)
+        out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)site->frames[i]);
+    out_say(dump_out, "]}");
+}
+
+static void write_json(struct dump_out *dump_out)
+{
+    struct hak_profile_site *site = NULL;
+    uint32_t bucket = 0;
+    out_say(dump_out, "{\"hakmem_profile\":1,\"pid\":%u,\"interval\":%u,\"time_ms\":%u,\"peak_ms\":%u,",
+            (uint64_t)syscall(SYS_getpid), hak_load(&hak__profile.interval, HAK_RELAXED), hak__os->now_ms(),
+            hak__profile_peak_ms());
+    out_say(dump_out, "\"samples\":%u,\"missed\":%u,\"leaks_searched\":%s,\"sites\":[",
+            hak_load(&hak__profile.samples, HAK_RELAXED), hak_load(&hak__profile.missed, HAK_RELAXED),
+            hak__leaks_were_searched() ? "true" : "false");
+    for (const char *before = ""; hak__profile_site_next(&bucket, &site); before = ",")
+        write_json_site(dump_out, site, before);
+    out_say(dump_out, "],\"maps\":\"");
+    out_maps(dump_out, true);
+    out_say(dump_out, "\"}\n");
+}
+
+/* --- files --------------------------------------------------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t length = 0, more = 0;
+    while (text[length] != 0)
+        length++;
+    while (end[more] != 0)
+        more++;
+    return length >= more && hak_begins(text + length - more, end);
+}
+
+static int dump_to(int fd, bool json)
+{
+    struct dump_out dump_out = { .fd = fd, .error = 0, .used = 0 };
+    if (json)
+        write_json(&dump_out);
+    else
+        write_heap_v2(&dump_out);
+    out_flush(&dump_out);
+    return dump_out.error;
+}
+
+static int dump_to_file(const char *path)
+{
+    char beside[HAK_PROFILE_PATH + NAME_ROOM];
+    bool plain = !hak_begins(path, "/dev/") && !hak_begins(path, "/proc/");
+    hak__format(beside, sizeof beside, plain ? "%s.part" : "%s", path);
+    int how = O_WRONLY | O_CLOEXEC | (plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, beside, how, 0644);
+    if (fd < 0)
+        return errno;
+    int code = dump_to(fd, ends_in(path, ".json"));
+    if (syscall(SYS_close, fd) != 0 && code == 0)
+        code = errno;
+    if (code == 0 && plain && syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0L) != 0)
+        code = errno;
+    if (code != 0 && plain)
+        syscall(SYS_unlinkat, AT_FDCWD, beside, 0L);
+    return code;
+}
+
+/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; of a prefix that ends in ".json" the ending comes last. Of those that time has asked for only the last stay. */
+static void dump_name(char *name, size_t size, uint64_t number, char kind)
+{
+    char letter[2] = { kind, 0 };
+    const char *front = hak__profile_prefix[0] != 0 ? hak__profile_prefix : "hakmem";
+    char begin[HAK_PROFILE_PREFIX_SIZE];
+    size_t length = hak__format(begin, sizeof begin, "%s", front);
+    bool json = ends_in(begin, ".json");
+    if (json)
+        begin[length - 5] = 0;
+    hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)syscall(SYS_getpid), number, letter, json ? "json" : "heap");
+}
+
+static int dump_numbered(char kind)
+{
+    char name[HAK_PROFILE_PATH + NAME_ROOM];
+    uint64_t number = hak_fetch_add(&dump_sequence, 1, HAK_RELAXED);
+    dump_name(name, sizeof name, number, kind);
+    int code = dump_to_file(name);
+    if (code == 0 && kind == 'i' && number >= DUMPS_KEPT) {
+        dump_name(name, sizeof name, number - DUMPS_KEPT, kind);
+        syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
+    }
+    return code;
+}
+
+int hak__profile_dump(const char *path, char kind)
+{
+    int saved = errno, code;
+    if (getauxval(AT_SECURE) != 0)
+        return EPERM;
+    if (!hak__profile_ever())
+        return EINVAL;
+    if (!hak__profile_claim(&dump_writing))
+        return EBUSY;
+    code = path != NULL ? dump_to_file(path) : dump_numbered(kind);
+    hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
+    hak_store(&dump_writing, 0, HAK_RELEASE);
+    errno = saved;
+    return code;
+}

@@ -1,0 +1,23 @@
+/* The table by which malloc's fast path finds a request's bin: that of size.h, but for the time of a profile, when all requests
+ * up to the mid pool meet a bin that is always empty (profile/switch.c). It lies where the loader writes once and then forbids
+ * writing, so it costs no page of its own; who changes it has to allow that first. */
+#pragma once
+
+#include "base/atomic.h"
+#include "size/size.h"
+
+enum { HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1, HAK_MID_BINS = HAK_TABLE_MAX / HAK_TABLE_STEP + 1 };
+
+struct hak_bins {
+    uint16_t tiny[HAK_TINY_BINS], mid[HAK_MID_BINS];
+};
+extern struct hak_bins hak__bins;
+
+hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
+{
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.tiny[(n + HAK_ALIGN - 1) / HAK_ALIGN]) };
+}
+hak_inline struct hak_class_offset hak__bin_of_mid(size_t n)   /* up to HAK_TABLE_MAX */
+{
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.mid[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP]) };
+}

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+# test: timeout=600
+"""The heap profiler: estimates of forty sites whose truth is known; dumps in both forms; what happens to a profiled process
+that forks, ends threads, unloads modules, is interrupted, is hardened, or cannot write.
+
+HAK_PROFILE_RUNS is the number of runs of the forty sites. From RUNS_FOR_RATES on, each mean has to lie within 1 % of the truth,
+and 93 to 97 % of all 95 % intervals have to cover it; with fewer, means have to lie within five of their standard errors."""
+import bisect
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
+INCLUDE = HERE.parent.parent / "include"
+CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
+RUNS = int(os.environ.get("HAK_PROFILE_RUNS", "4"))
+RUNS_FOR_RATES = 100
+INTERVAL = 4096
+ENOUGH = 100        # samples in one run from which an interval by the normal distribution is meant to cover
+FUNCTION_MOST = 4096
+NOBODY = 65534
+
+
+def chance(n, interval):
+    return -math.expm1(-n / interval)
+
+
+def environment(**settings):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+    return plain | {f"HAKMEM_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+class Built(unittest.TestCase):
+    """The programs, linked with the library, in a folder of their own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keep = tempfile.TemporaryDirectory()
+        cls.path = pathlib.Path(cls.keep.name)
+        linked = [f"-I{INCLUDE}", LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}", "-ldl", "-pthread"]
+        subprocess.run([CXX, "-std=c++17", "-O2", HERE / "profile_sites.cpp", "-o", cls.path / "sites", *linked], check=True)
+        user = [CC, "-O1", "-fno-builtin", HERE / "profile_user.c"]
+        subprocess.run([*user, "-o", cls.path / "user", *linked], check=True)
+        subprocess.run([*user, "-shared", "-fPIC", f"-I{INCLUDE}", "-Wl,--unresolved-symbols=ignore-all", "-o",
+                        cls.path / "module.so"], check=True)
+        archive = LIBRARY.parent / "libhakmem.a"
+        cls.static = cls.path / "static"
+        subprocess.run([*user, "-static", f"-I{INCLUDE}", "-o", cls.static, archive, "-pthread"], check=True,
+                       stderr=subprocess.DEVNULL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.keep.cleanup()
+
+    def run_user(self, *arguments, program="user", status=0, **settings):
+        done = subprocess.run([self.path / program, *arguments], env=environment(**settings), cwd=self.path, check=False,
+                              capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def dump(self, name):
+        return json.loads((self.path / name).read_text())
+
+
+class Accuracy(Built):
+    def estimates(self, truth, profile):
+        """[(allocated, its variance, live, its variance, samples allocated, samples live)] by site."""
+        starts = sorted((site["at"], place) for place, site in enumerate(truth))
+        found = [[0.0] * 6 for _ in truth]
+        for site in profile["sites"]:
+            at = site["frames"][0] - 1 if site["frames"] else 0
+            near = bisect.bisect(starts, (at, len(truth))) - 1
+            if near < 0 or at - starts[near][0] > FUNCTION_MOST:
+                continue
+            sums = found[starts[near][1]]
+            allocated, freed = site["allocated"], site["freed"]
+            for place, (count, total) in enumerate((allocated, [a - f for a, f in zip(allocated, freed)])):
+                if count:
+                    p = chance(total / count, profile["interval"])
+                    sums[2 * place] += total / p
+                    sums[2 * place + 1] += count * (total / count) ** 2 * (1 - p) / p**2
+                    sums[4 + place] += count
+        return found
+
+    def test_forty_sites(self):
+        runs, truths = [], None
+        for _ in range(RUNS):
+            done = self.run_sites()
+            truth = json.loads(done.stdout)
+            runs.append(self.estimates(truth, self.dump("sites.json")))
+            truths = [(site["rate"], site["live"]) for site in truth]
+        covered = tried = 0
+        for site, truth in enumerate(truths):
+            for kind, name in enumerate(("allocated", "live")):
+                values = [run[site][2 * kind] for run in runs]
+                variances = [run[site][2 * kind + 1] for run in runs]
+                if min(run[site][4 + kind] for run in runs) < ENOUGH or not truth[kind]:
+                    continue
+                mean, error = sum(values) / RUNS, math.sqrt(sum(variances)) / RUNS
+                if error == 0:   # every block was sampled
+                    self.assertAlmostEqual(mean, truth[kind], delta=truth[kind] * 1e-9)
+                    continue
+                allowed = truth[kind] / 100 if RUNS >= RUNS_FOR_RATES else 5 * error
+                self.assertLess(abs(mean - truth[kind]), allowed, f"site {site}, {name}: {mean:.0f} for {truth[kind]}")
+                tried += RUNS
+                covered += sum(abs(v - truth[kind]) <= 1.96 * math.sqrt(s) for v, s in zip(values, variances))
+        print(f"runs={RUNS} intervals={tried} covered={100 * covered / tried:.2f}")
+        self.assertGreater(tried, 45 * RUNS)
+        self.assertGreater(covered / tried, 0.93 if RUNS >= RUNS_FOR_RATES else 0.85)
+        self.assertLess(covered / tried, 0.97 if RUNS >= RUNS_FOR_RATES else 1.01)
+
+    def run_sites(self):
+        done = subprocess.run([self.path / "sites", "sites.json"], cwd=self.path, check=True, stdout=subprocess.PIPE, text=True,
+                              env=environment(profile=f"1:{self.path}/exit", profile_interval=INTERVAL), timeout=120)
+        for left in self.path.glob("exit.*"):
+            left.unlink()
+        return done
+
+
+class Dumps(Built):
+    def test_heap_v2_as_jemalloc_writes_it(self):
+        self.run_user("dump", "plain.heap", profile="1:x", profile_interval=1000)
+        lines = (self.path / "plain.heap").read_text().split("\n")
+        self.assertEqual(lines[0], "heap_v2/1000")
+        self.assertRegex(lines[1], r"^  t\*: \d+: \d+ \[\d+: \d+\]$")
+        end = lines.index("MAPPED_LIBRARIES:")
+        self.assertEqual(lines[end - 1], "")
+        stacks = lines[2:end - 1]
+        self.assertGreater(len(stacks), 10)
+        for stack, sums in zip(stacks[::2], stacks[1::2]):
+            self.assertRegex(stack, r"^@( 0x[0-9a-f]+)+$")
+            self.assertRegex(sums, r"^  t\*: \d+: \d+ \[\d+: \d+\]$")
+        sums = [[int(n) for n in re.findall(r"\d+", line)] for line in (lines[1], *stacks[1::2])]
+        self.assertEqual(sums[0], [sum(column) for column in zip(*sums[1:])])
+        self.assertTrue(any(line.endswith("/user") for line in lines[end:]))
+
+    def test_every_block_at_interval_1(self):
+        self.run_user("dump", "all.json", profile="1:x", profile_interval=1)
+        sites = self.dump("all.json")["sites"]
+        largest = sum(s["allocated"][0] - s["freed"][0] for s in sites if len(s["frames"]) > 1)
+        self.assertGreaterEqual(largest, 20000)
+        live = sum(s["allocated"][1] - s["freed"][1] for s in sites)
+        truth = sum(i % 700 + 1 for i in range(20000))
+        self.assertGreaterEqual(live, truth)
+        self.assertLess(live, truth + 100000)
+
+    def test_at_exit_and_from_time_to_time(self):
+        self.run_user("sleep", profile=f"1:{self.path}/t", profile_every="50ms", profile_interval=1000)
+        names = sorted(path.name for path in self.path.glob("t.*"))
+        self.assertEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.f\.heap", name)]), 1)
+        self.assertGreaterEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.i\.heap", name)]), 1)   # a busy machine joins periods
+
+    def test_signal_starts_then_dumps(self):
+        number = int(signal.SIGUSR2)
+        self.run_user("raise", str(number), profile=f"ready:{self.path}/s.json", profile_signal=number)
+        files = list(self.path.glob("s.*"))
+        self.assertEqual([bool(re.fullmatch(r"s\.\d+\.0\.u\.json", file.name)) for file in files], [True])
+        self.assertGreater(json.loads(files[0].read_text())["samples"], 0)
+
+    def test_ready_and_off_write_nothing(self):
+        before = set(self.path.iterdir())
+        self.run_user("sleep", profile="ready")
+        self.run_user("sleep")
+        self.assertEqual(set(self.path.iterdir()), before)
+
+    def test_peak_is_what_was_live_most(self):
+        self.run_user("module", self.path / "module.so", profile="1:x", profile_interval=1)
+        sites = self.dump("module.json")["sites"]
+        peak, live = sum(s["peak"][1] for s in sites), sum(s["allocated"][1] - s["freed"][1] for s in sites)
+        self.assertGreaterEqual(peak, live)
+        self.assertLess(peak - live, 100000)   # what dlclose has freed
+
+
+class Faults(Built):
+    def test_start_and_stop_again_and_again(self):
+        self.run_user("switch")
+        self.assertEqual(self.dump("switched.json")["interval"], 1000 << 7)
+
+    def test_five_hundred_threads(self):
+        self.run_user("threads", "threads.json", profile="1:x", profile_interval=500)
+        self.assertEqual(self.dump("threads.json")["missed"], 0)
+
+    def test_forks_beside_a_dump(self):
+        self.run_user("forks", "parent.json", "child.json", profile="1:x", profile_interval=2000)
+        self.assertNotEqual(self.dump("parent.json")["pid"], self.dump("child.json")["pid"])
+        self.assertEqual(list(self.path.glob("*.part")), [])
+
+    def test_signals(self):
+        self.run_user("signals", profile="1:x", profile_interval=5000)
+
+    def test_unloaded_module(self):
+        self.run_user("module", self.path / "module.so", profile="1:x", profile_interval=1000)
+        self.assertGreater(self.dump("module.json")["samples"], 1000)
+
+    def test_hardened_and_sampled_guards(self):
+        for more in ({"harden": 1}, {"sample_guards": 50}, {"harden": 1, "sample_guards": 50, "check": 1}, {"check": 1000}):
+            with self.subTest(more):
+                self.run_user("switch", **more)
+                self.run_user("threads", "threads.json", profile="1:x", profile_interval=500, **more)
+                self.run_user("signals", profile="1:x", profile_interval=5000, **more)
+
+    def test_static_and_stripped(self):
+        self.run_user("dump", "static.json", program="static", profile="1:x", profile_interval=1000)
+        self.assertGreater(self.dump("static.json")["samples"], 1000)
+        stripped = shutil.copy(self.path / "user", self.path / "stripped")
+        subprocess.run(["strip", stripped], check=True)
+        self.run_user("dump", "stripped.json", program="stripped", profile="1:x", profile_interval=1000)
+        self.assertGreater(max(len(site["frames"]) for site in self.dump("stripped.json")["sites"]), 2)
+
+    def test_full_disk(self):
+        done = self.run_user("dump", "/dev/full", profile="1:x")
+        self.assertEqual(done.stdout.strip(), "28")   # ENOSPC
+
+    def test_folder_that_may_not_be_written(self):
+        closed = self.path / "closed"
+        closed.mkdir(mode=0o555)
+        for name, codes in ((closed / "x.json", {"13"} if os.getuid() else {"13", "0"}), (self.path / "none" / "x.json", {"2"})):
+            done = self.run_user("dump", name, profile="1:x")
+            self.assertIn(done.stdout.strip(), codes)
+            self.assertEqual(list(self.path.glob("*.part")), [])
+        done = self.run_user("sleep", profile=f"1:{self.path}/none/x")
+        self.assertIn("the profile could not be written (error 2)", done.stderr)
+
+    def test_privileged_program_writes_nothing(self):
+        program = self.path / "privileged"
+        shutil.copy(self.static, program)
+        if os.getuid() != 0 or os.statvfs(self.path).f_flag & os.ST_NOSUID:
+            self.skipTest("no program can be made privileged here")
+        os.chown(program, NOBODY, NOBODY)
+        program.chmod(0o755 | stat.S_ISUID)
+        self.path.chmod(0o777)
+        self.run_user("sleep", program="privileged", profile=f"1:{self.path}/secret")
+        self.assertEqual(list(self.path.glob("secret*")), [])
+        done = self.run_user("dump", "secret.json", program="privileged", profile="1:x")
+        self.assertEqual(done.stdout.strip(), "1")   # EPERM
+        self.assertEqual(list(self.path.glob("secret*")), [])
+
+    def test_misuse_of_sampled_blocks_is_reported(self):
+        for how, says in (("twice", r"free\(\): double free of 0x[0-9a-f]+"), ("inside", "not the start of a block")):
+            done = self.run_user("misuse", how, status=-signal.SIGABRT, profile="1:x", profile_interval=1)
+            self.assertRegex(done.stderr, says)
+
+
+if __name__ == "__main__":
+    unittest.main()
