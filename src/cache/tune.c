@@ -66,7 +66,7 @@ void hak__cache_profile(struct hak_heap *heap)
 
 /* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
  * guards no other memory, so its operations are relaxed. */
-static _Atomic size_t all_bytes;
+static hak_line_aligned _Atomic size_t all_bytes;   /* what every thread reads lies elsewhere */
 
 size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
 
