@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -98,6 +100,45 @@ def test_what_a_program_leaves_behind_is_ended() -> None:
     pid = int(outcome.output)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+DAEMON = """
+import os, sys, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(float(sys.argv[1]))
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_daemons_end_with_the_run() -> None:
+    """They have sessions of their own, and parents that have ended."""
+    for _ in range(8):
+        outcome = measure.run(measure.resolve([sys.executable, "-c", DAEMON, "60"]), dict(os.environ))
+        pids = [int(each) for each in outcome.output.split()]
+        assert len(pids) == 3
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+    assert not measure._children()
+
+
+def test_sessions_that_end_later_do_not_confuse_the_next_run() -> None:
+    for length in ("0.01", "0.02", "0.05", "0.1"):
+        for _ in range(5):
+            assert measure.run(measure.resolve([sys.executable, "-c", DAEMON, length]), dict(os.environ)).status == 0
+            assert shell("exit 3").status == 3
+
+
+def test_children_from_before_are_left_alone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as mine:
+        assert shell("sleep 60 & exit 3").status == 3
+        assert mine.poll() is None
+        mine.kill()
 
 
 def test_no_such_program() -> None:

@@ -4,7 +4,8 @@ Peak memory needs care.  The kernel starts a process's high-water mark with the 
 executed it, so a child of this interpreter would never be seen below the interpreter's own 100 MB.  The program
 is therefore started by `setsid --fork`, which is small and ends at once; this process has declared itself the
 reaper of orphans and waits for the program itself.  A session of its own also means that Ctrl-C reaches the lab
-alone, which then ends the program and all that it has started.
+alone, which then ends the program and all that it has started: daemons too, since a process whose parents have ended
+becomes a child of the reaper, whatever its session.
 
 Wall time includes the start of the launcher, about a millisecond; CPU time, memory and faults do not.
 """
@@ -31,6 +32,7 @@ from hakmem_lab.errors import LabError
 
 PR_SET_CHILD_SUBREAPER = 36
 LAST_LINES = 12
+END_S = 10.0  # for what a run leaves behind to end, once it is killed
 QUANTILE = r"p\d+(\.\d+)?"  # of a client's latencies
 BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
 
@@ -153,13 +155,34 @@ def resolve(command: Sequence[str]) -> list[str]:
     return [program, *command[1:]]
 
 
-def _children() -> set[int]:
-    """The processes whose parent this process is, finished ones included."""
+def _children(pid: int | None = None) -> set[int]:
+    """The processes whose parent this process is, or another one, finished ones included."""
     found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            found.update(int(pid) for pid in (task / "children").read_text().split())
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found.update(int(each) for each in (task / "children").read_text().split())
     return found
+
+
+def _kill_tree(pid: int) -> None:
+    """Ends a process and its descendants, the parents first, so that none of them starts another."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+    for child in _children(pid):
+        _kill_tree(child)
+
+
+def _end_descendants(before: set[int]) -> None:
+    """Ends and reaps whatever a run has left behind: all children of this process that it did not have before."""
+    until = time.monotonic() + END_S
+    while (left := _children() - before) and time.monotonic() < until:
+        for pid in left:
+            _kill_tree(pid)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.001)
 
 
 def _become_reaper() -> None:
@@ -192,15 +215,17 @@ def _launch(
     environment: Mapping[str, str],
     output: IO[bytes],
     complaints: IO[bytes],
-    source: IO[bytes] | int = subprocess.DEVNULL,
+    source: IO[bytes] | int,
+    before: set[int],
 ) -> int:
     """Starts the program in a session of its own and returns its process id.
+
+    before: the children that this process had.
 
     The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
     launcher, setter = shutil.which("setsid"), shutil.which("env")
     if launcher is None or setter is None:
         raise LabError("setsid or env is missing; both start the measured program", "Install util-linux and coreutils.")
-    before = _children()
     assignments = [f"{name}={value}" for name, value in environment.items()]
     started = subprocess.Popen(
         [launcher, "--fork", setter, "-i", *assignments, *command],
@@ -217,14 +242,6 @@ def _launch(
 def _end_session(leader: int, how: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, how)
-
-
-def _reap_session(leader: int) -> None:
-    """Takes what a finished program has left behind, so that it neither runs on nor stays a zombie."""
-    _end_session(leader)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-leader, 0)
 
 
 @contextlib.contextmanager
@@ -250,7 +267,6 @@ def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
     finally:
         if timer is not None:
             timer.cancel()
-        _reap_session(leader)
 
 
 @contextlib.contextmanager
@@ -278,12 +294,16 @@ def run(
     source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
     RunFailed then, as when it cannot be started."""
     _become_reaper()
+    before = _children()
     with opened(source) as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
         began = time.perf_counter()
-        leader = _launch(list(command), environment, output, complaints, given)
-        with _watched(leader, timeout_s) as late:
-            _, status, usage = os.wait4(leader, 0)
-        ended = time.perf_counter()
+        try:
+            leader = _launch(list(command), environment, output, complaints, given, before)
+            with _watched(leader, timeout_s) as late:
+                _, status, usage = os.wait4(leader, 0)
+            ended = time.perf_counter()
+        finally:
+            _end_descendants(before)
         texts = []
         for stream in (output, complaints):
             stream.seek(0)
