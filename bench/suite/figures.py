@@ -2,8 +2,9 @@
 
 The ratio to the best peer is honest about the choice: the peer that looks best in some rounds was partly lucky in
 them.  So the rounds are split in two halves; each half is compared with the peer that was best in the other one, and
-the ratios of both halves, each taken within one round, are one sample.  Its median has a percentile bootstrap interval.
-Means over benchmarks are geometric; their intervals resample the rounds.
+the ratios of both halves, each taken within one round, are one sample.  Its median is shown with the lab's interval:
+Student's, of the logarithms of the ratios (hakmem_lab/statistics.py says why, and its tests check the coverage).
+Means over benchmarks are geometric; the sample of their interval is the rounds' means.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from scipy import stats
 
+from hakmem_lab import statistics
 from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
 from listing import MICRO
 from session import Results, Sample
 
-CONFIDENCE = 0.95
-RESAMPLES = 4000
 LEAST_COST = 0.05e-9  # seconds: an own cost below what can be measured counts as this
 
 Get = Callable[[Sample], float]
@@ -58,19 +57,11 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values)) if values else math.nan
 
 
-def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
-    """By bootstrap; with fewer than four values, from the least to the most."""
-    if len(values) < 4 or max(values) - min(values) < 1e-12:
-        return min(values), max(values)
-    found = stats.bootstrap(
-        (np.asarray(values),),
-        np.median,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        random_state=1,
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+def interval_of(values: Sequence[float]) -> tuple[float, float]:
+    """The lab's 95 % interval of ratios; wider where their median lies outside.  A single one says nothing of its spread."""
+    found = statistics.interval(np.log(np.asarray(values, dtype=float)))
+    middle = median(values)
+    return min(1.0 + found.low / 100.0, middle), max(1.0 + found.high / 100.0, middle)
 
 
 class Figures:
@@ -119,7 +110,7 @@ class Figures:
     def ratio(self, case: str, ours: str, other: str, get: Get = time_of) -> Ratio | None:
         """To a named allocator, over all rounds."""
         values = self.paired(case, ours, other, get, sorted(self.of(case, ours)))
-        return Ratio(median(values), *interval_of_median(values), other, len(values)) if values else None
+        return Ratio(median(values), *interval_of(values), other, len(values)) if values else None
 
     def halves(self, case: str, name: str) -> tuple[list[int], list[int]]:
         """Every other round; with a single one, both halves are that one, and the choice is not honest."""
@@ -138,7 +129,7 @@ class Figures:
                 chosen.append(other)
         if not values:
             return None
-        return Ratio(median(values), *interval_of_median(values), "/".join(dict.fromkeys(chosen)), len(values))
+        return Ratio(median(values), *interval_of(values), "/".join(dict.fromkeys(chosen)), len(values))
 
     # --- over all benchmarks ---------------------------------------------------------------------------------
 
@@ -146,19 +137,21 @@ class Figures:
         return [case.name for case in self.cases if self.of(case.name, ours) and self.of(case.name, other)]
 
     def mean_ratio(self, ours: str, other: str, get: Get) -> Ratio | None:
-        """The geometric mean over the benchmarks that both ran, of ratios of medians; the interval resamples rounds."""
+        """The geometric mean over the benchmarks that both ran, of the medians of their ratios.
+
+        The interval is that of the means of the rounds in which all of those benchmarks ran."""
         cases = self.common(ours, other)
         if not cases:
             return None
-        logs = np.zeros(RESAMPLES)
-        random = np.random.default_rng(1)
-        values = []
-        for case in cases:
-            found = np.log(self.paired(case, ours, other, get, sorted(self.of(case, ours))))
-            logs += np.median(random.choice(found, (RESAMPLES, len(found))), axis=1)
-            values.append(math.exp(float(np.median(found))))
-        low, high = np.quantile(np.exp(logs / len(cases)), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return Ratio(geometric_mean(values), float(low), float(high), other, len(cases))
+        mean = geometric_mean(
+            [median(self.paired(case, ours, other, get, sorted(self.of(case, ours)))) for case in cases]
+        )
+        whole = set.intersection(*({*self.of(case, ours)} & {*self.of(case, other)} for case in cases))
+        rounds = [
+            geometric_mean([self.paired(case, ours, other, get, [r])[0] for case in cases]) for r in sorted(whole)
+        ]
+        low, high = interval_of(rounds) if rounds else (0.0, math.inf)
+        return Ratio(mean, min(low, mean), max(high, mean), other, len(cases))
 
     def means(self, ours: str, others: Sequence[str], get: Get) -> list[Ratio]:
         """To each of the others, the strongest of them first."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from figures import interval_of_median
+from figures import interval_of
 from hakmem_lab.allocators import FLOOR, HAKMEM
 from session import Results, Sample
 from tables import Table
@@ -179,7 +179,7 @@ def verdict_row(label: str, found: Mapping[int, list[float]]) -> list[str] | Non
         elif count == BASE:
             cells.append("1")
         else:
-            low, high = interval_of_median(values)
+            low, high = interval_of(values)
             least = min(least, median(values))
             cells.append(f"{median(values):.2f} ({low:.2f}..{high:.2f})")
     if all(cell == "-" for cell in cells):
@@ -196,8 +196,8 @@ def verdicts(runs: Runs) -> Table | None:
         by_floor = {count: runs.ratios_by_floor(pattern, count, HAKMEM) for count in threads}
         rows.append(verdict_row(f"{pattern} / floor", by_floor))
     note = (
-        f"HAKMEM's throughput by that of {BASE} threads in the same round: median and 95 % interval; from four rounds "
-        f"on by bootstrap, else all. It must not fall below {LEAST_RATIO:.2f}. / floor: divided by the same figure of "
+        f"HAKMEM's throughput by that of {BASE} threads in the same round: median and the lab's 95 % interval. "
+        f"It must not fall below {LEAST_RATIO:.2f}. / floor: divided by the same figure of "
         "the ideal allocator, which shows what the program, the scheduler and the caches lose by themselves."
     )
     header = ["pattern", *(f"{count} threads" for count in threads), "holds"]
