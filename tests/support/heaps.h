@@ -49,7 +49,8 @@ static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class,
 /* A free by another heap's owner who has no use for the block, which the program has used. */
 static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *block)
 {
-    hak__mark_live(block);
+    if ((uintptr_t)block % HAK_ALIGN == 0)
+        hak__mark_live(block);
     if (!hak__outbox_add(heap, block))
         hak__outbox_add_slow(heap, block, hak__owner_of(block), "free");
 }
