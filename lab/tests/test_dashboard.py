@@ -23,7 +23,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hakmem_lab import dashboard, views
-from hakmem_lab.watching import CLASS_RATES, Watch
+from hakmem_lab.views import CLASS_RATES
+from hakmem_lab.watching import Watch
 from tests.inside import Running, running
 
 ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")

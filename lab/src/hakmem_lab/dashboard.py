@@ -18,7 +18,8 @@ from rich.text import Text
 
 from hakmem_lab import views
 from hakmem_lab.snapshots import PARTS, Snapshot, megabytes
-from hakmem_lab.watching import CLASS_RATES, FIGURE_RATES, Watch, line_of
+from hakmem_lab.views import CLASS_RATES, FIGURE_RATES
+from hakmem_lab.watching import Watch, line_of
 
 LOOKS = 400  # kept: more than a terminal has columns
 LEAST_CHART = 4  # lines

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import json
 import os
 import time
 from pathlib import Path
 
-from hakmem_lab import process
+from hakmem_lab import process, recordings
 from hakmem_lab.errors import LabError
 
 PR_SET_PTRACER = 0x59616D61
@@ -27,7 +26,7 @@ def start(path: Path, interval: float) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("", encoding="utf-8")
+        path.write_bytes(recordings.head())  # a full disk is found now, while somebody listens
     except OSError as error:
         raise LabError(f"--sample {path}: {error.strerror}", "Give a file that can be written.") from error
     watched = os.getpid()
@@ -65,34 +64,40 @@ def _become_quiet() -> None:
 
 
 def _look(pid: int, path: Path, interval: float) -> None:
+    recorder = recordings.Recorder(path)
+    try:
+        problem = _record(pid, recorder, interval)
+    except OSError as error:
+        problem = f"the recording ends early: {error.strerror}"
+    if problem:
+        recorder.problem(problem)
+
+
+def _record(pid: int, recorder: recordings.Recorder, interval: float) -> str:
+    """Records until the program ends; returns why there is no look, if there is none."""
     from hakmem_lab.watching import Watch
 
-    with path.open("a", encoding="utf-8") as file:
-
-        def line(found: dict[str, object]) -> None:
-            file.write(json.dumps(found) + "\n")
-            file.flush()
-
-        problem = "the program ended before the first look"
-        seen: Watch | None = None
-        looks, due, until = 0, time.monotonic(), time.monotonic() + START_S
-        while process.exists(pid) and (seen is not None or time.monotonic() < until):
-            # What is read while the dynamic linker is at work, or while the program ends, may be anything.
-            try:
-                if seen is None:
-                    seen = Watch(pid, with_map=True)
-                else:
-                    seen.step()
-            except Exception as error:
-                if process.exists(pid):
-                    problem = getattr(error, "message", str(error))
-                if seen is not None:  # it ends, or it has become another program
-                    seen, until = None, time.monotonic() + START_S
-                time.sleep(min(SHORT_S, interval))
-                continue
-            line(seen.as_json())
-            looks += 1
-            due = max(due + interval, time.monotonic())
-            time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
-        if looks == 0:
-            line({"problem": problem})
+    problem = "the program ended before the first look"
+    seen: Watch | None = None
+    looks, due, until = 0, time.monotonic(), time.monotonic() + START_S
+    while process.exists(pid) and (seen is not None or time.monotonic() < until):
+        anew = seen is None
+        # What is read while the dynamic linker is at work, or while the program ends, may be anything.
+        try:
+            if seen is None:
+                seen = Watch(pid, with_map=True)
+            else:
+                seen.with_map = recorder.whole_next
+                seen.step()
+        except Exception as error:
+            if process.exists(pid):
+                problem = getattr(error, "message", str(error))
+            if seen is not None:  # it ends, or it has become another program
+                seen, until = None, time.monotonic() + START_S
+            time.sleep(min(SHORT_S, interval))
+            continue
+        recorder.add(seen.as_look(), anew)
+        looks += 1
+        due = max(due + interval * recorder.spread, time.monotonic())
+        time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
+    return "" if looks else problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hakmem_lab import results, snapshots
+from hakmem_lab import recordings, results, snapshots, views
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment
 from hakmem_lab.snapshots import Snapshot
@@ -30,6 +31,7 @@ class Look(BaseModel):
     snapshot: Snapshot
     seconds: float | None = None
     rates: dict[str, Any] | None = None
+    anew: bool = False  # the first one at a program
 
 
 class BenchRow(BaseModel):
@@ -145,12 +147,17 @@ def _lines(path: Path, text: str) -> list[dict[str, Any]]:
 
 def _recording(path: Path, text: str) -> Recording:
     lines = _lines(path, text)
-    problems = [str(each["problem"]) for each in lines if "problem" in each]
-    looks = [Look.model_validate(each) for each in lines if "problem" not in each]
+    problems = [str(each["problem"]) for each in lines if each.get("problem")]
+    looks = [Look.model_validate(each) for each in recordings.looks(lines)]
     if not looks:
         raise LabError(
-            f"{path}: {problems[0]}", "A program that runs longer, or a shorter --sample-interval, would help."
+            f"{path}: {problems[0] if problems else 'there is no look in it yet'}",
+            "A program that runs longer, or a shorter --sample-interval, would help.",
         )
+    for before, now in itertools.pairwise(looks):
+        if now.rates is None and not now.anew and now.time > before.time:
+            now.seconds = now.time - before.time
+            now.rates = views.Rates(before.snapshot, now.seconds).document(now.snapshot)
     return Recording(looks, problems[0] if problems else "")
 
 

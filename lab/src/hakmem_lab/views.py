@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -32,6 +33,15 @@ MEANINGS = {
     "empty": "unused slabs and SuperSlabs",
     "metadata": "the library's tables",
     "not_ours": "code, stacks, other mappings",
+}
+# Of classes: what moves. Of groups: what is counted and worth a rate.
+CLASS_RATES = ("misses", "refilled", "drained", "collected", "mallocs", "frees")
+FIGURE_RATES = {
+    "remote": ("frees", "published", "lock_waits"),
+    "system": ("mmap", "munmap", "madvise", "mremap"),
+    "process": ("minor_faults",),
+    "superslabs": ("opened", "closed"),
+    "huge": ("allocated", "freed"),
 }
 BYTE_GROUPS = ("bytes", "ledger")
 BAR_WIDTH = 72
@@ -127,6 +137,19 @@ class Rates:
     def of_figure(self, snapshot: Snapshot, group: str, name: str) -> float:
         now, before = snapshot.group(group).get(name, 0), self.former.group(group).get(name, 0)
         return max(now - before, 0) / self.seconds
+
+    def document(self, snapshot: Snapshot) -> dict[str, Any]:
+        """All rates until this snapshot, for machines."""
+        found: dict[str, Any] = {
+            "classes": [
+                {"size": row["size"], **{name: self.of_class(row, name) for name in CLASS_RATES if name in row}}
+                for row in snapshot.classes
+            ]
+        }
+        for group, names in FIGURE_RATES.items():
+            there = snapshot.group(group)
+            found[group] = {name: self.of_figure(snapshot, group, name) for name in names if name in there}
+        return found
 
 
 def percent(share: float | None) -> str:

@@ -15,15 +15,6 @@ from hakmem_lab import fragments, ledger, process, views
 from hakmem_lab.live import Live
 from hakmem_lab.snapshots import Snapshot, megabytes
 
-# Of classes: what moves. Of groups: what is counted and worth a rate.
-CLASS_RATES = ("misses", "refilled", "drained", "collected", "mallocs", "frees")
-FIGURE_RATES = {
-    "remote": ("frees", "published", "lock_waits"),
-    "system": ("mmap", "munmap", "madvise", "mremap"),
-    "process": ("minor_faults",),
-    "superslabs": ("opened", "closed"),
-    "huge": ("allocated", "freed"),
-}
 LEVELS = "▁▂▃▄▅▆▇█"
 HISTORY = 60
 
@@ -70,30 +61,19 @@ class Watch:
 
     # --- for machines ---------------------------------------------------------------------------------------------
 
-    def as_json(self) -> dict[str, Any]:
-        """One sample with its rates per second; rates are missing in the first one."""
-        found: dict[str, Any] = {
+    def as_look(self) -> dict[str, Any]:
+        """One sample for a recording."""
+        return {
             "pid": self.live.pid,
             "time": time.time(),
             "snapshot": self.now.snapshot.model_dump(exclude_none=True),
         }
-        rates = self.rates()
+
+    def as_json(self) -> dict[str, Any]:
+        """One sample with its rates per second; rates are missing in the first one."""
+        found, rates = self.as_look(), self.rates()
         if rates is not None:
-            found["seconds"] = rates.seconds
-            found["rates"] = {
-                "classes": [
-                    {"size": row["size"], **{name: rates.of_class(row, name) for name in CLASS_RATES if name in row}}
-                    for row in self.now.snapshot.classes
-                ],
-                **{
-                    group: {
-                        name: rates.of_figure(self.now.snapshot, group, name)
-                        for name in names
-                        if name in self.now.snapshot.group(group)
-                    }
-                    for group, names in FIGURE_RATES.items()
-                },
-            }
+            found |= {"seconds": rates.seconds, "rates": rates.document(self.now.snapshot)}
         return found
 
     # --- for people -----------------------------------------------------------------------------------------------
@@ -116,7 +96,7 @@ class Watch:
 
     def _figures(self, snapshot: Snapshot, rates: views.Rates) -> RenderableType:
         line = Text("per second   ", "dim")
-        for group, names in FIGURE_RATES.items():
+        for group, names in views.FIGURE_RATES.items():
             for name in names:
                 value = rates.of_figure(snapshot, group, name)
                 if value > 0:
@@ -125,7 +105,7 @@ class Watch:
 
     def _classes(self, snapshot: Snapshot, rates: views.Rates, rows: int) -> RenderableType:
         exact = any("mallocs" in row for row in snapshot.classes)
-        names = [name for name in CLASS_RATES if exact or name not in ("mallocs", "frees")]
+        names = [name for name in views.CLASS_RATES if exact or name not in ("mallocs", "frees")]
         moved_in = {row["size"]: sum(rates.of_class(row, name) for name in names) for row in snapshot.classes}
         busy = sorted(
             (row for row in snapshot.classes if moved_in[row["size"]] > 0), key=lambda row: -moved_in[row["size"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -15,6 +16,7 @@ PART_COLOURS = dict(zip(views.MEANINGS, COLOURS, strict=False))
 STATES = {"free": 0, "unused": 1, "huge": 2, "huge_tail": 2, "hole": 3, "unknown": 3}
 STATE_NAMES = ("free SuperSlab", "unused slab", "huge block", "not ours")
 BUSIEST = 8
+STEADY = 1.1  # the most resident memory of a steady part over the least: 5 % about its middle
 
 
 def in_mib(size: float) -> float:
@@ -254,22 +256,80 @@ def hit_rates_chart(looks: Sequence[Look]) -> go.Figure | None:
     return figure
 
 
+def resident(look: Look) -> int:
+    return look.snapshot.group("ledger").get("rss", 0)
+
+
+def steady_part(looks: Sequence[Look]) -> Sequence[Look]:
+    """The longest stretch of time in which resident memory stays within 5 % of one size; empty when it is shorter than
+    a tenth of the recording."""
+    first, best = 0, looks[:0]
+    least: deque[int] = deque()  # places in the stretch, ascending sizes
+    most: deque[int] = deque()
+    for place, look in enumerate(looks):
+        size = resident(look)
+        while least and resident(looks[least[-1]]) >= size:
+            least.pop()
+        while most and resident(looks[most[-1]]) <= size:
+            most.pop()
+        least.append(place)
+        most.append(place)
+        while resident(looks[most[0]]) > STEADY * resident(looks[least[0]]):
+            first += 1
+            for ends in (least, most):
+                while ends[0] < first:
+                    ends.popleft()
+        if not best or look.time - looks[first].time > best[-1].time - best[0].time:
+            best = looks[first : place + 1]
+    long = len(best) > 1 and 10 * (best[-1].time - best[0].time) >= looks[-1].time - looks[0].time
+    return best if long else looks[:0]
+
+
+def of_middling_size(looks: Sequence[Look]) -> Look:
+    """The look that stands for all of them: the one with the median of resident memory."""
+    return sorted(looks, key=resident)[len(looks) // 2]
+
+
 def recording_verdict(of: str, found: Recording) -> Verdict:
+    """What resident memory was made of at its peak, and while it was steady."""
     looks = found.looks
-    resident = [each.snapshot.group("ledger").get("rss", 0) for each in looks]
-    seconds = looks[-1].time - looks[0].time
-    figure = f"{megabytes(min(resident))} to {megabytes(max(resident))} resident in {seconds:.1f} s"
-    said = [f"{len(looks)} looks. At the last one: {what_pins(looks[-1].snapshot) or 'no ledger.'}"]
+    began, peak = looks[0].time, max(looks, key=resident)
+    sizes = f"{megabytes(min(map(resident, looks)))} to {megabytes(resident(peak))}"
+    said = [
+        f"{len(looks)} looks. The peak, after {peak.time - began:.1f} s, is {megabytes(resident(peak))}: "
+        f"{what_pins(peak.snapshot) or 'no ledger.'}"
+    ]
+    steady = steady_part(looks)
+    if steady:
+        middle = of_middling_size(steady)
+        said.append(
+            f"Steady from {steady[0].time - began:.1f} to {steady[-1].time - began:.1f} s at "
+            f"{megabytes(resident(middle))}: {what_pins(middle.snapshot) or 'no ledger.'}"
+        )
+    else:
+        said.append("Resident memory is nowhere steady for a tenth of the time.")
+    figure = f"{sizes} resident in {looks[-1].time - began:.1f} s"
     return Verdict(of, "OVER TIME", figure, [*said, found.problem] if found.problem else said)
 
 
 def recording_body(page: Page, found: Recording) -> None:
-    """Charts over time, then the last look as a snapshot."""
+    """Charts over time, then the peak and the steady part as snapshots."""
     page.chart(over_time_chart(found.looks))
     if any(each.rates for each in found.looks):
         page.chart(rates_chart(found.looks))
     hits = hit_rates_chart(found.looks)
     if hits is not None:
         page.chart(hits)
-    page.heading("The last look")
-    snapshot_body(page, found.looks[-1].snapshot)
+    began, peak = found.looks[0].time, max(found.looks, key=resident)
+    steady = steady_part(found.looks)
+    if steady:
+        page.heading("While it is steady")
+        page.chart(ledger_chart(of_middling_size(steady).snapshot))
+    page.heading(f"At the peak, after {peak.time - began:.1f} s")
+    snapshot_body(page, peak.snapshot.model_copy(update={"map": None}))
+    mapped = [each for each in found.looks if each.snapshot.map]
+    if mapped:
+        nearest = min(mapped, key=lambda each: abs(each.time - peak.time))
+        page.chart(
+            map_chart(nearest.snapshot), f"After {nearest.time - began:.1f} s, the look with a map next to the peak."
+        )
