@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -128,3 +130,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for each in (folder, *folder.parents[:2]):
         each.chmod(0o755)  # another user starts it too
     return inside.compile_c(folder, inside.PROGRAM)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Stands for a disk that becomes full, for this process and those that it starts."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)

@@ -6,17 +6,20 @@ import base64
 import gzip
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hakmem_lab import comparing, record, results, show, sweep, verdict
+from hakmem_lab import comparing, record, results, show, sweep, verdict, views
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
-from tests.conftest import Hakmem, make_experiment
+from tests.conftest import Hakmem, files_of_at_most, make_experiment
+from tests.pages import snapshot
 from tests.test_experiment import PRINTER
 
 
@@ -267,3 +270,26 @@ def test_the_verdict_comes_before_a_page_that_cannot_be_written(
     assert any(
         word in done.stdout for word in ("GO", "INCONCLUSIVE", "beyond doubt", "has the highest", "sweep", "Flat")
     )
+
+
+def test_a_full_disk_costs_the_runs_and_not_the_verdict(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    wanted = ["--metric", "ops=(.*)", "--runs", "20", "--no-noise-check", "--a", "", "--b", "refill_count=64"]
+    with files_of_at_most(8_000):
+        done = hakmem("ab", *wanted, "--out", "x.jsonl", "--json", "--", "sh", "-c", PRINTER)
+    assert json.loads(done.stdout)["comparison"]["rounds"] == 20
+    assert done.stderr.count("cannot write x.jsonl: File too large") == 1 and "Traceback" not in done.stderr
+    assert 0 < len(results.load(tmp_path / "x.jsonl").rounds()) < 20  # what was kept before can be read
+
+
+def test_an_output_that_is_full_is_said(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(snapshot())
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "hakmem_lab", "stats", str(tmp_path / "s.json")]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_number_looks_the_same_everywhere() -> None:
+    for value in (0, 7, 10_000, 1_234_567):
+        assert views.number(value) == show.number(value)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from hakmem_lab import recordings, sampling, sources
 from hakmem_lab.pages import inside
 from hakmem_lab.snapshots import Snapshot
 from hakmem_lab.sources import Look, Recording
-from tests.conftest import Hakmem
+from tests.conftest import Hakmem, files_of_at_most
 from tests.pages import LEDGER, figures
 
 MIB = 1 << 20
@@ -106,16 +104,6 @@ def test_the_file_is_bounded_and_covers_all_of_the_time(tmp_path: Path) -> None:
     assert max(b - a for a, b in itertools.pairwise(times)) <= into.spread
     assert found[-1].snapshot.group("remote")["frees"] == times[-1]
     assert not list(tmp_path.glob("*.part"))
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
 def test_what_was_written_before_the_disk_was_full_is_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ imported, so that a command starts at once and needs only its own libraries; --h
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -36,6 +37,8 @@ COMMANDS = {
     "path": "Print the path of libhakmem.so.",
     "translate": "Say in HAKMEM's terms what variables of jemalloc, mimalloc, tcmalloc or glibc say.",
 }
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 ABOUT = """Run programs on the HAKMEM allocator, see what it does, compare it, and decide by measurement.
 
@@ -99,6 +102,11 @@ def main() -> None:
         if extra is None:
             raise
         complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' brings it.")
+        sys.exit(errors.ERROR)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        complain(f"cannot write: {error}", "Make room on the disk; what was kept before can be used.")
         sys.exit(errors.ERROR)
     except KeyboardInterrupt:
         complain("interrupted")

@@ -131,9 +131,9 @@ class Session:
                     if number in looks[:-1] and decided is not None and decided(self.experiment):
                         break
         except KeyboardInterrupt:
-            kept = len(self.experiment.rounds())
+            kept = f"{len(self.experiment.rounds())} complete rounds are kept in {self.path}"
             raise LabError(
-                f"interrupted; {kept} complete rounds are kept in {self.path}",
+                f"interrupted; {self._writer.problem or kept}",
                 f"Go on with: hakmem {self.experiment.head.kind} --resume {self.path}",
                 INTERRUPTED,
             ) from None

@@ -7,6 +7,7 @@ anew when a file is read.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -21,7 +22,7 @@ from typing import IO, Any, ClassVar, Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from hakmem_lab import __version__, allocators, extras, libhakmem
+from hakmem_lab import __version__, allocators, console, extras, libhakmem
 from hakmem_lab.configuration import Configuration
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
@@ -300,10 +301,11 @@ def now() -> datetime:
 
 
 class Writer:
-    """A results file that grows run by run."""
+    """A results file that grows run by run.  What cannot be kept after its head is said once and costs nothing else."""
 
     def __init__(self, path: Path, append: bool = False) -> None:
         self.path = path
+        self.problem = ""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[str] = path.open("a" if append else "x", encoding="utf-8")
@@ -311,11 +313,21 @@ class Writer:
             raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --out.") from error
 
     def line(self, type_: str, model: Model) -> None:
-        self._file.write(f'{{"type": "{type_}", "data": {model.model_dump_json()}}}\n')
-        self._file.flush()
+        if self.problem:
+            return
+        try:
+            self._file.write(f'{{"type": "{type_}", "data": {model.model_dump_json()}}}\n')
+            self._file.flush()
+        except OSError as error:
+            self.problem = f"cannot write {self.path}: {error.strerror}"
+            if type_ == "head":
+                raise LabError(self.problem, "Choose another place with --out.") from error
+            console.complain(self.problem, "Runs from here on are not kept; the verdict counts them all the same.")
 
     def close(self) -> None:
-        self._file.close()
+        """Closes the file; where it could not be written, what is left of the last line fails once more."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class _Line(Model):

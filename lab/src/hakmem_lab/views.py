@@ -73,7 +73,7 @@ def superslab_map(snapshot: Snapshot) -> RenderableType | None:
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}".replace(",", " ")
+    return f"{value:,.0f}"
 
 
 def is_bytes(group: str, name: str) -> bool:
