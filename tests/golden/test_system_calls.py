@@ -55,7 +55,10 @@ class SteadyState(unittest.TestCase):
         for _ in range(TRIES):
             before, after = (run([path, *arguments(length)], threads, delay) for length in (short, long))
             operations, calls = after[0] - before[0], after[1] - before[1]
-            self.assertGreater(operations, 1e6, "the longer run is not longer")
+            if operations < 1e6:  # of runs of a given time, the machine had no processor for the longer one
+                seen.append(f"{operations / 1e6:.1f} million operations more in the longer run")
+                long *= 2
+                continue
             seen.append(f"{calls} calls in {operations / 1e6:.1f} million operations, purge delay {delay or 'as it is'}")
             if calls < operations / 1e6:
                 return
