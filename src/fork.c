@@ -19,7 +19,7 @@ static struct hak_lock *held_while_starting;
  * here is the thread that has forked; who has none may be a new one, made before that thread has come to a slow path.
  * It cannot tell whose heaps are left: they stay as they are, and what is free in those of threads that do not exist is
  * not used again. That thread is in no slow path meanwhile, where it would wait for this to end: the locks are nobody's. */
-static bool repair(void)
+static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
     if (hak__fork_alone() && forker)
@@ -35,5 +35,5 @@ static bool repair(void)
 void hak__fork_init(struct hak_lock *starting)
 {
     held_while_starting = starting;
-    hak__fork_begin(repair, hak__thread_fork_arrive, hak__meta_wiped_word);
+    hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word);
 }

@@ -157,7 +157,7 @@ static struct hak_heap *open_new(void)
     return heap;
 }
 
-static struct hak_heap *obtain(void)
+static struct hak_heap *obtain_heap(void)
 {
     struct hak_heap *heap = take_up();
     if (heap != NULL) {
@@ -203,7 +203,7 @@ struct hak_heap *hak__thread_attach(void)
     heap = hak__heap_current();   /* watching forks may have allocated */
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
-    heap = again ? early_heap : obtain();
+    heap = again ? early_heap : obtain_heap();
     if (heap == NULL)
         return NULL;
     if (!again)
@@ -274,7 +274,7 @@ void hak__thread_init(void)
 static hak_cold void leave_early(void)
 {
     hak_store(&early_heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
-    early_heap = obtain();
+    early_heap = obtain_heap();
     if (early_heap != NULL)
         set_thread(early_heap), set_current(early_heap);
     else
@@ -302,7 +302,7 @@ struct hak_heap *hak__exit_heap_lock(void)
     hak__fork_watch();
     hak__lock_acquire(&exit_heap_mutex);
     if (exit_heap == NULL)
-        exit_heap = obtain();
+        exit_heap = obtain_heap();
     if (exit_heap == NULL)
         hak__lock_release(&exit_heap_mutex);
     else

@@ -55,7 +55,7 @@ void hak__arena_unlock(void)
 
 enum which { WHICH_FREE, WHICH_DIRTY };
 
-static uint64_t eligible(enum which which, size_t word)
+static uint64_t arena_eligible(enum which which, size_t word)
 {
     if (which == WHICH_FREE)
         return hak__region_free(word);
@@ -63,11 +63,11 @@ static uint64_t eligible(enum which which, size_t word)
 }
 
 /* The first SuperSlab at or after `from`, below the top, whose eligibility is `value`; the top if there is none. */
-static size_t next(enum which which, size_t from, bool value)
+static size_t next_superslab(enum which which, size_t from, bool value)
 {
     size_t end = hak__arena_top();
     for (size_t word = from / 64; word * 64 < end; word += hak__regions_alike(word)) {
-        uint64_t bits = eligible(which, word) ^ (value ? 0 : ~0ull);
+        uint64_t bits = arena_eligible(which, word) ^ (value ? 0 : ~0ull);
         if (word == from / 64)
             bits &= ~0ull << from % 64;
         if (bits != 0)
@@ -162,15 +162,15 @@ static size_t aligned_from(size_t super, size_t align)
 static size_t find_run(enum which which, size_t count, size_t align)
 {
     size_t best = HAK_NO_SUPER, best_length = (size_t)-1, end = hak__arena_top();
-    for (size_t start = next(which, 0, true); start < end;) {
-        size_t stop = next(which, start, false), at = aligned_from(start, align);
+    for (size_t start = next_superslab(which, 0, true); start < end;) {
+        size_t stop = next_superslab(which, start, false), at = aligned_from(start, align);
         if (at + count <= stop && stop - start < best_length) {
             best = at;
             best_length = stop - start;
             if (best_length == count)
                 break;
         }
-        start = stop < end ? next(which, stop, true) : end;
+        start = stop < end ? next_superslab(which, stop, true) : end;
     }
     return best;
 }
@@ -180,7 +180,7 @@ static size_t free_end(void)
 {
     size_t at = hak__arena_top();
     while (at > 0) {
-        uint64_t taken = ~eligible(WHICH_FREE, (at - 1) / 64) & hak_ones64((unsigned)((at - 1) % 64 + 1));
+        uint64_t taken = ~arena_eligible(WHICH_FREE, (at - 1) / 64) & hak_ones64((unsigned)((at - 1) % 64 + 1));
         if (taken != 0)
             return hak_align_down(at - 1, 64) + hak_msb64(taken) + 1;
         at = hak_align_down(at - 1, 64);
@@ -266,7 +266,7 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
 {
     size_t at;
     hak__arena_lock();
-    bool done = next(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
+    bool done = next_superslab(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
     if (done)
         done = hak__run_open(first + count, new_count - count) == 0;
     /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
@@ -443,7 +443,7 @@ size_t hak__page_size(void)
 }
 
 /* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
-static void settle(size_t super)
+static void arena_settle(size_t super)
 {
     struct hak_super *at = &hak__supers[super];
     bool taken = hak__super_is_taken(super), hole = hak_load(&at->kind, HAK_RELAXED) == HAK_SUPER_HOLE;
@@ -478,7 +478,7 @@ void hak__arena_fork_child(void)
 {
     if (hak__lock_is_held(&lock)) {
         for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
-            settle(i);
+            arena_settle(i);
         sum_anew();
         hak__lru_rebuild();
         publish_counts();

@@ -34,7 +34,7 @@ static size_t find_lender(size_t bytes)
     return best;
 }
 
-static void shorten(size_t lender, size_t bytes)
+static void shorten_loan(size_t lender, size_t bytes)
 {
     hak__arena_state.mapped -= hak__supers[lender].mapped - bytes;
     hak__super_set_mapped(lender, (uint32_t)bytes);
@@ -44,7 +44,7 @@ static void shorten(size_t lender, size_t bytes)
 }
 
 /* The system would neither move the lender's pages nor take them. */
-static void lengthen(size_t lender, size_t bytes)
+static void lengthen_loan(size_t lender, size_t bytes)
 {
     hak__lru_remove(lender);
     hak__lru_add(lender, (uint32_t)bytes, hak__os->now_ms());
@@ -55,22 +55,22 @@ static void lengthen(size_t lender, size_t bytes)
 enum lent { LENT, NOT_LENT, PLACE_LOST };
 
 /* The last `bytes` bytes of what a lender has move to an offset in a SuperSlab. Where the kernel refuses, they go back to it. */
-static enum lent lend(size_t lender, size_t bytes, size_t super, size_t offset)
+static enum lent lend_piece(size_t lender, size_t bytes, size_t super, size_t offset)
 {
     size_t keeps = hak__supers[lender].mapped - bytes;
     uintptr_t from = (uintptr_t)hak__super_start(lender) + keeps, to = (uintptr_t)hak__super_start(super) + offset;
-    shorten(lender, keeps);
+    shorten_loan(lender, keeps);
     if (hak__os_move(from, bytes, to, bytes) == 0) {
         hak__super_set_moved(super, hak__supers[super].moved + 1u);
         return LENT;
     }
     if (hak__os_unmap(from, bytes) != 0)
-        lengthen(lender, keeps + bytes);
+        lengthen_loan(lender, keeps + bytes);
     return hak__place_stays(to, bytes) ? NOT_LENT : PLACE_LOST;
 }
 
 /* The first `need` bytes of a SuperSlab are to have pages, as far as others have some. */
-static enum lent fill(size_t super, size_t need)
+static enum lent lend_fill(size_t super, size_t need)
 {
     enum lent done = LENT;
     for (size_t has = hak__supers[super].dirty; done == LENT && has + PIECE_LEAST <= need;) {
@@ -79,7 +79,7 @@ static enum lent fill(size_t super, size_t need)
         if (lender == HAK_NO_SUPER)
             return NOT_LENT;
         size_t bytes = hak_min(need - has, hak__supers[lender].dirty);
-        done = lend(lender, bytes, super, has);
+        done = lend_piece(lender, bytes, super, has);
         has += bytes;
     }
     return done;
@@ -92,7 +92,7 @@ bool hak__supers_fill(size_t first, size_t bytes)
         return true;
     hak__arena_lock();
     for (size_t i = 0; i << HAK_SUPER_SHIFT < bytes && done == LENT; i++)
-        done = fill(first + i, hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE));
+        done = lend_fill(first + i, hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE));
     hak__arena_unlock();
     return done != PLACE_LOST;
 }

@@ -58,7 +58,7 @@ bool hak__limit_exists(void)
     return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0 || hak__option(HAK_OPTION_unmap) != 0;
 }
 
-static void notify(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
+static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 
 void hak__limit_note(size_t mapped)
 {
@@ -67,11 +67,11 @@ void hak__limit_note(size_t mapped)
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
     if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
         hak_store(&system_asked, true, HAK_RELAXED);
-        notify(NOTICE_SYSTEM);
+        notify_limit(NOTICE_SYSTEM);
     }
     if (state == CALM && limit != 0 && mapped > limit) {
         hak_store(&pressure, WAITING, HAK_RELAXED);
-        notify(NOTICE_PRESSURE);
+        notify_limit(NOTICE_PRESSURE);
     } else if (state == TOLD && (limit == 0 || mapped < limit - limit / 8)) {
         hak_store(&pressure, CALM, HAK_RELAXED);
     }

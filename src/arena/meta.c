@@ -72,7 +72,7 @@ uintptr_t hak__meta_start(enum hak_meta_window window) { return windows[window].
 
 size_t hak__meta_mapped(enum hak_meta_window window) { return hak_load(&windows[window].mapped, HAK_ACQUIRE); }
 
-static int grow(struct window *w, size_t mapped, size_t wanted)
+static int meta_grow(struct window *w, size_t mapped, size_t wanted)
 {
     hak_store(&w->intent, wanted, HAK_RELAXED);
     hak_signal_fence();
@@ -90,9 +90,9 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
         return ENOMEM;
     size_t page = hak__page_size(), ahead = mapped < HAK_META_STEP ? 2 * mapped : mapped + mapped / 2;
     size_t least = hak_align_up(bytes, page), wanted = hak_align_up(hak_min(hak_max(bytes, ahead), w->limit), page);
-    int code = grow(w, mapped, wanted);
+    int code = meta_grow(w, mapped, wanted);
     if (code != 0 && wanted > least)
-        code = grow(w, mapped, wanted = least);
+        code = meta_grow(w, mapped, wanted = least);
     if (code == 0)   /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
         hak_store(&w->mapped, wanted, HAK_RELEASE);
     return code;

@@ -16,7 +16,7 @@ static _Atomic bool impossible;         /* the kernel cannot collapse */
 struct hak_thp_counts hak__thp_counts;
 
 /* Looked at once: a change of it later concerns what is mapped by then as little as what others do to the process. */
-static enum hak_os_huge_setting setting(void)
+static enum hak_os_huge_setting thp_setting(void)
 {
     uint32_t seen = hak_load(&setting_seen, HAK_RELAXED);
     if (seen == 0) {
@@ -26,13 +26,13 @@ static enum hak_os_huge_setting setting(void)
     return (enum hak_os_huge_setting)(seen - 1);
 }
 
-void hak__thp_look(void) { setting(); }
+void hak__thp_look(void) { thp_setting(); }
 
 void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
     if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_HUGE);
-    else if (setting() == HAK_OS_HUGE_ALWAYS)
+    else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
 }
 
@@ -53,13 +53,13 @@ bool hak__thp_may_collapse(void)
 {
     size_t unmarked = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED), most = hak__limit_mappings() / MAPPINGS_PER_UNMARKED;
     return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && !hak_load(&impossible, HAK_RELAXED)
-           && (setting() == HAK_OS_HUGE_MADVISE || (setting() == HAK_OS_HUGE_ALWAYS && unmarked < most));
+           && (thp_setting() == HAK_OS_HUGE_MADVISE || (thp_setting() == HAK_OS_HUGE_ALWAYS && unmarked < most));
 }
 
 bool hak__thp_collapse(size_t super)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
-    if (setting() == HAK_OS_HUGE_ALWAYS)   /* it was marked, and a marked one is refused */
+    if (thp_setting() == HAK_OS_HUGE_ALWAYS)   /* it was marked, and a marked one is refused */
         hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
     int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
     if (code == 0) {

@@ -31,7 +31,7 @@ static void rank_enter(uint32_t rank) { (void)rank; }
 static void rank_leave(uint32_t rank) { (void)rank; }
 #endif
 
-static void futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *time)
+static void futex_call(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *time)
 {
     int saved = errno;
     syscall(SYS_futex, word, operation, value, time, NULL, 0);
@@ -59,7 +59,7 @@ static hak_cold void wait_for(struct hak_lock *lock)
     while (hak_exchange(&lock->held, LOCK_WAITED, HAK_ACQUIRE) != LOCK_FREE) {
         hak__fork_check();
         hak__fork_unwatched();
-        futex(&lock->held, FUTEX_WAIT_PRIVATE, LOCK_WAITED, NULL);
+        futex_call(&lock->held, FUTEX_WAIT_PRIVATE, LOCK_WAITED, NULL);
     }
 }
 
@@ -82,7 +82,7 @@ void hak__lock_release(struct hak_lock *lock)
 {
     rank_leave(lock->rank);
     if (hak_exchange(&lock->held, LOCK_FREE, HAK_RELEASE) == LOCK_WAITED)
-        futex(&lock->held, FUTEX_WAKE_PRIVATE, 1, NULL);
+        futex_call(&lock->held, FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
 void hak__lock_reset(struct hak_lock *lock)
@@ -100,7 +100,7 @@ void hak__nap(unsigned tries)
     if (tries < SPINS)
         hak_pause();
     else
-        futex(&never, FUTEX_WAIT_PRIVATE, 0, &time);
+        futex_call(&never, FUTEX_WAIT_PRIVATE, 0, &time);
 }
 
 void hak__yield(unsigned tries)

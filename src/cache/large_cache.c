@@ -171,7 +171,7 @@ static bool weigh_due(const struct hak_heap *heap)
 }
 
 /* Counts the pages of the block that are not in memory; a sample moves the figure by a quarter. Whether it was far from it. */
-static hak_noinline bool weigh(struct hak_heap *heap, uint32_t index, const void *block)
+static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     unsigned char pages[HAK_LARGE_MAX >> 12];
     size_t page = hak__page_size(), count = hak__classes[index].size / page, absent = 0;
@@ -204,7 +204,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
     struct hak_heap_class *class = &heap->classes[index];
     size_t size = hak__classes[index].size, limit = large_cache_limit(heap);
     if ((heap->large_cache.bytes + size > limit || is_mostly_absent(heap)) && weigh_due(heap)) {
-        weigh(heap, index, block);
+        large_weigh(heap, index, block);
         limit = large_cache_limit(heap);
     }
     if (class->capacity == 0 || size > limit)
@@ -272,7 +272,7 @@ static bool may_open(struct hak_heap *heap)
 {
     uint32_t oldest = oldest_class(heap);
     if (weigh_due(heap))
-        weigh(heap, oldest, heap->classes[oldest].bottom[0]);
+        large_weigh(heap, oldest, heap->classes[oldest].bottom[0]);
     return is_mostly_absent(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_cache.peak;
 }
 
@@ -312,7 +312,7 @@ static void weigh_some(struct hak_heap *heap)
     bool surprised = true;
     for (uint32_t i = 0; i < WEIGH_AT_LOOK && left != 0 && surprised; i++, left &= left - 1) {
         uint32_t index = hak_ctz64(left);
-        surprised = weigh(heap, index, heap->classes[index].hidden.top[-1]);
+        surprised = large_weigh(heap, index, heap->classes[index].hidden.top[-1]);
     }
     heap->large_cache.pass = surprised ? 0 : LOOKS_TO_PASS;
     heap->large_cache.sure = 0;

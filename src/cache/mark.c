@@ -13,7 +13,7 @@ enum { MARKS_MOST = 250 };
 
 /* How many requests from now on the next sample is: evenly 1 .. 2N - 1, which is N on average and in no step with loops of
  * the program. */
-static uint64_t draw(void)
+static uint64_t draw_mark(void)
 {
     uint64_t n = hak__option(HAK_OPTION_sample_guards);
     return n == 0 ? 0 : 1 + hak__os->random() % (2 * n - 1);
@@ -37,13 +37,13 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
-    uint64_t left = heap->sample.left == 0 ? draw() : heap->sample.left;
+    uint64_t left = heap->sample.left == 0 ? draw_mark() : heap->sample.left;
     left -= left > 1;   /* the block that goes out now */
     hak_count(&heap->sample.seen, below + 1);
     while (left <= below && left != 0 && has_room(heap, bin, index)) {
         below -= left - 1;
         put_mark(heap, bin, index, class->bottom + below);
-        left = draw();
+        left = draw_mark();
     }
     heap->sample.left = left > below ? left - below : left != 0;
 }
@@ -68,10 +68,10 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
         return mark;
     }
     if (heap->sample.left == 0)
-        heap->sample.left = draw();
+        heap->sample.left = draw_mark();
     bool now = heap->sample.left == 1;
     if (now) {
-        heap->sample.left = draw();
+        heap->sample.left = draw_mark();
         hak_count(&heap->sample.seen, 1);
     }
     return now;

@@ -24,7 +24,7 @@ static const struct hak_class *class_of(uint32_t word)
 }
 
 /* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
-static void publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
+static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
 {
     const struct hak_class *class = class_of(hak__owner_at(slab));
     struct hak_span *span = hak__span_at(slab);
@@ -55,7 +55,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
     hak_store(&bucket->taken, 0, HAK_RELAXED);
     hak_store(&bucket->limit, 0, HAK_RELAXED);   /* the slab may serve another class by the next time */
     if (count != taken)
-        publish(slab, bucket->blocks + taken, count - taken, function, &heap->counts.remote_published);
+        outbox_publish(slab, bucket->blocks + taken, count - taken, function, &heap->counts.remote_published);
 }
 
 uint32_t hak__outbox_sweep(struct hak_heap *heap)
@@ -70,7 +70,7 @@ uint32_t hak__outbox_sweep(struct hak_heap *heap)
         /* acquire: pairs with the append's release; the blocks are in their places, and their users done with them. */
         uint32_t count = hak_load(&bucket->count, HAK_ACQUIRE);
         hak_count(&heap->counts.remote_frees, count - taken);
-        publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->counts.remote_published);
+        outbox_publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->counts.remote_published);
         hak_store(&bucket->taken, (uint16_t)count, HAK_RELAXED);
         sum += count - taken;
     }

@@ -71,7 +71,7 @@ static hak_line_aligned _Atomic size_t all_bytes;   /* what every thread reads l
 size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
 
 /* Adds to the sum, unless the process has a budget which that would exceed. */
-static bool charge(struct hak_heap *heap, size_t bytes)
+static bool budget_charge(struct hak_heap *heap, size_t bytes)
 {
     size_t budget = hak__option(HAK_OPTION_process_budget);
     size_t before = hak_fetch_add(&all_bytes, bytes, HAK_RELAXED);
@@ -83,7 +83,7 @@ static bool charge(struct hak_heap *heap, size_t bytes)
     return true;
 }
 
-static void discharge(struct hak_heap *heap, size_t bytes)
+static void budget_discharge(struct hak_heap *heap, size_t bytes)
 {
     hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
     heap->budget.process_bytes -= bytes;
@@ -91,7 +91,7 @@ static void discharge(struct hak_heap *heap, size_t bytes)
 
 bool hak__cache_charge_kept(struct hak_heap *heap)
 {
-    if (!charge(heap, KEPT_STEP))
+    if (!budget_charge(heap, KEPT_STEP))
         return false;
     heap->large_cache.charged += KEPT_STEP;
     return true;
@@ -102,7 +102,7 @@ void hak__cache_discharge_kept(struct hak_heap *heap)
     size_t need = hak_align_up(heap->large_cache.bytes, KEPT_STEP);
     if (heap->large_cache.charged == need)
         return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
-    discharge(heap, heap->large_cache.charged - need);
+    budget_discharge(heap, heap->large_cache.charged - need);
     heap->large_cache.charged = need;
     heap->large_cache.sure = 0;
 }
@@ -180,7 +180,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 /* --- growth ------------------------------------------------------------------------------------------------------- */
 
 /* Moves a stack into an area of another capacity that has room for what it holds. */
-static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+static bool resize_record(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
@@ -207,7 +207,7 @@ static bool resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 }
 
 /* Takes capacity from classes that have not moved a batch since the last visit. */
-static void reclaim(struct hak_heap *heap, size_t limit)
+static void budget_reclaim(struct hak_heap *heap, size_t limit)
 {
     for (uint32_t visited = 0; visited < HAK_CLASSES && heap->budget.bytes > limit; visited++) {
         uint32_t index = heap->budget.hand++ % HAK_CLASSES;
@@ -218,8 +218,8 @@ static void reclaim(struct hak_heap *heap, size_t limit)
             if (held > keep)
                 hak__cache_drain(heap, index, held - keep, "free");
             size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
-            if (resize(heap, index, keep))
-                discharge(heap, less);
+            if (resize_record(heap, index, keep))
+                budget_discharge(heap, less);
         }
         class->moves = 0;
     }
@@ -254,14 +254,14 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
     if (extra > budget)
         return false;
     if (heap->budget.bytes + extra > budget)
-        reclaim(heap, budget - extra);
+        budget_reclaim(heap, budget - extra);
     if (heap->budget.bytes + extra > budget)
         return false;
-    if (charge(heap, extra))
+    if (budget_charge(heap, extra))
         return true;
     heap->classes[index].moves = 1;   /* it asks for more: the last one to take from */
-    reclaim(heap, heap->budget.bytes > extra ? heap->budget.bytes - extra : 0);
-    return charge(heap, extra);
+    budget_reclaim(heap, heap->budget.bytes > extra ? heap->budget.bytes - extra : 0);
+    return budget_charge(heap, extra);
 }
 
 /* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
@@ -279,8 +279,8 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     }
     if (!find_room(heap, index, extra))
         return refuse_for_a_while(heap);
-    if (!resize(heap, index, capacity)) {
-        discharge(heap, extra);
+    if (!resize_record(heap, index, capacity)) {
+        budget_discharge(heap, extra);
         return refuse_for_a_while(heap);
     }
     class->returned_lately = class->missed_lately = false;
@@ -298,8 +298,8 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
     if (class->local || keep >= class->capacity)
         return;
     size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
-    if (resize(heap, index, keep))
-        discharge(heap, less);
+    if (resize_record(heap, index, keep))
+        budget_discharge(heap, less);
 }
 
 void hak__cache_shrink_idle(struct hak_heap *heap)
@@ -329,14 +329,14 @@ void hak__cache_set_polling(struct hak_heap *heap, bool polling)
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 
-static bool enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+static bool enlarge_record(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     size_t extra = (capacity - heap->classes[index].capacity) * (size_t)hak__classes[index].size;
-    if (!charge(heap, extra))
+    if (!budget_charge(heap, extra))
         return false;
-    if (resize(heap, index, capacity))
+    if (resize_record(heap, index, capacity))
         return true;
-    discharge(heap, extra);
+    budget_discharge(heap, extra);
     return false;
 }
 
@@ -349,7 +349,7 @@ static hak_cold void fix_capacities(struct hak_heap *heap)
         struct hak_heap_class *class = &heap->classes[index];
         size_t room = budget > heap->budget.bytes ? (budget - heap->budget.bytes) / hak__classes[index].size : 0;
         uint32_t capacity = (uint32_t)hak_min(class->ceiling, class->capacity + room);
-        while (capacity > class->capacity && !enlarge(heap, index, capacity))
+        while (capacity > class->capacity && !enlarge_record(heap, index, capacity))
             capacity -= (capacity - class->capacity + 1) / 2;
         class->ceiling = class->capacity;
     }
@@ -393,7 +393,7 @@ static void join_process(struct hak_heap *heap)
     for (uint32_t index = 0; index < HAK_CLASSES; index++)
         heap->classes[index].moves = 0;
     for (uint32_t halvings = 0; heap->budget.bytes != 0 && halvings < 16; halvings++)
-        reclaim(heap, 0);
+        budget_reclaim(heap, 0);
 }
 
 void hak__cache_unpark(struct hak_heap *heap)

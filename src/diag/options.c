@@ -49,12 +49,12 @@ struct text {
     size_t length;
 };
 
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
+static char lower_case(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c; }
 
-static bool same(struct text a, const char *name)
+static bool option_same(struct text a, const char *name)
 {
     size_t i = 0;
-    while (i < a.length && name[i] != 0 && lower(a.start[i]) == name[i])
+    while (i < a.length && name[i] != 0 && lower_case(a.start[i]) == name[i])
         i++;
     return i == a.length && name[i] == 0;
 }
@@ -66,17 +66,17 @@ static struct text without_prefix(struct text key)
     return (struct text){ key.start + PREFIX_LENGTH, key.length - PREFIX_LENGTH };
 }
 
-static hak_cold int find(struct text key)
+static hak_cold int option_find(struct text key)
 {
     key = without_prefix(key);
     for (int i = 0; i < HAK_OPTIONS; i++)
-        if (same(key, hak__option_name(i)))
+        if (option_same(key, hak__option_name(i)))
             return i;
     return -1;
 }
 
 /* The edit distance between a key and a name, by one row of the usual table. */
-static unsigned distance(struct text key, const char *name)
+static unsigned edit_distance(struct text key, const char *name)
 {
     unsigned row[NAME_MAX_LENGTH + 1], columns = (unsigned)hak_min(strlen(name), NAME_MAX_LENGTH);
     for (unsigned j = 0; j <= columns; j++)
@@ -85,7 +85,7 @@ static unsigned distance(struct text key, const char *name)
         unsigned diagonal = row[0];
         row[0] = i + 1;
         for (unsigned j = 0; j < columns; j++) {
-            unsigned change = diagonal + (lower(key.start[i]) != name[j]);
+            unsigned change = diagonal + (lower_case(key.start[i]) != name[j]);
             diagonal = row[j + 1];
             row[j + 1] = (unsigned)hak_min(change, 1 + hak_min(row[j], row[j + 1]));
         }
@@ -99,9 +99,9 @@ struct guess {
     unsigned distance;
 };
 
-static hak_cold void offer(struct guess *guess, struct text key, const char *name)
+static hak_cold void option_offer(struct guess *guess, struct text key, const char *name)
 {
-    unsigned d = distance(key, name);
+    unsigned d = edit_distance(key, name);
     if (guess->name == NULL || d < guess->distance)
         *guess = (struct guess){ name, d };
 }
@@ -110,7 +110,7 @@ static const char *nearest_option(struct text key)
 {
     struct guess guess = { NULL, 0 };
     for (int i = 0; i < HAK_OPTIONS; i++)
-        offer(&guess, without_prefix(key), hak__option_name(i));
+        option_offer(&guess, without_prefix(key), hak__option_name(i));
     return guess.name;
 }
 
@@ -154,7 +154,7 @@ static const struct word times[] = { { "ms", 1 }, { "s", 1000 }, { "", 1 } };
 static hak_cold bool look_up(const struct word *table, size_t rows, struct text key, uint64_t *value)
 {
     for (size_t i = 0; i < rows; i++) {
-        if (same(key, table[i].name)) {
+        if (option_same(key, table[i].name)) {
             *value = table[i].value;
             return true;
         }
@@ -179,7 +179,7 @@ static const char *nearest_name(const struct word *names, size_t rows, struct te
 {
     struct guess guess = { NULL, 0 };
     for (size_t i = 0; i < rows; i++)
-        offer(&guess, key, names[i].name);
+        option_offer(&guess, key, names[i].name);
     return guess.name;
 }
 
@@ -231,8 +231,8 @@ static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *
     if (text.length <= FORMAT_LENGTH || file->length >= HAK_STATS_FILE_SIZE)
         return false;
     text.length = FORMAT_LENGTH;
-    *value = same(text, "json:") ? HAK_STATS_JSON : HAK_STATS_PROM;
-    return *value == HAK_STATS_JSON || same(text, "prom:");
+    *value = option_same(text, "json:") ? HAK_STATS_JSON : HAK_STATS_PROM;
+    return *value == HAK_STATS_JSON || option_same(text, "prom:");
 }
 
 /* What stands before the colon of "1:PREFIX"; *rest is what follows it, empty where there is nothing. */
@@ -246,7 +246,7 @@ static hak_cold struct text before_prefix(struct text text, struct text *rest)
     return (struct text){ text.start, length };
 }
 
-static hak_cold bool parse(const struct hak_option_row *row, struct text text, uint64_t *value)
+static hak_cold bool option_parse(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
     struct text file;
     if (row->kind == HAK_STATS && parse_file(text, value, &file))
@@ -344,7 +344,7 @@ static hak_cold void warn_value(int option, struct text text)
 /* --- storing --------------------------------------------------------------------------------------------------- */
 
 /* Stores a value and its origin unless the present one has an origin above `most`. */
-static hak_cold bool put(int option, uint64_t value, enum hak_option_origin origin, enum hak_option_origin most)
+static hak_cold bool option_put(int option, uint64_t value, enum hak_option_origin origin, enum hak_option_origin most)
 {
     uint64_t word = hak_load(&hak__option_words[option], HAK_RELAXED);
     do {
@@ -371,16 +371,16 @@ static hak_cold void follow_preset(void)
         for (int band = 0; band < BANDS; band++) {
             int option = HAK_OPTION_tiny_unified_c0 + band;
             if (preset == HAK_PRESET_adaptive)
-                put(option, hak__option_rows[option].value, HAK_FROM_DEFAULT, HAK_FROM_PRESET);
+                option_put(option, hak__option_rows[option].value, HAK_FROM_DEFAULT, HAK_FROM_PRESET);
             else
-                put(option, preset_capacities[preset - 1][band], HAK_FROM_PRESET, HAK_FROM_PRESET);
+                option_put(option, preset_capacities[preset - 1][band], HAK_FROM_PRESET, HAK_FROM_PRESET);
         }
     } while (hak__option(HAK_OPTION_preset) != preset);
 }
 
-static bool store(int option, uint64_t value, enum hak_option_origin origin)
+static bool option_store(int option, uint64_t value, enum hak_option_origin origin)
 {
-    bool stored = put(option, value, origin, origin);
+    bool stored = option_put(option, value, origin, origin);
     if (stored && option == HAK_OPTION_preset)
         follow_preset();
     return stored;
@@ -389,7 +389,7 @@ static bool store(int option, uint64_t value, enum hak_option_origin origin)
 void hak__option_suggest(enum hak_option option, uint64_t value)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
-    put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
+    option_put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
 }
 
 /* Keeps the names of the parts of hardened mode that are on, in the order of their list. */
@@ -438,15 +438,15 @@ static hak_cold void remember_text(int option, struct text text, uint64_t value)
 }
 
 /* One assignment at start. Complains at most once and keeps the value in force otherwise. */
-static hak_cold void assign(struct text key, struct text text, enum hak_option_origin origin)
+static hak_cold void option_assign(struct text key, struct text text, enum hak_option_origin origin)
 {
-    int option = find(key);
+    int option = option_find(key);
     uint64_t value;
     if (option < 0)
         warn_unknown(key);
-    else if (!parse(&hak__option_rows[option], text, &value))
+    else if (!option_parse(&hak__option_rows[option], text, &value))
         warn_value(option, text);
-    else if (store(option, value, origin))
+    else if (option_store(option, value, origin))
         remember_text(option, text, value);
 }
 
@@ -454,7 +454,7 @@ static hak_cold void assign(struct text key, struct text text, enum hak_option_o
 
 /* Up to the first of two characters, or the end. This and hak_begins() run in every process at start: the C library's
  * functions of the kind would bring further pages of it into every process (tests/programs, footprint). */
-static struct text until(const char *start, char stop, char other)
+static struct text option_until(const char *start, char stop, char other)
 {
     const char *end = start;
     while (*end != 0 && *end != stop && *end != other)
@@ -466,13 +466,13 @@ static struct text until(const char *start, char stop, char other)
 static hak_cold void read_conf(const char *conf, enum hak_option_origin origin)
 {
     while (*conf != 0) {
-        struct text key = until(conf, ':', ',');
+        struct text key = option_until(conf, ':', ',');
         conf += key.length;
         struct text value = { conf, 0 };
         if (*conf == ':')
-            value = until(conf + 1, ',', ',');
+            value = option_until(conf + 1, ',', ',');
         if (key.length != 0 || value.length != 0)
-            assign(key, value, origin);
+            option_assign(key, value, origin);
         conf = value.start + value.length;
         conf += *conf == ',';
     }
@@ -480,14 +480,14 @@ static hak_cold void read_conf(const char *conf, enum hak_option_origin origin)
 
 static void read_variable(const char *entry)
 {
-    struct text key = until(entry, '=', '=');
+    struct text key = option_until(entry, '=', '=');
     if (key.length <= PREFIX_LENGTH || !hak_begins(entry, prefix))
         return;
     const char *value = entry + key.length + entry[key.length] / '=';
-    if (same(key, "hakmem_conf"))
+    if (option_same(key, "hakmem_conf"))
         read_conf(value, HAK_FROM_CONF);
     else
-        assign(key, (struct text){ value, strlen(value) }, HAK_FROM_VARIABLE);
+        option_assign(key, (struct text){ value, strlen(value) }, HAK_FROM_VARIABLE);
 }
 
 void hak__options_read_from(const char *symbol, char **environment)
@@ -509,7 +509,7 @@ bool hak__options_read(void)
 
 /* --- by name --------------------------------------------------------------------------------------------------- */
 
-int hak__option_find(const char *name) { return find((struct text){ name, strlen(name) }); }
+int hak__option_find(const char *name) { return option_find((struct text){ name, strlen(name) }); }
 
 int hak__option_set(const char *name, const char *value)
 {
@@ -517,11 +517,11 @@ int hak__option_set(const char *name, const char *value)
     uint64_t number;
     if (option < 0)
         return ENOENT;
-    if (!parse(&hak__option_rows[option], (struct text){ value, strlen(value) }, &number))
+    if (!option_parse(&hak__option_rows[option], (struct text){ value, strlen(value) }, &number))
         return EINVAL;
     if (hak__option_rows[option].when == HAK_AT_START)
         return EPERM;
-    store(option, number, HAK_FROM_API);
+    option_store(option, number, HAK_FROM_API);
     return 0;
 }
 

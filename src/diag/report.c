@@ -25,7 +25,7 @@ static void put_text(struct out *out, const char *text, size_t length, unsigned 
 }
 
 /* Digits of n before `end`; returns the first. */
-static char *digits(char *end, uint64_t n, unsigned base)
+static char *put_digits(char *end, uint64_t n, unsigned base)
 {
     do
         *--end = "0123456789abcdef"[n % base];
@@ -37,15 +37,15 @@ static void put_number(struct out *out, char letter, uint64_t n, unsigned width,
 {
     char text[32], *end = text + sizeof text, *first;
     if (letter == 'f') {
-        first = digits(end, n % 100 + 100, 10);   /* three digits, the first one a place holder */
+        first = put_digits(end, n % 100 + 100, 10);   /* three digits, the first one a place holder */
         *first = '.';
-        first = digits(first, n / 100, 10);
+        first = put_digits(first, n / 100, 10);
     } else if (letter == 'p') {
-        first = digits(end, n, 16);
+        first = put_digits(end, n, 16);
         *--first = 'x';
         *--first = '0';
     } else {
-        first = digits(end, n, 10);
+        first = put_digits(end, n, 10);
     }
     put_text(out, first, (size_t)(end - first), width, left);
 }

@@ -35,7 +35,7 @@ static const struct hak_heap *(*my_heap)(void);
 
 /* --- blocks of size classes --------------------------------------------------------------------------------------- */
 
-static bool among(void *const *from, void *const *to, const void *block)
+static bool crash_among(void *const *from, void *const *to, const void *block)
 {
     for (; from < to; from++)
         if (*from == block)
@@ -44,16 +44,16 @@ static bool among(void *const *from, void *const *to, const void *block)
 }
 
 /* Whether a heap has the block in its bin, outbox or quarantine: freed, and not yet given back to its span. */
-static bool holds(struct hak_heap *heap, uint32_t class, const void *block)
+static bool crash_holds(struct hak_heap *heap, uint32_t class, const void *block)
 {
     void **bottom = heap->classes[class].bottom;
-    if (bottom != NULL && among(bottom, bottom + hak__cache_count(heap, class), block))
+    if (bottom != NULL && crash_among(bottom, bottom + hak__cache_count(heap, class), block))
         return true;
     for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
         const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[i];
         size_t taken = hak_load(&bucket->taken, HAK_RELAXED), count = hak_load(&bucket->count, HAK_RELAXED);
         if (bucket->slab != 0 && taken <= count && count <= HAK_OUTBOX_BLOCKS
-            && among(bucket->blocks + taken, bucket->blocks + count, block))
+            && crash_among(bucket->blocks + taken, bucket->blocks + count, block))
             return true;
     }
     return hak__quarantine_has(heap, block);
@@ -63,7 +63,7 @@ static bool held_by_any(uint32_t class, const void *block)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_NEW && holds(heap, class, block))
+        if (hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_NEW && crash_holds(heap, class, block))
             return true;
     }
     return false;

@@ -29,7 +29,7 @@ static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, co
 }
 
 /* What it is that bears no seal, or, without canaries, may be free. */
-static hak_cold void judge(const void *p, uint32_t class, const char *function, const char *why_freed)
+static hak_cold void judge_block(const void *p, uint32_t class, const char *function, const char *why_freed)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
@@ -54,11 +54,11 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     if (!hak__hardened.canary) {
         uint64_t first = *hak__hard_word(p, 0);
         if (first == hak__freed_key || first == hak__hardened.never_key)
-            judge(p, class, function, why_freed);
+            judge_block(p, class, function, why_freed);
         return n;
     }
     if (hak_unlikely(!hak__is_sealed(p, class, &n))) {
-        judge(p, class, function, why_freed);
+        judge_block(p, class, function, why_freed);
         die_of_overflow(p, hak__classes[class].size, function);
     }
     if (hak_unlikely(!hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL)))
@@ -86,7 +86,7 @@ uint32_t hak__harden_class(size_t align, size_t n)
 }
 
 /* Where the heap's layer would make a single-block span there is a listed one already. */
-static void *refill(struct hak_heap *heap, uint32_t class)
+static void *harden_refill(struct hak_heap *heap, uint32_t class)
 {
     if (hak__classes[class].blocks == 1 && heap->classes[class].spans == NULL) {
         hak__heap_collect(heap);
@@ -105,9 +105,9 @@ static void *next_block(struct hak_heap *heap, uint32_t class)
     bool cached = heap->classes[class].capacity != 0 && !hak__is_large(class);
     void *block = cached ? hak__cache_pop(&heap->classes[class].hidden) : NULL;
     if (block == NULL)
-        block = refill(heap, class);
+        block = harden_refill(heap, class);
     if (hak_unlikely(block == NULL) && hak__quarantine_flush(heap, "free"))
-        block = refill(heap, class);
+        block = harden_refill(heap, class);
     return block;
 }
 

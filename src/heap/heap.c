@@ -256,7 +256,7 @@ void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 
 /* --- giving --------------------------------------------------------------------------------------------------------- */
 
-static hak_cold void report(enum hak_span_fault fault, const struct hak_span *span, const void *block,
+static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_span *span, const void *block,
                             const char *function)
 {
     if (fault == HAK_SPAN_DOUBLE_FREE)
@@ -276,7 +276,7 @@ static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const 
 {
     enum hak_span_fault fault = hak__span_give_single(span, block);
     if (hak_unlikely(fault != HAK_SPAN_OK))
-        report(fault, span, block, function);
+        heap_report(fault, span, block, function);
     note_given(heap, span->class, &heap->classes[span->class].drained, 1);
     hak__heap_end_span(heap, span);
     return 1;
@@ -288,7 +288,7 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
     uint32_t given;
     enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
     if (hak_unlikely(fault != HAK_SPAN_OK))
-        report(fault, span, blocks[given], function);
+        heap_report(fault, span, blocks[given], function);
     hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
     note_given(heap, span->class, &heap->classes[span->class].drained, given);
     after_give(heap, span);
@@ -312,7 +312,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     struct hak_span *span = &hak__spans[slab];
     if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
         && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
-        report(HAK_SPAN_DOUBLE_FREE, span, block, function);
+        heap_report(HAK_SPAN_DOUBLE_FREE, span, block, function);
     uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
@@ -349,7 +349,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
     uint32_t culprit = 0, count = hak__span_collect_owner(span, is_free_already, &fault, &culprit);
     if (hak_unlikely(fault != HAK_SPAN_OK)) {
         size_t offset = (size_t)culprit * hak__classes[span->class].size;
-        report(fault, span, hak__span_start(span) + offset, "free");
+        heap_report(fault, span, hak__span_start(span) + offset, "free");
     }
     if (count == 0)
         return;

@@ -18,7 +18,7 @@
 static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
 
 /* Keeps the order: the first assigned serves first. */
-static void forget(struct hak_heap *heap, unsigned place)
+static void large_forget(struct hak_heap *heap, unsigned place)
 {
     set_count(heap, heap->assigned.count - 1);
     for (; place < heap->assigned.count; place++)
@@ -28,7 +28,7 @@ static void forget(struct hak_heap *heap, unsigned place)
 static void let_go_of(struct hak_heap *heap, unsigned place)
 {
     size_t super = heap->assigned.supers[place];
-    forget(heap, place);
+    large_forget(heap, place);
     hak__pool_unassign(super, heap->id);
 }
 
@@ -37,7 +37,7 @@ static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, boo
 {
     size_t super = heap->assigned.supers[place];
     if (hak_unlikely(hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != heap->id)) {
-        forget(heap, place);
+        large_forget(heap, place);
         return HAK_NO_RUN;
     }
     if (hak_unlikely(hak__tier_draining(super))) {
@@ -131,7 +131,7 @@ void hak__assigned_let_go(struct hak_heap *heap)
 /* --- change of size ----------------------------------------------------------------------------------------------------- */
 
 /* The slabs that a span of one block has gained or keeps say that they are inside of it. */
-static void describe(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
+static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
 {
     size_t slab = hak__span_slab(span);
     for (unsigned i = span->slabs; i < slabs; i++)
@@ -158,7 +158,7 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     hak_assert(!span->listed && hak__span_allocated(span) == 1, "the block is in the program's hands");
     if (want > have && !hak__pool_extend(slab, have, want))
         return false;
-    describe(span, heap->id, class, want);
+    describe_large(span, heap->id, class, want);
     if (want < have)
         hak__pool_give(slab + want, have - want);
     hak__heap_large_moved(heap, former, (size_t)-1);

@@ -15,7 +15,7 @@
 #include "diag/report.h"
 #include "heap/heap.h"
 
-static void push(struct hak_heap *heap, struct hak_span *span)
+static void remote_push(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_span *head = hak_load(&heap->pending, HAK_RELAXED);
     do
@@ -27,12 +27,12 @@ static void push(struct hak_heap *heap, struct hak_span *span)
 /* Puts a span on its owner's stack unless it stands on one already. A span without owner has ended, and nothing waits
  * in it; but it may come to life again while its mark is taken back, and a publisher of that life may have relied on
  * the mark: so the owner is looked at once more afterwards. */
-static void queue(struct hak_span *span)
+static void remote_queue(struct hak_span *span)
 {
     while (hak_exchange(&span->queued, 1, HAK_ACQ_REL) == 0) {
         uint32_t owner = hak_load(&span->owner, HAK_RELAXED);
         if (owner != 0) {
-            push(hak__heap_by_id(owner), span);
+            remote_push(hak__heap_by_id(owner), span);
             return;
         }
         hak_exchange(&span->queued, 0, HAK_ACQ_REL);
@@ -52,7 +52,7 @@ void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, co
     uint64_t twice = hak__span_set_remote(span, word, bits);
     if (hak_unlikely(twice != 0))
         report_twice(span, word * 64 + hak_ctz64(twice), function);
-    queue(span);
+    remote_queue(span);
 }
 
 void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *))
@@ -65,7 +65,7 @@ void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap 
             collect(heap, span);
         } else {
             hak_count(&heap->counts.forwarded, 1);
-            queue(span);
+            remote_queue(span);
         }
         span = next;
     }

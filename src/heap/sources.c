@@ -134,7 +134,7 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 enum { HEAPS_PER_CALL = 4 };
 
 /* Whether a look inside may be worth it, judged without entering. */
-static bool promising(struct hak_heap *heap, uint32_t class)
+static bool sources_promising(struct hak_heap *heap, uint32_t class)
 {
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
@@ -178,7 +178,7 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
 {
     struct hak_heap *seen[HEAPS_PER_CALL];
     uint32_t count = 0;
-    if (!hak__heap_any_parked(promising, class, HEAPS_PER_CALL))
+    if (!hak__heap_any_parked(sources_promising, class, HEAPS_PER_CALL))
         return false;
     hak__heaps_borrow(true);
     while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
@@ -186,7 +186,7 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
         if (former == NULL)
             break;
         seen[count++] = former;
-        if (!promising(former, class))
+        if (!sources_promising(former, class))
             continue;
         hak__heap_lock(former);
         hak__heap_collect(former);
@@ -269,7 +269,7 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
     return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, single, fresh);
 }
 
-static size_t claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
     size_t slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
@@ -291,7 +291,7 @@ static void grown_by(struct hak_heap *heap, unsigned count)
 }
 
 /* Where the system gives no new SuperSlab, those that other heaps hold and use serve as well. */
-static size_t locked(struct hak_heap *heap, unsigned count, bool *fresh)
+static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     if (heap->sources.no_new_span)
         return HAK_NO_RUN;
@@ -323,12 +323,12 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     }
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_CLAIMED;
-        slab = claimed(heap, class_index, count, fresh);
+        slab = sources_claimed(heap, class_index, count, fresh);
     }
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_LOCKED;
         *count = wanted_slabs(heap, class_index);
-        slab = locked(heap, *count, fresh);
+        slab = sources_locked(heap, *count, fresh);
     } else if (*fresh) {
         grown_by(heap, *count);
     }

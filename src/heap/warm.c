@@ -31,7 +31,7 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
 
 /* The run of hits that has ended now changes the rate, and the rate the budget: a class that misses often is worth a
  * longer look at its list. */
-static void adapt(struct hak_heap_class *class)
+static void warm_adapt(struct hak_heap_class *class)
 {
     uint32_t hits = (uint32_t)hak_counted(&class->warm_hits), run = hits - class->warm_hits_then;
     uint32_t sample = 255 - 255 / (run + 1u);
@@ -69,7 +69,7 @@ static uint32_t blocks_needed(uint32_t class_index)
 void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    adapt(class);
+    warm_adapt(class);
     class->warm_need = (uint16_t)(budget_of(class) == 0 ? 0 : blocks_needed(class_index));
 }
 

@@ -121,7 +121,7 @@ size_t hak__huge_usable(const void *p)
 enum { WAITING_RUNS = 32, RUN_BITS = 24 };
 _Static_assert(HAK_WINDOW_SUPERS < 1ull << RUN_BITS, "a number of SuperSlabs fits");
 
-static void retire(size_t *first, size_t *run)
+static void huge_retire(size_t *first, size_t *run)
 {
     static hak_rare_data _Atomic uint64_t waiting[WAITING_RUNS], turn;
     if (hak__hardened.zero)
@@ -151,7 +151,7 @@ void hak__huge_free(void *p, const char *function)
     run = usable ? run : 0;
     hak__supers[first].guard = 0;
     if (hak_unlikely(hak__hardened.on))
-        retire(&first, &run);
+        huge_retire(&first, &run);
     if (run != 0)
         hak__supers_give(first, run);
 }
@@ -162,7 +162,7 @@ static void account_resize(size_t first, size_t before, size_t after)
     hak_fetch_add(&hak__huge_counts.live_bytes, after - before, HAK_RELAXED);
 }
 
-static void shrink(size_t first, size_t before, size_t after, size_t run)
+static void huge_shrink(size_t first, size_t before, size_t after, size_t run)
 {
     size_t room = room_for_guard(), keep = supers_of(after + room);
     hak__supers[first].guard = 0;
@@ -176,7 +176,7 @@ static void shrink(size_t first, size_t before, size_t after, size_t run)
 
 /* Moves the pages of a run to one that is long enough. The target is mapped first, so that nobody
  * else's mapping is replaced. */
-static void *move(size_t first, size_t before, size_t after, size_t run)
+static void *huge_move(size_t first, size_t before, size_t after, size_t run)
 {
     bool zero;
     size_t room = room_for_guard(), to = take_run(after, room, 1, &zero);
@@ -206,7 +206,7 @@ static void *grow_run(size_t first, size_t before, size_t n, size_t run)
     if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy)) {
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {
-        void *q = move(first, before, n, run);
+        void *q = huge_move(first, before, n, run);
         if (q == NULL)   /* a part of what it would have had may be mapped */
             begin_guard(first, before, hak__supers[first].guard);
         return q;
@@ -227,7 +227,7 @@ static void *resize_run(void *p, size_t n)
         return p;
     if (n > before)
         return grow_run(first, before, n, run);
-    shrink(first, before, n, run);
+    huge_shrink(first, before, n, run);
     return p;
 }
 

@@ -37,7 +37,7 @@ static bool mapping_start(const char *line, uintptr_t *start)
 }
 
 /* The bytes of what follows the name in a line "Rss:    123 kB". */
-static size_t kilobytes(const char *line)
+static size_t read_kilobytes(const char *line)
 {
     size_t n = 0;
     for (; *line == ' '; line++)
@@ -66,10 +66,10 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
             line[used] = 0;
             used = 0;
             if (!mapping_start(line, &start) && hak_begins(line, rss)) {
-                each(argument, start, kilobytes(line + sizeof rss - 1), 0);
+                each(argument, start, read_kilobytes(line + sizeof rss - 1), 0);
                 any = true;
             } else if (hak_begins(line, huge)) {
-                each(argument, start, 0, kilobytes(line + sizeof huge - 1));
+                each(argument, start, 0, read_kilobytes(line + sizeof huge - 1));
             }
         }
     }

@@ -111,7 +111,7 @@ static void see_groups(struct hak_os_seen *out)
     }
 }
 
-static uint32_t processors(void)
+static uint32_t count_processors(void)
 {
     uint64_t mask[128] = { 0 };   /* 8192 processors */
     long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
@@ -127,7 +127,7 @@ void hak__os_linux_seen(struct hak_os_seen *out)
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
     char text[32];
     *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
-                                 .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = processors() };
+                                 .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = count_processors() };
     see_groups(out);
     if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;

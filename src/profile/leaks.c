@@ -97,7 +97,7 @@ static void scan_window(uintptr_t start, uintptr_t end)
 
 /* --- roots ------------------------------------------------------------------------------------------------------------------------ */
 
-static uintptr_t hexadecimal(const char **at)
+static uintptr_t put_hexadecimal(const char **at)
 {
     uintptr_t value = 0;
     for (;; ++*at) {
@@ -115,9 +115,9 @@ static uintptr_t hexadecimal(const char **at)
  * this function holds what the search itself has at hand. */
 static void scan_mapping(const char *line)
 {
-    uintptr_t start = hexadecimal(&line), here = (uintptr_t)__builtin_frame_address(0);
+    uintptr_t start = put_hexadecimal(&line), here = (uintptr_t)__builtin_frame_address(0);
     line++;
-    uintptr_t end = hexadecimal(&line);
+    uintptr_t end = put_hexadecimal(&line);
     if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || hak__profile_owns(start))
         return;
     if (here - start < end - start)

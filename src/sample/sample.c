@@ -45,7 +45,7 @@ static bool rate_allows(void)
 
 /* --- places ------------------------------------------------------------------------------------------------------- */
 
-static struct hak_sample_place *claim(struct hak_sample_place *place, uint32_t state)
+static struct hak_sample_place *sample_claim(struct hak_sample_place *place, uint32_t state)
 {
     /* acquire: pairs with the release of who freed it; what is known of the block before is complete. */
     bool done = hak_cas_strong(&place->state, &state, HAK_PLACE_TAKEN, HAK_ACQUIRE, HAK_RELAXED);
@@ -57,7 +57,7 @@ static struct hak_sample_place *next_unused(void)
     uint32_t count = (uint32_t)hak__option(HAK_OPTION_sample_slots), used = hak_load(&places_used, HAK_RELAXED);
     while (used < count)
         if (hak_cas_weak(&places_used, &used, used + 1, HAK_RELAXED, HAK_RELAXED))
-            return claim(&hak__sample.places[used], HAK_PLACE_UNUSED);
+            return sample_claim(&hak__sample.places[used], HAK_PLACE_UNUSED);
     return NULL;
 }
 
@@ -75,7 +75,7 @@ static struct hak_sample_place *pick_freed(void)
             || hak_load(&place->freed_at, HAK_RELAXED) < hak_load(&oldest->freed_at, HAK_RELAXED))
             oldest = place;
     }
-    return oldest == NULL ? NULL : claim(oldest, HAK_PLACE_FREED);
+    return oldest == NULL ? NULL : sample_claim(oldest, HAK_PLACE_FREED);
 }
 
 struct hak_sample_place *hak__sample_place_of(uintptr_t address)
@@ -124,7 +124,7 @@ static void fill_slack(const struct hak_sample_place *place)
     memset(at, HAK_SAMPLE_SLACK_BYTE, bytes);
 }
 
-static const uint8_t *changed(const uint8_t *at, size_t bytes)
+static const uint8_t *sample_changed(const uint8_t *at, size_t bytes)
 {
     for (; bytes > 0; bytes--, at++)
         if (*at != HAK_SAMPLE_SLACK_BYTE)
@@ -132,7 +132,7 @@ static const uint8_t *changed(const uint8_t *at, size_t bytes)
     return NULL;
 }
 
-static void note(struct hak_sample_event *event)
+static void sample_note(struct hak_sample_event *event)
 {
     event->thread = (uint32_t)syscall(SYS_gettid);
     event->frames = hak__unwind(event->trace, HAK_SAMPLE_FRAMES);
@@ -146,7 +146,7 @@ static void give_up(struct hak_sample_place *place, bool foreign)
     hak_store(&place->state, foreign ? HAK_PLACE_HOLE : HAK_PLACE_FREED, HAK_RELEASE);
 }
 
-static bool map(struct hak_sample_place *place, size_t n)
+static bool sample_map(struct hak_sample_place *place, size_t n)
 {
     if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
         hak_store(&place->state, HAK_PLACE_FREED, HAK_RELEASE);   /* unmapping was refused before, and is again */
@@ -159,16 +159,16 @@ static bool map(struct hak_sample_place *place, size_t n)
     return code == 0;
 }
 
-static void *alloc(size_t n)
+static void *sample_alloc(size_t n)
 {
     struct hak_sample_place *place = next_unused();
     if (place == NULL)
         place = pick_freed();
-    if (place == NULL || !map(place, n))
+    if (place == NULL || !sample_map(place, n))
         return NULL;
     fill_slack(place);
     place->freed.thread = 0;
-    note(&place->allocated);
+    sample_note(&place->allocated);
     hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
     hak_store(&place->state, HAK_PLACE_LIVE, HAK_RELEASE);
     return (void *)place->block;
@@ -182,7 +182,7 @@ void *hak__sample_malloc(struct hak_heap *heap, size_t n)
     hak__heap_unlock(heap);
     if (!due)
         return NULL;
-    void *block = rate_allows() ? alloc(hak_max(n, 1)) : NULL;
+    void *block = rate_allows() ? sample_alloc(hak_max(n, 1)) : NULL;
     if (block == NULL)
         hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
     return block;
@@ -214,11 +214,11 @@ static struct hak_sample_place *place_at(const void *p, const char *function)
 static void check_slack(struct hak_sample_place *place, const char *function)
 {
     size_t bytes;
-    const uint8_t *at = slack_before(place, &bytes), *found = changed(at, bytes);
+    const uint8_t *at = slack_before(place, &bytes), *found = sample_changed(at, bytes);
     const char *what = "underflow";
     if (found == NULL) {
         at = slack_behind(place, &bytes);
-        found = changed(at, bytes);
+        found = sample_changed(at, bytes);
         what = "overflow";
     }
     if (found == NULL)
@@ -237,7 +237,7 @@ void hak__sample_free(void *p, const char *function)
     if (!hak_cas_strong(&place->state, &live, HAK_PLACE_FREEING, HAK_ACQUIRE, HAK_ACQUIRE))
         place_at(p, function);
     check_slack(place, function);
-    note(&place->freed);
+    sample_note(&place->freed);
     if (hak__guarded_unmap(place->pages, place->page_bytes))
         place->page_bytes = 0;
     hak_store(&place->freed_at, hak_fetch_add(&frees, 1, HAK_RELAXED) + 1, HAK_RELAXED);

@@ -71,7 +71,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
 
 /* Of 64 SuperSlabs, those whose longest known run is of one level: the shorter it is, the fuller they are. */
-static uint64_t candidates(enum which_supers which, size_t word, unsigned level)
+static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
 {
     const struct hak_super_word *hints = &hak__super_words[word];
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
@@ -84,7 +84,7 @@ static uint64_t candidates(enum which_supers which, size_t word, unsigned level)
 }
 
 /* The fullest of a word's first candidates, as a bit. */
-static uint64_t fullest(size_t word, uint64_t bits, unsigned *left)
+static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
 {
     uint64_t best = 0;
     unsigned most = 0;
@@ -102,10 +102,10 @@ static uint64_t fullest(size_t word, uint64_t bits, unsigned *left)
 /* By tiers the fullest of the first few that offer a single slab, else the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
-    uint64_t bits = candidates(which, word, level), tried;
+    uint64_t bits = pool_candidates(which, word, level), tried;
     for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
         bool only = (bits & (bits - 1)) == 0;
-        tried = only || left == 0 ? bits & -bits : fullest(word, bits, &left);
+        tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
         size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
         if (found != HAK_NO_RUN)
             return found;
@@ -121,7 +121,7 @@ static size_t search_level(enum which_supers which, unsigned level, unsigned cou
     return found;
 }
 
-static size_t search(enum which_supers which, unsigned count, bool *fresh)
+static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
     size_t found = HAK_NO_RUN;
@@ -163,9 +163,9 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     bool tiers = hak__tiers_on();
-    size_t found = search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
+    size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
     if (found == HAK_NO_RUN && tiers) {
-        found = search(DRAINING_ONES, count, fresh);
+        found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
     }
@@ -184,7 +184,7 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
 }
 
 /* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
-static void released(size_t super, uint64_t word)
+static void pool_released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
@@ -198,7 +198,7 @@ static void released(size_t super, uint64_t word)
 }
 
 /* In a bare SuperSlab nothing is mapped any more, so there are no old data. */
-static uint64_t release(size_t super, size_t slab, unsigned count)
+static uint64_t pool_release(size_t super, size_t slab, unsigned count)
 {
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
     if (hak_unlikely(hak__super_is_bare(super)))
@@ -210,7 +210,7 @@ void hak__pool_give(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
-    released(super, release(super, slab, count));
+    pool_released(super, pool_release(super, slab, count));
 }
 
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
@@ -221,18 +221,18 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
         return false;
     }
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
-    uint64_t left = release(super, slab, count);
+    uint64_t left = pool_release(super, slab, count);
     bool empty = hak__slabs_unused(left) == ~0u;
     if (!is_assigned(super))   /* by nobody any more: its hints are due */
-        released(super, left);
+        pool_released(super, left);
     return empty;
 }
 
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
-    uint64_t left = release(super, slab, count);
-    released(super, left);
+    uint64_t left = pool_release(super, slab, count);
+    pool_released(super, left);
 }
 
 bool hak__pool_assign(size_t super, uint32_t id)
@@ -248,7 +248,7 @@ bool hak__pool_assign(size_t super, uint32_t id)
 void hak__pool_unassign(size_t super, uint32_t id)
 {
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
-        released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+        pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
 /* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
@@ -283,11 +283,11 @@ static size_t purge_super(size_t super)
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
         if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
-            released(super, hak__slabs_release(&hak__supers[super], first, count));
+            pool_released(super, hak__slabs_release(&hak__supers[super], first, count));
             break;
         }
         bytes += length;
-        released(super, hak__slabs_release_clean(&hak__supers[super], first, count));
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], first, count));
     }
     return bytes;
 }

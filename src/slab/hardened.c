@@ -104,7 +104,7 @@ static bool reopen_pages(char *start, size_t bytes)
 }
 
 /* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
-static void guard(const struct hak_span *span) { close_pages(guard_of(span), hak__page_size()); }
+static void guard_block(const struct hak_span *span) { close_pages(guard_of(span), hak__page_size()); }
 
 void hak__span_end_guard(struct hak_span *span)
 {
@@ -123,7 +123,7 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
     hak__span_change_owner(span, owner);
     hak__span_map_places(span);
     if (hak__hardened.guards)
-        guard(span);
+        guard_block(span);
 }
 
 /* --- clear memory ------------------------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ struct pages_there {
     size_t count;
 };
 
-static void ask(struct pages_there *there, const char *pages, size_t bytes)
+static void hardened_ask(struct pages_there *there, const char *pages, size_t bytes)
 {
     there->count = bytes / hak__page_size();
     there->words[there->count / 8] = there->words[(there->count + 7) / 8] = 0;
@@ -179,7 +179,7 @@ static void clear_pages(char *pages, size_t bytes)
     struct pages_there there;
     for (size_t step; bytes != 0; pages += step, bytes -= step) {
         step = hak_min(bytes, PAGES_ASKED * hak__page_size());
-        ask(&there, pages, step);
+        hardened_ask(&there, pages, step);
         if (sum_there(&there) <= PAGES_CLEARED || !hak__arena_purge_range(pages, step))
             each_there(&there, pages, clear_page);
     }
@@ -191,7 +191,7 @@ static bool pages_are_clear(char *pages, size_t bytes)
     bool clear = true;
     for (size_t step; bytes != 0 && clear; pages += step, bytes -= step) {
         step = hak_min(bytes, PAGES_ASKED * hak__page_size());
-        ask(&there, pages, step);
+        hardened_ask(&there, pages, step);
         clear = each_there(&there, pages, page_is_clear);
     }
     return clear;
@@ -321,7 +321,7 @@ bool hak__hardened_reopen(void *p, uint32_t class)
 /* --- taking ------------------------------------------------------------------------------------------------------------- */
 
 /* Blocks beyond the frontier become free ones. */
-static void extend(struct hak_span *span, uint32_t count)
+static void hardened_extend(struct hak_span *span, uint32_t count)
 {
     size_t size = hak__classes[span->class].size;
     char *block = hak__span_start(span) + span->frontier * size;
@@ -358,7 +358,7 @@ uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t wan
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
-        extend(span, step);
+        hardened_extend(span, step);
     uint32_t taken = want < span->free_count ? want : span->free_count;
     for (uint32_t i = 1; i <= taken; i++)
         out[want - i] = hak__span_start(span) + draw_block(span) * size;

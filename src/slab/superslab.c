@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 
-static uint64_t pack(uint32_t unused, uint32_t dirty) { return (uint64_t)dirty << 32 | unused; }
+static uint64_t pack_state(uint32_t unused, uint32_t dirty) { return (uint64_t)dirty << 32 | unused; }
 
 unsigned hak__slabs_levels(uint32_t unused)
 {
@@ -19,11 +19,11 @@ void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
 {
     uint32_t mine = hak_ones32(count);
     /* release: a claimer that sees the word sees the SuperSlab's other fields. */
-    hak_store(&super->slabs, pack(~mine, fresh ? mine : ~0u), HAK_RELEASE);
+    hak_store(&super->slabs, pack_state(~mine, fresh ? mine : ~0u), HAK_RELEASE);
 }
 
 /* Where a run begins: among used-before slabs first, whose pages are there already; else anywhere. */
-static uint32_t choose(uint64_t word, unsigned count)
+static uint32_t choose_slab(uint64_t word, unsigned count)
 {
     uint32_t unused = hak__slabs_unused(word);
     uint32_t starts = hak_run_starts(unused & hak__slabs_dirty(word), count);
@@ -36,12 +36,12 @@ uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, 
 {
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
     for (;;) {
-        uint32_t at = choose(word, count);
+        uint32_t at = choose_slab(word, count);
         *left = word;
         if (at == HAK_NO_SLAB)
             return HAK_NO_SLAB;
         uint32_t run = hak_ones32(count) << at;
-        uint64_t next = pack(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
         /* acquire: pairs with the release in hak__slabs_release. */
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
             *fresh = (hak__slabs_dirty(word) & run) == 0;
@@ -58,7 +58,7 @@ bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count
     uint32_t run = hak_ones32(count) << first;
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
     while ((hak__slabs_unused(word) & run) == run) {
-        uint64_t next = pack(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
             *left = next;
             return true;
@@ -76,7 +76,7 @@ bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *
         idle = ~(idle >> *first);
         *count = idle == 0 ? HAK_SUPER_SLABS : hak_ctz32(idle);
         uint32_t run = hak_ones32(*count) << *first;
-        uint64_t next = pack(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word));
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word));
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
             *left = next;
             return true;
@@ -100,7 +100,7 @@ uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsig
     uint32_t run = hak_ones32(count) << first;
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED), next;
     do
-        next = pack(hak__slabs_unused(word) | run, hak__slabs_dirty(word) & ~run);
+        next = pack_state(hak__slabs_unused(word) | run, hak__slabs_dirty(word) & ~run);
     while (!hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED));
     return next;
 }
@@ -109,7 +109,7 @@ bool hak__slabs_close(struct hak_super *super)
 {
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
     while (hak__slabs_unused(word) == ~0u)
-        if (hak_cas_weak(&super->slabs, &word, pack(0, hak__slabs_dirty(word)), HAK_SEQ_CST, HAK_RELAXED))
+        if (hak_cas_weak(&super->slabs, &word, pack_state(0, hak__slabs_dirty(word)), HAK_SEQ_CST, HAK_RELAXED))
             return true;
     return false;
 }

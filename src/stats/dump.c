@@ -91,13 +91,13 @@ static uint64_t column_of(const struct hak_stats_class *class, const struct colu
     return *(const uint64_t *)((const char *)class + column->at);
 }
 
-static bool has(const struct hak_stats *stats, uint64_t flag) { return (stats->flags & flag) == flag; }
+static bool dump_has(const struct hak_stats *stats, uint64_t flag) { return (stats->flags & flag) == flag; }
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
 static bool in_text(const struct hak_stats *stats, const struct column *column)
 {
-    return column->width != 0 && has(stats, column->flag);
+    return column->width != 0 && dump_has(stats, column->flag);
 }
 
 static void text_titles(struct hak_emitter *out, const struct hak_stats *stats)
@@ -110,7 +110,7 @@ static void text_titles(struct hak_emitter *out, const struct hak_stats *stats)
             hak__emit(out, " ");
         hak__emit(out, "%s", text_at(c->title));
     }
-    hak__emit(out, has(stats, HAK_STATS_HAS_CALLS) ? "   hit %%\n" : "\n");
+    hak__emit(out, dump_has(stats, HAK_STATS_HAS_CALLS) ? "   hit %%\n" : "\n");
 }
 
 static void text_class(struct hak_emitter *out, const struct hak_stats *stats, const struct hak_stats_class *class)
@@ -119,7 +119,7 @@ static void text_class(struct hak_emitter *out, const struct hak_stats *stats, c
     for (const struct column *c = columns; c < columns + COLUMNS; c++)
         if (in_text(stats, c))
             hak__emit_padded(out, column_of(class, c), c->width + 1u);
-    if (has(stats, HAK_STATS_HAS_CALLS))
+    if (dump_has(stats, HAK_STATS_HAS_CALLS))
         hak__emit(out, " %7f", class->mallocs == 0 ? (uint64_t)0 : class->hits * 10000 / class->mallocs);
     hak__emit(out, "\n");
 }
@@ -172,14 +172,14 @@ int hak__print_text(int fd, const struct hak_stats *stats)
     for (unsigned c = 0; c < stats->class_count; c++)
         if (stats->classes[c].refilled != 0)
             text_class(&out, stats, &stats->classes[c]);
-    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+    if (dump_has(stats, HAK_STATS_HAS_LATENCY)) {
         text_latency(&out, "malloc", &stats->latency_malloc);
         text_latency(&out, "free", &stats->latency_free);
     }
     for (unsigned group = 0; group < GROUPS; group++) {
-        if (has(stats, groups[group].flag))
+        if (dump_has(stats, groups[group].flag))
             text_group(&out, stats, group);
-        if (group == GROUP_ledger && has(stats, HAK_STATS_HAS_LEDGER)) {
+        if (group == GROUP_ledger && dump_has(stats, HAK_STATS_HAS_LEDGER)) {
             hak__emit(&out, "hakmem: ");
             emit_pins(&out, stats);
             hak__emit(&out, "\n");
@@ -234,7 +234,7 @@ static void json_classes(struct hak_emitter *out, const struct hak_stats *stats)
             continue;
         hak__emit(out, "%s{", before);
         for (const struct column *c = columns; c < columns + COLUMNS; c++) {
-            if (!has(stats, c->flag))
+            if (!dump_has(stats, c->flag))
                 continue;
             hak__emit(out, "%s\"%s\": %u", comma, text_at(c->name), column_of(&stats->classes[i], c));
             comma = ", ";
@@ -272,14 +272,14 @@ int hak__print_json(int fd, const struct hak_stats *stats)
     hak__emit_open(&out, fd);
     hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)syscall(SYS_getpid));
     for (unsigned group = 0; group < GROUPS; group++)
-        if (has(stats, groups[group].flag))
+        if (dump_has(stats, groups[group].flag))
             json_group(&out, stats, group);
-    if (has(stats, HAK_STATS_HAS_LEDGER)) {
+    if (dump_has(stats, HAK_STATS_HAS_LEDGER)) {
         hak__emit(&out, ",\n \"pins\": \"");
         emit_pins(&out, stats);
         hak__emit(&out, "\"");
     }
-    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+    if (dump_has(stats, HAK_STATS_HAS_LATENCY)) {
         json_latency(&out, "malloc", &stats->latency_malloc);
         json_latency(&out, "free", &stats->latency_free);
     }
@@ -353,12 +353,12 @@ int hak__print_openmetrics(int fd, const struct hak_stats *stats)
     struct hak_emitter out;
     hak__emit_open(&out, fd);
     for (const struct figure *f = figures; f < figures + FIGURES; f++)
-        if (has(stats, groups[f->group].flag))
+        if (dump_has(stats, groups[f->group].flag))
             metric_figure(&out, stats, f);
     for (const struct column *c = columns + 1; c < columns + COLUMNS; c++)   /* the first one is the label */
-        if (has(stats, c->flag))
+        if (dump_has(stats, c->flag))
             metric_column(&out, stats, c);
-    if (has(stats, HAK_STATS_HAS_LATENCY)) {
+    if (dump_has(stats, HAK_STATS_HAS_LATENCY)) {
         metric_latency(&out, "malloc", &stats->latency_malloc);
         metric_latency(&out, "free", &stats->latency_free);
     }

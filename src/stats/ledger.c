@@ -82,7 +82,7 @@ static uint64_t resident_in(const struct ledger_walk *walk, uintptr_t from, size
 
 /* --- spans -------------------------------------------------------------------------------------------------------- */
 
-static bool enter(struct ledger_walk *walk, uint32_t id)
+static bool ledger_enter(struct ledger_walk *walk, uint32_t id)
 {
     struct hak_heap *heap = hak__heap_by_id(id);
     if (walk->entered == heap)
@@ -153,7 +153,7 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         return hak__class_single_slabs(class);
     }
     struct hak_span *span = &hak__spans[slab];
-    if (!single && class < HAK_CLASSES && enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
+    if (!single && class < HAK_CLASSES && ledger_enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
         && hak__span_at(slab) == span && span->slabs <= room) {
         unsigned slabs = span->slabs;
         count_span(walk, span);
@@ -246,7 +246,7 @@ static void count_mapping(void *argument, uintptr_t start, size_t resident, size
 }
 
 /* What lies outside of the spans, between the program and the caches. */
-static void divide(struct ledger_walk *walk)
+static void ledger_divide(struct ledger_walk *walk)
 {
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_stats_class *class = &walk->stats->classes[c];
@@ -263,7 +263,7 @@ bool hak__ledger(struct hak_stats *stats)
     count_metadata(&walk);
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
         count_super(&walk, super);
-    divide(&walk);
+    ledger_divide(&walk);
     if (!hak__os_mappings(count_mapping, stats))
         return false;
     stats->ledger_sum = stats->ledger_live + stats->ledger_cached + stats->ledger_free_in_slabs

@@ -60,7 +60,7 @@ struct entry {
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-static uint64_t fixed(struct reader *reader, unsigned bytes)
+static uint64_t read_fixed(struct reader *reader, unsigned bytes)
 {
     uint64_t value = 0;
     if (hak_unlikely((size_t)(reader->end - reader->at) < bytes)) {
@@ -73,11 +73,11 @@ static uint64_t fixed(struct reader *reader, unsigned bytes)
     return value;
 }
 
-static uint64_t uleb(struct reader *reader)
+static uint64_t read_uleb(struct reader *reader)
 {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
-        uint64_t byte = fixed(reader, 1);
+        uint64_t byte = read_fixed(reader, 1);
         value |= (byte & 0x7f) << shift;
         if ((byte & 0x80) == 0)
             return value;
@@ -86,11 +86,11 @@ static uint64_t uleb(struct reader *reader)
     return 0;
 }
 
-static int64_t sleb(struct reader *reader)
+static int64_t read_sleb(struct reader *reader)
 {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 63;) {
-        uint64_t byte = fixed(reader, 1);
+        uint64_t byte = read_fixed(reader, 1);
         value |= (byte & 0x7f) << shift;
         shift += 7;
         if ((byte & 0x80) == 0)
@@ -101,13 +101,13 @@ static int64_t sleb(struct reader *reader)
 }
 
 /* A pointer in one of the encodings that linkers write into .eh_frame: absolute or relative to its own place. */
-static uintptr_t pointer(struct reader *reader, uint8_t encoding)
+static uintptr_t read_pointer(struct reader *reader, uint8_t encoding)
 {
     uintptr_t place = (uintptr_t)reader->at, value = 0;
     switch (encoding & 0x0f) {
-    case 0x00: case 0x04: case 0x0c: value = fixed(reader, 8); break;
-    case 0x03: value = fixed(reader, 4); break;
-    case 0x0b: value = (uintptr_t)(intptr_t)(int32_t)fixed(reader, 4); break;
+    case 0x00: case 0x04: case 0x0c: value = read_fixed(reader, 8); break;
+    case 0x03: value = read_fixed(reader, 4); break;
+    case 0x0b: value = (uintptr_t)(intptr_t)(int32_t)read_fixed(reader, 4); break;
     default: reader->bad = true;
     }
     reader->bad |= (encoding & 0x70) > 0x10;
@@ -192,26 +192,26 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
     struct reader *reader = &entry->common;
     uint8_t encoding = 0;
     *reader = record_at(at);
-    reader->bad |= fixed(reader, 4) != 0;
-    uint64_t version = fixed(reader, 1);
+    reader->bad |= read_fixed(reader, 4) != 0;
+    uint64_t version = read_fixed(reader, 1);
     const char *letters = (const char *)reader->at;
-    while (fixed(reader, 1) != 0)
+    while (read_fixed(reader, 1) != 0)
         continue;
-    entry->code_unit = uleb(reader);
-    entry->data_unit = sleb(reader);
-    reader->bad |= (version == 1 ? fixed(reader, 1) : uleb(reader)) != REGISTER_RETURN || *letters != 'z';
+    entry->code_unit = read_uleb(reader);
+    entry->data_unit = read_sleb(reader);
+    reader->bad |= (version == 1 ? read_fixed(reader, 1) : read_uleb(reader)) != REGISTER_RETURN || *letters != 'z';
     if (reader->bad)
         return 0;
-    uint64_t length = uleb(reader);
+    uint64_t length = read_uleb(reader);
     struct reader more = *reader;
     reader->at += length;
     for (letters++; *letters != 0; letters++) {
         if (*letters == 'R')
-            encoding = (uint8_t)fixed(&more, 1);
+            encoding = (uint8_t)read_fixed(&more, 1);
         else if (*letters == 'P')
-            pointer(&more, (uint8_t)fixed(&more, 1) & 0x7f);
+            read_pointer(&more, (uint8_t)read_fixed(&more, 1) & 0x7f);
         else if (*letters == 'L')
-            fixed(&more, 1);
+            read_fixed(&more, 1);
         else if (*letters == 'S')
             entry->interrupted = true;
     }
@@ -227,12 +227,12 @@ static bool find_entry(uintptr_t pc, struct entry *entry)
     entry->interrupted = false;
     entry->own = record_at(at);
     const uint8_t *place = entry->own.at;
-    uint8_t encoding = read_common(entry, place - fixed(&entry->own, 4));
+    uint8_t encoding = read_common(entry, place - read_fixed(&entry->own, 4));
     if (entry->own.bad || entry->common.bad)
         return false;
-    entry->start = pointer(&entry->own, encoding);
-    uintptr_t size = pointer(&entry->own, encoding & 0x0f);
-    uint64_t skip = uleb(&entry->own);
+    entry->start = read_pointer(&entry->own, encoding);
+    uintptr_t size = read_pointer(&entry->own, encoding & 0x0f);
+    uint64_t skip = read_uleb(&entry->own);
     entry->own.at += skip;
     return !entry->own.bad && entry->own.at <= entry->own.end && pc - entry->start < size;
 }
@@ -266,21 +266,21 @@ static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
 {
     struct rules *rules = run->rules;
     int64_t unit = run->entry->data_unit;
-    uint64_t index = code == 0x0e || code == 0x13 || code == 0x2e ? 0 : uleb(reader);
+    uint64_t index = code == 0x0e || code == 0x13 || code == 0x2e ? 0 : read_uleb(reader);
     switch (code) {
-    case 0x05: set_rule(rules, index, RULE_OFFSET, (int64_t)uleb(reader) * unit); return true;
-    case 0x11: set_rule(rules, index, RULE_OFFSET, sleb(reader) * unit); return true;
+    case 0x05: set_rule(rules, index, RULE_OFFSET, (int64_t)read_uleb(reader) * unit); return true;
+    case 0x11: set_rule(rules, index, RULE_OFFSET, read_sleb(reader) * unit); return true;
     case 0x06: restore_rule(rules, &run->initial, index); return true;
     case 0x07: set_rule(rules, index, RULE_NONE, 0); return true;
     case 0x08: set_rule(rules, index, RULE_SAME, 0); return true;
-    case 0x0c: rules->frame_offset = (intptr_t)uleb(reader); rules->frame_register = (uint8_t)index; return true;
-    case 0x12: rules->frame_offset = (intptr_t)(sleb(reader) * unit); rules->frame_register = (uint8_t)index; return true;
+    case 0x0c: rules->frame_offset = (intptr_t)read_uleb(reader); rules->frame_register = (uint8_t)index; return true;
+    case 0x12: rules->frame_offset = (intptr_t)(read_sleb(reader) * unit); rules->frame_register = (uint8_t)index; return true;
     case 0x0d: rules->frame_register = (uint8_t)index; return true;
-    case 0x0e: rules->frame_offset = (intptr_t)uleb(reader); return true;
-    case 0x13: rules->frame_offset = (intptr_t)(sleb(reader) * unit); return true;
-    case 0x2e: uleb(reader); return true;   /* the size of arguments, for exceptions */
+    case 0x0e: rules->frame_offset = (intptr_t)read_uleb(reader); return true;
+    case 0x13: rules->frame_offset = (intptr_t)(read_sleb(reader) * unit); return true;
+    case 0x2e: read_uleb(reader); return true;   /* the size of arguments, for exceptions */
     case 0x10: {                            /* an expression: that register is not followed */
-        uint64_t length = uleb(reader);
+        uint64_t length = read_uleb(reader);
         reader->bad |= length > (uint64_t)(reader->end - reader->at);
         reader->at += reader->bad ? 0 : length;
         set_rule(rules, index, RULE_NONE, 0);
@@ -290,7 +290,7 @@ static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
     }
 }
 
-static bool remember(struct run *run)
+static bool unwind_remember(struct run *run)
 {
     if (run->remembered == REMEMBERED)
         return false;
@@ -298,7 +298,7 @@ static bool remember(struct run *run)
     return true;
 }
 
-static bool recall(struct run *run)
+static bool unwind_recall(struct run *run)
 {
     if (run->remembered == 0)
         return false;
@@ -306,22 +306,22 @@ static bool recall(struct run *run)
     return true;
 }
 
-static bool obey(struct run *run, struct reader *reader, uint8_t code)
+static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
 {
     uint64_t unit = run->entry->code_unit, low = code & 0x3f;
     switch (code >> 6) {
     case 1: run->place += low * unit; return true;
-    case 2: set_rule(run->rules, low, RULE_OFFSET, (int64_t)uleb(reader) * run->entry->data_unit); return true;
+    case 2: set_rule(run->rules, low, RULE_OFFSET, (int64_t)read_uleb(reader) * run->entry->data_unit); return true;
     case 3: restore_rule(run->rules, &run->initial, low); return true;
     default: break;
     }
     switch (code) {
     case 0x00: return true;
-    case 0x02: run->place += fixed(reader, 1) * unit; return true;
-    case 0x03: run->place += fixed(reader, 2) * unit; return true;
-    case 0x04: run->place += fixed(reader, 4) * unit; return true;
-    case 0x0a: return remember(run);
-    case 0x0b: return recall(run);
+    case 0x02: run->place += read_fixed(reader, 1) * unit; return true;
+    case 0x03: run->place += read_fixed(reader, 2) * unit; return true;
+    case 0x04: run->place += read_fixed(reader, 4) * unit; return true;
+    case 0x0a: return unwind_remember(run);
+    case 0x0b: return unwind_recall(run);
     case 0x2d: return true;   /* the return address is signed from here on, or not */
     default: return obey_rule(run, reader, code);
     }
@@ -341,10 +341,10 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
     for (unsigned part = 0; part < 2; part++) {
         struct reader *reader = &parts[part];
         while (reader->at < reader->end && run.place <= pc) {
-            uint8_t code = (uint8_t)fixed(reader, 1);
+            uint8_t code = (uint8_t)read_fixed(reader, 1);
             struct reader ahead = *reader;
             /* An advance beyond pc ends it: what follows holds from there on. */
-            if (!obey(&run, &ahead, code) || ahead.bad)
+            if (!unwind_obey(&run, &ahead, code) || ahead.bad)
                 return false;
             *reader = ahead;
         }
@@ -366,7 +366,7 @@ uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_
 #endif
 
 /* From a function's registers to its caller's; `exact` says that pc is not a return address. */
-static bool step(struct machine *machine, bool *exact)
+static bool unwind_step(struct machine *machine, bool *exact)
 {
     struct entry entry;
     struct rules rules;
@@ -395,10 +395,10 @@ static bool step(struct machine *machine, bool *exact)
     return on;
 }
 
-static uint32_t walk(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
+static uint32_t unwind_walk(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
     uint32_t count = 0;
-    while (count < most && step(machine, &exact))
+    while (count < most && unwind_step(machine, &exact))
         frames[count++] = machine->pc;
     return count;
 }
@@ -416,7 +416,7 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
                      "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
                      "leaq 1f(%%rip), %%rax\n1:\tmovq %%rax, (%1)"
                      : : "r"(out), "r"(pc) : "rax", "memory");
-    return walk(&here, true, frames, most);
+    return unwind_walk(&here, true, frames, most);
 }
 
 static void from_context(struct machine *out, const ucontext_t *context)
@@ -440,7 +440,7 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
                      "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\tstp x29, x30, [%0, #232]\n\t"
                      "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 1f\n1:\tstr x9, [%1]"
                      : : "r"(out), "r"(pc) : "x9", "memory");
-    return walk(&here, true, frames, most);
+    return unwind_walk(&here, true, frames, most);
 }
 
 static void from_context(struct machine *out, const ucontext_t *context)
@@ -473,7 +473,7 @@ uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *contex
     if (most == 0 || there.pc == 0)
         return 0;
     frames[0] = there.pc;
-    return 1 + walk(&there, true, frames + 1, most - 1);
+    return 1 + unwind_walk(&there, true, frames + 1, most - 1);
 }
 
 /* --- from a call of ours ------------------------------------------------------------------------------------------- */
@@ -496,7 +496,7 @@ uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16
     there.end = here->end;
     there.registers[REGISTER_FP] = here->fp;
     there.registers[REGISTER_SP] = here->sp;
-    while (REGISTERS > 1 && find_object != NULL && count < HAK_HERE_FRAMES && step(&there, &exact)) {
+    while (REGISTERS > 1 && find_object != NULL && count < HAK_HERE_FRAMES && unwind_step(&there, &exact)) {
         uintptr_t place = (there.found - here->sp) / sizeof place;
         if (there.found < here->sp || there.found >= here->end || place > UINT16_MAX)
             break;

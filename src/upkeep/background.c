@@ -174,7 +174,7 @@ void hak__background_fork_child(bool attached)
 
 /* Half of the time after which a span counts as idle, which is half of the delay, so that the second step after the one that has seen it first finds it
  * so, and not the third. */
-static uint64_t period(void)
+static uint64_t background_period(void)
 {
     return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
@@ -207,7 +207,7 @@ static void take_steps(void)
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         if (comes_to_rest(now - active_ms))
             return;
-        hak__os_sleep(&background_pulse, seen, period());
+        hak__os_sleep(&background_pulse, seen, background_period());
         hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);
     }
     hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);

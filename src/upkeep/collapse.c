@@ -30,7 +30,7 @@ static bool long_full(struct hak_super *super, uint32_t now)
     return since != 0 && now - since >= FULL_MS;
 }
 
-static bool resident(size_t super)
+static bool collapse_resident(size_t super)
 {
     unsigned char pages[PAGES_OF_SUPER];
     size_t count = HAK_SUPER_SIZE / hak__page_size(), present = 0;
@@ -55,7 +55,7 @@ void hak__collapse_walk(uint64_t now_ms)
             continue;
         reads++;
         hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED);   /* if it is not collapsed: not to be asked at once again */
-        if (resident(super)) {
+        if (collapse_resident(super)) {
             hak__thp_collapse(super);
             return;
         }

@@ -56,7 +56,7 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
 }
 
 /* Narrows a run of `count` pages down to what lies between its first and its last resident page. */
-static void narrow(const unsigned char *pages, size_t *first, size_t *count)
+static void idle_narrow(const unsigned char *pages, size_t *first, size_t *count)
 {
     for (; *count != 0 && !pages[*first]; (*first)++, (*count)--)
         continue;
@@ -97,7 +97,7 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
         if (resident == 0 && (sparing || !was_sure || !is_below_frontier(span, from)))
             continue;
         if (sparing)
-            narrow(pages, &first, &count);
+            idle_narrow(pages, &first, &count);
         if (walk->purges == walk->work->purges)
             return;   /* the rest comes with another step */
         walk->purges++;

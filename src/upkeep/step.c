@@ -41,7 +41,7 @@ static void age_kept(struct hak_heap *heap, bool all)
     heap->large_cache.stepped = heap->large_cache.clock;
 }
 
-static void serve(struct hak_heap *heap, bool all)
+static void step_serve(struct hak_heap *heap, bool all)
 {
     hak__cache_age_left(heap, all);
     age_kept(heap, all);
@@ -60,7 +60,7 @@ static void serve_heaps(bool all)
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         if (has_work(heap) && hak__enter_foreign(heap, 1)) {
-            serve(heap, all);
+            step_serve(heap, all);
             hak__heap_unlock(heap);
         }
     }
@@ -68,7 +68,7 @@ static void serve_heaps(bool all)
 
 /* --- the step ------------------------------------------------------------------------------------------------------- */
 
-static size_t purge(uint64_t now_ms, enum hak_upkeep_effort effort)
+static size_t step_purge(uint64_t now_ms, enum hak_upkeep_effort effort)
 {
     bool all = effort == HAK_UPKEEP_ALL, bounded = effort == HAK_UPKEEP_BOUNDED;
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
@@ -90,7 +90,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     serve_heaps(effort == HAK_UPKEEP_ALL);
     if (effort == HAK_UPKEEP_ALL)
         serve_heaps(true);
-    size_t bytes = purge(now_ms, effort);
+    size_t bytes = step_purge(now_ms, effort);
     if (effort == HAK_UPKEEP_DUE)
         hak__collapse_walk(now_ms);
     hak__reserve_refill();
