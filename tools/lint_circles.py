@@ -13,8 +13,6 @@ LONGEST = 2  # files in a circle that needs no exception; they lie in one folder
 # Today's other circles, each by its files. Take a file away as soon as it no longer belongs to its circle.
 EXCEPTIONS = (
     ("init.c", "start.c"),  # no call: start.c draws init.c's constructor from an archive
-    ("arena/arena.c", "arena/crowd.c", "arena/limit.c", "arena/lru.c", "arena/meta.c", "arena/pieces.c",
-     "arena/regions.c", "arena/reserve.c", "arena/thp.c", "arena/window.c"),
 )
 
 WORD = re.compile(r"(?<!\w)(?<!struct )(?<!union )(?<!enum )[A-Za-z_]\w*")

@@ -1,5 +1,5 @@
-/* Runs of SuperSlabs: search, growth, giving back. Emptied ones are kept and returned by lru.c, some are mapped ahead of
- * need by reserve.c; the window's choice is in window.c, metadata in meta.c.
+/* Runs of SuperSlabs: search, growth, giving back. mapping.c maps them; emptied ones are kept and returned by lru.c, some are
+ * mapped ahead of need by reserve.c; the window's choice is in window.c, metadata in meta.c.
  * Called by shared/ (single SuperSlabs) and huge/ (runs), by upkeep/ to purge. Everything runs under one lock, whose
  * sections keep the data valid at each step (see arena.h). */
 #include "arena/arena.h"
@@ -9,47 +9,21 @@
 #include "arena/crowd.h"
 #include "arena/limit.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "arena/meta.h"
+#include "arena/opening.h"
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
-#include "arena/thp.h"
 #include "arena/window.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 
-struct hak_super *hak__supers;
-struct hak_super_word *hak__super_words;
-
-static struct hak_lock lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
-struct hak_arena_state hak__arena_state;
-
 static _Atomic size_t purged_mapped;     /* the sum of all SuperSlabs' */
 
 enum { HOLES_PER_CALL = 4096, PURGED_MAPPED_MOST = 16 << 20 };
-
-struct hak_arena_published hak__arena_published;
-
-void hak__arena_lock(void) { hak__lock_acquire(&lock); }
-bool hak__arena_is_locked(void) { return hak_load(&lock.held, HAK_RELAXED) != 0; }
-
-static void publish_counts(void)
-{
-#define X(name) hak_store(&hak__arena_published.name, hak__arena_state.name, HAK_RELAXED);
-    HAK_ARENA_COUNTS(X)
-#undef X
-}
-
-void hak__arena_unlock(void)
-{
-    hak__limit_note(hak__arena_state.mapped);
-    hak__arena_state.lock_takes++;
-    hak__crowd_publish();
-    publish_counts();
-    hak__lock_release(&lock);
-}
 
 /* --- bits of SuperSlabs -------------------------------------------------------------------------------------- */
 
@@ -74,61 +48,6 @@ static size_t next_superslab(enum which which, size_t from, bool value)
             return hak_min(word * 64 + hak_ctz64(bits), end);
     }
     return end;
-}
-
-void hak__super_set_taken(size_t super, bool taken)
-{
-    if (taken != hak__super_is_taken(super))
-        hak__arena_state.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
-    hak__mark(&hak__super_words[super / 64].taken, super, taken);
-}
-
-/* --- mapping --------------------------------------------------------------------------------------------------- */
-
-/* How many of the SuperSlabs from `i` on, up to `end` and `most`, have nothing of what the block needs; the bytes to map. */
-static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
-{
-    size_t length = hak__super_need(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
-    for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && hak__super_need(j, bytes) != 0; j++)
-        length += hak__super_need(j, bytes);
-    *next_one = j;
-    return length;
-}
-
-int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
-{
-    for (size_t i = 0, j, most = count; i < count;) {
-        struct hak_super *super = &hak__supers[first + i];
-        *at = first + i;
-        if (super->mapped >= hak__super_need(i, bytes)) {
-            i++;
-            continue;
-        }
-        size_t length = map_length(first, i, count, bytes, most, &j);
-        if (!hak__limit_allows(hak__arena_state.mapped, length))
-            return ENOMEM;
-        int code = hak__crowd_map(first + i, length);
-        if (code == EEXIST && j - i > 1) {
-            most = (j - i) / 2;
-            continue;
-        }
-        if (code != 0)
-            return code;
-        hak__arena_state.mapped += length;
-        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
-        for (; i < j; i++)
-            hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
-    }
-    return 0;
-}
-
-bool hak__place_stays(uintptr_t place, size_t bytes)
-{
-    int code = hak__os_map(place, bytes);
-    unsigned char page;
-    if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
-        code = hak__os_resident(place, hak__page_size(), &page);
-    return code == 0 || code == EEXIST;
 }
 
 /* Maps a few SuperSlabs above a new one, an eighth of what there is, so that growth takes few system calls. */
@@ -298,31 +217,6 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_unlock();
 }
 
-bool hak__run_trim(size_t first, size_t count, size_t bytes)
-{
-    for (size_t i = count; i-- > 0;) {
-        struct hak_super *super = &hak__supers[first + i];
-        uint32_t need = (uint32_t)hak__super_need(i, bytes), have = super->mapped;
-        if (have <= need)
-            continue;
-        hak__super_set_mapped(first + i, need);
-        if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
-            hak__super_set_mapped(first + i, have);
-            return false;
-        }
-        hak__arena_state.mapped -= have - need;
-    }
-    return true;
-}
-
-bool hak__supers_trim(size_t first, size_t count, size_t bytes)
-{
-    hak__arena_lock();
-    bool done = hak__run_trim(first, count, bytes);
-    hak__arena_unlock();
-    return done;
-}
-
 /* The first `moved` bytes of a SuperSlab lie elsewhere now. What is mapped behind them is no prefix any more and goes too; if
  * the system refuses, a prefix comes back; if it refuses that as well, whoever maps there next will find a hole. */
 static void move_away(size_t super, size_t moved)
@@ -429,19 +323,6 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 
 int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice) { return hak__os_advise((uintptr_t)start, bytes, advice); }
 
-size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */
-
-size_t hak__page_size(void)
-{
-    static _Atomic size_t known;
-    size_t size = hak_load(&known, HAK_RELAXED);
-    if (hak_unlikely(size == 0)) {
-        size = hak__os->page_size();
-        hak_store(&known, size, HAK_RELAXED);
-    }
-    return size;
-}
-
 /* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
 static void arena_settle(size_t super)
 {
@@ -455,10 +336,18 @@ static void arena_settle(size_t super)
     hak__super_set_taken(super, hole);
 }
 
+static size_t count_ends(void)
+{
+    size_t ends = 0;
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
+        ends += hak__super_is_end(super);
+    return ends;
+}
+
 /* Another thread may have been between a SuperSlab's state and the sums. */
 static void sum_anew(void)
 {
-    hak__arena_state.ends = hak__crowd_count();
+    hak__arena_state.ends = count_ends();
     hak__arena_state.taken = hak__arena_state.moved = hak__arena_state.spare = 0;
     hak__arena_state.holes = hak__regions_foreign() * HAK_REGION_SUPERS;
     hak__arena_state.mapped = hak__arena_state.pieces;
@@ -476,13 +365,12 @@ static void sum_anew(void)
  * copy the pages of the tables. */
 void hak__arena_fork_child(void)
 {
-    if (hak__lock_is_held(&lock)) {
+    if (hak__arena_is_locked()) {
         for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
             arena_settle(i);
         sum_anew();
         hak__lru_rebuild();
-        publish_counts();
-        hak__lock_reset(&lock);
+        hak__arena_lock_reset();
         hak__meta_fork_child();
     }
     hak__limit_fork_child();
@@ -509,7 +397,7 @@ bool hak__arena_is_valid(void)
     valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty && moved == hak__arena_state.moved
                             && spare == hak__arena_state.spare,
                         "the arena's sums are right", &hak__arena_state);
-    valid &= hak__holds(hak__arena_state.ends == hak__crowd_count(), "the ends of what is mapped are counted", &hak__arena_state);
+    valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__lru_is_valid();
     hak__arena_unlock();
     return valid;

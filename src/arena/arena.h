@@ -107,9 +107,6 @@ bool hak__arena_purge_range(void *start, size_t bytes);
  * or forbids and allows access, where what is in them stays. 0 or an errno code: EINVAL where the kernel has no such guards. */
 int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
-/* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
-bool hak__supers_trim(size_t first, size_t count, size_t bytes);
-
 extern struct hak_super *hak__supers;
 extern struct hak_super_word *hak__super_words;
 

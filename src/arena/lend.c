@@ -10,7 +10,7 @@
 #include "arena/crowd.h"
 #include "arena/limit.h"
 #include "arena/lru.h"
-#include "arena/reserve.h"
+#include "arena/mapping.h"
 #include "arena/state.h"
 #include "os/os.h"
 

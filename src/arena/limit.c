@@ -12,7 +12,6 @@
 #include <errno.h>
 
 #include "arena/arena.h"
-#include "arena/pieces.h"
 #include "base/bits.h"
 #include "base/lock.h"
 #include "diag/options.h"
@@ -38,6 +37,8 @@ static void *on_pressure_argument;
 enum { MAPPINGS_USUAL = 65530 };
 static _Atomic size_t mappings_allowed;    /* 0: not known */
 static _Atomic bool addresses_limited;
+static _Atomic bool thrifty;
+static _Atomic bool ahead_at_once;   /* what was mapped ahead had all its pages */
 
 size_t hak__limit_mappings(void)
 {
@@ -57,6 +58,21 @@ bool hak__limit_exists(void)
 {
     return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0 || hak__option(HAK_OPTION_unmap) != 0;
 }
+
+/* --- what nobody uses yet ------------------------------------------------------------------------------------------- */
+
+bool hak__is_thrifty(void) { return hak_load(&thrifty, HAK_RELAXED); }
+
+void hak__thrift_begin(void) { hak_store(&thrifty, true, HAK_RELAXED); }
+
+void hak__ahead_end(void) { hak_store(&ahead_at_once, true, HAK_RELAXED); }
+
+bool hak__ahead_counts(void)
+{
+    return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&ahead_at_once, HAK_RELAXED) || hak__is_thrifty();
+}
+
+/* --- notices ------------------------------------------------------------------------------------------------------- */
 
 static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 

@@ -21,6 +21,16 @@ hak_noinline bool hak__limit_exists(void);
 hak_noinline size_t hak__limit_mappings(void);
 hak_noinline bool hak__limit_addresses(void);
 
+/* Whether what is mapped counts though nobody has touched it: because of HAKMEM_UNMAP, or since new memory has been found
+ * to be there at once (mlockall). Nothing is mapped ahead of need then. */
+bool hak__ahead_counts(void);
+
+hak_cold void hak__ahead_end(void);   /* that has been found */
+
+/* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
+bool hak__is_thrifty(void);
+hak_cold void hak__thrift_begin(void);
+
 /* What is mapped has changed. */
 hak_noinline void hak__limit_note(size_t mapped);
 

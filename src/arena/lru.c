@@ -11,7 +11,6 @@
 #include "arena/crowd.h"
 #include "arena/limit.h"
 #include "arena/regions.h"
-#include "arena/reserve.h"
 #include "arena/state.h"
 #include "base/assert.h"
 #include "diag/broken.h"

@@ -1,10 +1,10 @@
-/* Layout and growth of the metadata windows: by arena.c and regions.c with the arena's lock held. What other layers keep there
+/* Layout and growth of the metadata windows: by window.c and opening.c with the arena's lock held. What other layers keep there
  * takes it. */
 #include "arena/meta.h"
 
 #include <errno.h>
 
-#include "arena/pieces.h"
+#include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "base/bits.h"

@@ -12,18 +12,13 @@
 
 #include "arena/limit.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "arena/state.h"
 #include "arena/thp.h"
 #include "os/os.h"
 
 /* So many new SuperSlabs are looked at: are their pages there at once? */
 enum { LOOKED_AT_MOST = 16 };
-
-static _Atomic bool thrifty;
-
-bool hak__is_thrifty(void) { return hak_load(&thrifty, HAK_RELAXED); }
-
-void hak__thrift_begin(void) { hak_store(&thrifty, true, HAK_RELAXED); }
 
 /* Nobody has touched it: it is there only because all are at once. One page tells. */
 static bool there_at_once(size_t super)

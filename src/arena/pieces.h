@@ -10,7 +10,3 @@ size_t hak__supers_open(bool whole, bool *fresh);
 /* Maps, or unmaps, a piece of a bare SuperSlab, in slabs that the caller has. 0 or an errno code; false: the system refuses. */
 int hak__piece_map(void *start, size_t bytes);
 bool hak__piece_unmap(void *start, size_t bytes);
-
-/* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
-bool hak__is_thrifty(void);
-hak_cold void hak__thrift_begin(void);

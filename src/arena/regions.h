@@ -19,15 +19,11 @@ hak_inline size_t hak__super_from(size_t super)
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* Opens the regions of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0 or an
- * errno code. */
-int hak__run_open(size_t first, size_t count);
-
 /* How many regions, from this one on, are free, or foreign, all alike; 1 if it is open. As far as one look tells. */
 size_t hak__regions_alike(size_t region);
 
 uint64_t hak__region_free(size_t region);   /* which of its SuperSlabs are, by their place in it */
 size_t hak__regions_foreign(void);          /* how many closed ones are foreign */
 
-/* Somebody else's mapping lies in a SuperSlab: it is never used again, nor are those behind it where that mapping goes on. */
-void hak__hole_make(size_t super);
+void hak__region_mark_open(size_t region);      /* once its descriptors are mapped; for good */
+void hak__region_mark_foreign(size_t region);   /* of a closed one */

@@ -5,7 +5,8 @@
 
 #include "arena/limit.h"
 #include "arena/lru.h"
-#include "arena/pieces.h"
+#include "arena/mapping.h"
+#include "arena/opening.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "diag/options.h"
@@ -13,15 +14,9 @@
 
 enum { READY_LOOKS = 256 };
 
-static _Atomic bool ahead_at_once;   /* what was mapped ahead had all its pages */
 static size_t refused_at;   /* bytes that were mapped when the system last refused; it is not asked again until that changes */
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
-
-bool hak__ahead_counts(void)
-{
-    return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&ahead_at_once, HAK_RELAXED) || hak__is_thrifty();
-}
 
 /* One page tells: nobody has touched it, so it is there only if all are. */
 void hak__ahead_mapped(size_t first, size_t count)
@@ -30,7 +25,7 @@ void hak__ahead_mapped(size_t first, size_t count)
     size_t bytes = hak__page_size();
     if (hak__os_resident((uintptr_t)hak__super_start(first + count) - bytes, bytes, &page) != 0 || page == 0)
         return;
-    hak_store(&ahead_at_once, true, HAK_RELAXED);
+    hak__ahead_end();
     for (size_t i = first; i < first + count; i++)
         hak__super_unmap(i);
 }

@@ -7,14 +7,10 @@
  * in use, and nothing that a limit would count. Gives how many. For upkeep. */
 size_t hak__reserve_refill(void);
 
-/* Whether what is mapped counts though nobody has touched it: because of HAKMEM_UNMAP, or since new memory has been found
- * to be there at once (mlockall). Nothing is mapped ahead of need then. */
-bool hak__ahead_counts(void);
-
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
 /* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
 size_t hak__reserve_find(void);
 
-/* Says that a run was mapped ahead. If its pages are there at once, it is unmapped and hak__ahead_counts from now on. */
+/* Says that a run was mapped ahead. If its pages are there at once, it is unmapped, and hak__ahead_counts from now on. */
 void hak__ahead_mapped(size_t first, size_t count);

@@ -1,5 +1,4 @@
-/* What the files of the arena share: its state and its lock. For arena.c, regions.c, lru.c, reserve.c, pieces.c, lend.c and
- * crowd.c alone; everything here is read and written under the lock. */
+/* What the files of the arena share: its state and its lock. For the arena's files alone; everything here is read and written under the lock. */
 #pragma once
 
 #include "arena/arena.h"
@@ -13,7 +12,7 @@ struct hak_arena_state {
     size_t spare;             /* bytes mapped of SuperSlabs that are not taken */
     size_t moved;             /* the sum of all SuperSlabs' */
     size_t pieces;            /* bytes mapped in bare SuperSlabs (pieces.c) */
-    size_t ends;              /* where what is mapped ends; with `moved` about the number of mappings (crowd.c) */
+    size_t ends;              /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings (crowd.c) */
     uint32_t newest, oldest;  /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t looked_ms;       /* when that was last looked at for its age */
 } hak_line_aligned;
@@ -22,7 +21,8 @@ extern struct hak_arena_state hak__arena_state;
 
 void hak__arena_lock(void);
 bool hak__arena_is_locked(void);
-void hak__arena_unlock(void);   /* and publishes the state for readers that must not wait */
+void hak__arena_unlock(void);       /* and publishes the state for readers that must not wait */
+void hak__arena_lock_reset(void);   /* the same in a forked child, whoever had the lock */
 
 hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
 {
@@ -45,16 +45,9 @@ hak_inline void hak__super_set_moved(size_t super, size_t pieces)
     hak__supers[super].moved = (uint16_t)pieces;
 }
 
-/* Maps what is missing of a run in open regions with as few calls as there are gaps. 0, or an errno code, and *at is the
- * SuperSlab that failed; what has been mapped before it stays mapped and is accounted for. */
-int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at);
-
-/* After a move to a mapped place was refused: kernels before 6.17 have unmapped it by then, and it is mapped anew. False: that
- * was refused too. */
-bool hak__place_stays(uintptr_t place, size_t bytes);
-
-/* Unmaps what of a taken run is mapped beyond the first `bytes` bytes; false if the system refuses. */
-bool hak__run_trim(size_t first, size_t count, size_t bytes);
-
-/* Says that a SuperSlab is taken or is not. */
+/* Says that a SuperSlab is taken or is not; how many bytes of it are mapped, from its start: state.mapped is the caller's. */
 void hak__super_set_taken(size_t super, bool taken);
+void hak__super_set_mapped(size_t super, uint32_t bytes);
+
+/* Whether what is mapped ends in a SuperSlab: it is mapped in part, or wholly and the next one not at all. */
+bool hak__super_is_end(size_t super);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "arena/meta.h"
-#include "arena/pieces.h"
+#include "arena/limit.h"
 #include "base/bits.h"
 #include "diag/options.h"
 

@@ -8,7 +8,7 @@
 #include "arena/crowd.h"
 #include "arena/lend.h"
 #include "arena/limit.h"
-#include "arena/reserve.h"
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"

@@ -8,6 +8,7 @@
 #include "arena/arena.h"
 #include "arena/lend.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "arena/reserve.h"
 #include "support/figures.h"
 

@@ -14,7 +14,7 @@ READ = {"hak__window", "hak__freed_key", "hak__spans", "hak__supers", "hak__supe
         "hak__sentinel", "hak__forked"}
 WRITTEN = {"hak__arena_published", "hak__arena_state", "hak__pool_counts", "hak__tier_counts", "hak__huge_counts",
            "hak__upkeep_counts", "hak__thp_counts", "hak__os_calls", "hak__lock_wait_count", "hak__upkeep_last_ms", "stepping",
-           "parked", "pool_used", "all_bytes", "lock", "background_pulse", "background_threads"}
+           "parked", "pool_used", "all_bytes", "arena_lock", "background_pulse", "background_threads"}
 
 
 def lines(library):

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "arena/limit.h"
 #include "arena/meta.h"
 #include "arena/pieces.h"
 #include "arena/regions.h"

@@ -6,7 +6,9 @@
 #include "arena/state.h"
 
 #include "arena/lend.h"
+#include "arena/limit.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "arena/meta.h"
 #include "arena/reserve.h"
 #include "base/bits.h"

@@ -8,6 +8,7 @@
 #include "arena/crowd.h"
 #include "arena/lend.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"

@@ -1,0 +1,171 @@
+/* Mapping and unmapping runs of SuperSlabs: with as few calls of the system as there are gaps, and where mappings are few
+ * (crowd.h) without leaving any gap. */
+#include "arena/mapping.h"
+
+#include <errno.h>
+
+#include "arena/crowd.h"
+#include "arena/limit.h"
+#include "arena/regions.h"
+#include "arena/state.h"
+#include "arena/thp.h"
+#include "os/os.h"
+
+/* Gaps of free SuperSlabs below that are mapped along; blocks aligned to more lie further apart. */
+enum { GAP_MOST = 64 };
+
+/* --- mapping without gaps -------------------------------------------------------------------------------------------- */
+
+/* Free, and nothing of it is mapped. A closed region may be somebody else's, and what is mapped there would not be seen. */
+static bool is_gap(size_t super)
+{
+    return hak__region_is_open(super / HAK_REGION_SUPERS) && hak__supers[super].mapped == 0 && !hak__super_is_taken(super);
+}
+
+/* The bytes that are not mapped between a SuperSlab of which nothing is and the end of what is mapped below; 0 if there are
+ * none, or more than may be mapped along. */
+static size_t gap_below(size_t super)
+{
+    size_t at = super;
+    if (hak__supers[super].mapped != 0)
+        return 0;
+    while (at > 0 && super - at < GAP_MOST && is_gap(at - 1))
+        at--;
+    if (at == 0 || hak__supers[at - 1].mapped == 0 || hak_load(&hak__supers[at - 1].kind, HAK_RELAXED) == HAK_SUPER_HOLE)
+        return 0;
+    return ((super - at + 1) << HAK_SUPER_SHIFT) - hak__supers[at - 1].mapped;
+}
+
+static int map_new(uintptr_t address, size_t size)
+{
+    int code = hak__os_map(address, size);
+    if (code == 0)
+        hak__thp_mapped(address, size);   /* all of it: a part would be a mapping of its own */
+    return code;
+}
+
+/* What was a gap is mapped now; the SuperSlab at the bottom may be in use, and has its tail. */
+static void fill_gap(size_t super, size_t gap)
+{
+    hak__arena_state.mapped += gap;
+    for (; gap != 0; gap -= hak_min(gap, HAK_SUPER_SIZE))
+        hak__super_set_mapped(--super, HAK_SUPER_SIZE);
+}
+
+/* Maps the gap below and `length` bytes behind what is mapped of the SuperSlab by one call. 0 or an errno code. */
+static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintptr_t, size_t))
+{
+    if (!hak__limit_allows(hak__arena_state.mapped, gap + length))
+        return ENOMEM;
+    int code = call((uintptr_t)hak__super_start(super) + hak__supers[super].mapped - gap, gap + length);
+    if (code == 0)
+        fill_gap(super, gap);
+    return code;
+}
+
+static int map_behind(size_t super, size_t length)
+{
+    size_t gap = gap_below(super);
+    if (gap != 0 && hak__is_crowded() && map_with_gap(super, length, gap, map_new) == 0)
+        return 0;
+    int code = map_new((uintptr_t)hak__super_start(super) + hak__supers[super].mapped, length);
+    if (code != ENOMEM)
+        return code;
+    bool below = hak__supers[super].mapped != 0 || gap != 0 || (super > 0 && hak__supers[super - 1].mapped == HAK_SUPER_SIZE);
+    return below && map_with_gap(super, length, gap, hak__os_extend) == 0 ? 0 : ENOMEM;
+}
+
+/* --- runs ------------------------------------------------------------------------------------------------------------ */
+
+/* How many of the SuperSlabs from `i` on, up to `end` and `most`, have nothing of what the block needs; the bytes to map. */
+static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
+{
+    size_t length = hak__super_need(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
+    for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && hak__super_need(j, bytes) != 0; j++)
+        length += hak__super_need(j, bytes);
+    *next_one = j;
+    return length;
+}
+
+int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
+{
+    for (size_t i = 0, j, most = count; i < count;) {
+        struct hak_super *super = &hak__supers[first + i];
+        *at = first + i;
+        if (super->mapped >= hak__super_need(i, bytes)) {
+            i++;
+            continue;
+        }
+        size_t length = map_length(first, i, count, bytes, most, &j);
+        if (!hak__limit_allows(hak__arena_state.mapped, length))
+            return ENOMEM;
+        int code = map_behind(first + i, length);
+        if (code == EEXIST && j - i > 1) {
+            most = (j - i) / 2;
+            continue;
+        }
+        if (code != 0)
+            return code;
+        hak__arena_state.mapped += length;
+        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
+        for (; i < j; i++)
+            hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
+    }
+    return 0;
+}
+
+bool hak__place_stays(uintptr_t place, size_t bytes)
+{
+    int code = hak__os_map(place, bytes);
+    unsigned char page;
+    if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
+        code = hak__os_resident(place, hak__page_size(), &page);
+    return code == 0 || code == EEXIST;
+}
+
+/* --- giving back ----------------------------------------------------------------------------------------------------- */
+
+bool hak__run_trim(size_t first, size_t count, size_t bytes)
+{
+    for (size_t i = count; i-- > 0;) {
+        struct hak_super *super = &hak__supers[first + i];
+        uint32_t need = (uint32_t)hak__super_need(i, bytes), have = super->mapped;
+        if (have <= need)
+            continue;
+        hak__super_set_mapped(first + i, need);
+        if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
+            hak__super_set_mapped(first + i, have);
+            return false;
+        }
+        hak__arena_state.mapped -= have - need;
+    }
+    return true;
+}
+
+bool hak__supers_trim(size_t first, size_t count, size_t bytes)
+{
+    hak__arena_lock();
+    bool done = hak__run_trim(first, count, bytes);
+    hak__arena_unlock();
+    return done;
+}
+
+static bool purge_tail(size_t first, size_t count, size_t bytes)
+{
+    bool done = true;
+    for (size_t i = bytes >> HAK_SUPER_SHIFT; i < count; i++) {
+        size_t need = hak__super_need(i, bytes), have = hak__supers[first + i].mapped;
+        done &= have <= need || hak__os_purge((uintptr_t)hak__super_start(first + i) + need, have - need) == 0;
+    }
+    return done;
+}
+
+bool hak__supers_shorten(size_t first, size_t count, size_t bytes)
+{
+    hak__arena_lock();
+    bool stay = hak__is_crowded() && purge_tail(first, count, bytes), gone = !stay && hak__run_trim(first, count, bytes);
+    if (!stay && !gone)
+        purge_tail(first, count, bytes);
+    hak__arena_unlock();
+    return gone;
+}

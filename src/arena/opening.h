@@ -1,0 +1,11 @@
+/* Opening the window's regions, for the arena under its lock (opening.c). */
+#pragma once
+
+#include "base/atomic.h"
+
+/* Opens the regions of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0 or an
+ * errno code. */
+int hak__run_open(size_t first, size_t count);
+
+/* Somebody else's mapping lies in a SuperSlab: it is never used again, nor are those behind it where that mapping goes on. */
+void hak__hole_make(size_t super);
