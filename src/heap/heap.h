@@ -150,7 +150,7 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 }
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
- * serve others. `mine` is entered by the caller. */
+ * serve others. Caller holds the lock of `mine`. */
 void hak__heaps_sweep(const struct hak_heap *mine);
 
 /* The same for one heap, which is not the caller's. */
