@@ -11,7 +11,7 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-/* The heap is entered. One of a thread that was there before the options could be read is open in a hardened process. */
+/* Caller holds the heap lock. The bins of a heap made before the options could be read are open even in a hardened process. */
 hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
 {
     if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))

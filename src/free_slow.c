@@ -53,7 +53,7 @@ void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
         hak__free_full(p, class_offset, heap);
 }
 
-/* A large block, which the thread keeps. */
+/* Keeps a large block in the thread's large cache; false if that takes more than a push. */
 hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
     if (!hak__enter_own(heap))
@@ -63,7 +63,7 @@ hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
     return kept;
 }
 
-/* By why the bin of the class is closed; false: there is more to do. */
+/* Frees by the reasons for which the bin is closed; false: the slow path has to. */
 hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
@@ -93,7 +93,7 @@ void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
         free_full_slow(p, class_offset, heap);
 }
 
-/* The heap is entered. */
+/* Caller holds the heap lock. */
 static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
 {
     hak__outbox_add_slow(heap, p, word, "free");
@@ -113,7 +113,7 @@ static hak_noinline void free_huge(void *p)
     hak__poll_huge(bytes, 0);
 }
 
-/* What neither this thread's bin nor its outbox took. */
+/* Neither this thread's bin nor its outbox has taken the block. */
 static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
@@ -137,21 +137,21 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
-/* Keeps a block of another heap, which is in use, for the thread's own next request. */
+/* Keeps another heap's block for the thread's own next request. */
 hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
     hak__mark_freed(p);
     hak__cache_absorb(heap, offset, p);
 }
 
-/* Lays a block of another heap in the outbox. A sentinel, which absorbs nothing, has none. */
+/* Puts another heap's block into the outbox. A sentinel has none. */
 hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 {
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
 }
 
-/* A block of another heap that is to be absorbed and looks freed, or lies where no block began when the limit was read; or any of a
- * hardened span. This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
+/* Another heap's block that looks freed and is to be absorbed, or lies above the span's start bound as it was read; or any block of a
+ * hardened span. This function and the next two take the same arguments in the same order, so that each reaches the next by a jump. */
 static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)owner_diff ^ heap->tag;
@@ -169,7 +169,7 @@ static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct 
         free_rest(p, word, heap);
 }
 
-/* A huge block, or what is no block of a span. */
+/* A huge block, an address that is no block, or a block that needs verifying. */
 static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
     if (hak__names_span((uint32_t)owner_diff ^ heap->tag))
@@ -178,16 +178,16 @@ static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct ha
         free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag this is is a span's: names_span for a word of the map, where only 0 and those of
- * spans have a class. A tag has none, so the difference has the word's. */
+/* Whether owner_diff comes from a span's word. In the owner map only 0 and the words of spans have a class; a tag has none, so the
+ * difference has the word's. */
 hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
 {
     return owner_diff != heap->tag && hak__owner_has_class((uint32_t)owner_diff);
 }
 
-/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
- * call nothing, so that no register has to be saved. The block that goes into the outbox is not touched: its line may lie
- * in another processor's cache, and its owner, who will use it next, looks at it and marks it (docs/decisions/0069). */
+/* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block that
+ * goes into the outbox is not touched: its line may lie in another processor's cache, and its owner, who will use it next, checks
+ * and marks it (docs/decisions/0069). */
 void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);

@@ -21,7 +21,7 @@ const char *hak__why_invalid(const void *p, uint32_t word)
     return "not the start of a block";
 }
 
-/* Whether the block of the class that begins at p is free; `keys_lost` where free ones may have lost their keys. */
+/* Whether the block of the class that begins at p is free; keys_lost: free blocks of its span may have lost their keys. */
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -39,9 +39,9 @@ static void *resize_in_place(void *p, size_t have, size_t n)
 /* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
 hak_inline bool keeps(size_t have, size_t n) { return n - have / 2 <= have / 2; }
 
-/* What to ask for when a block moves to grow: what grows tends to go on. A step of less than an eighth is one of many,
- * so that a quarter is taken at once; a longer one has its own room ahead. A large block takes whole slabs, alone in
- * its span, since such a one can grow where it stands (docs/decisions/0010). */
+/* How much to ask for when a block moves to grow, since it will probably grow again: a quarter more than it had, if the step is
+ * less than an eighth; a longer step brings its own room. A large block takes whole slabs and is alone in its span, so it can grow
+ * in place (docs/decisions/0010). */
 static size_t with_room(size_t have, size_t n)
 {
     if (n < have || n > HAK_LARGE_MAX)
@@ -59,8 +59,8 @@ static bool is_too_long(const void *q, size_t n)
     return class != NULL && !hak__size_fits(class->size, n);
 }
 
-/* There is no other place: a block that is to shrink stays in its own, and gives back the part of it that it can. Sized frees
- * find it longer than the size that they name. */
+/* Without memory for a smaller block, a block that shrinks stays in place and returns the pages that it can. Sized frees then find
+ * it longer than the size that they name. */
 static hak_cold void *stay_longer(void *p, size_t have, size_t n, int saved)
 {
     errno = saved;
@@ -87,14 +87,14 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
     return q;
 }
 
-/* To the profiler a block that changes its size without moving is one that is freed and another one. */
+/* To the profiler, a block that changes its size in place is freed and allocated again. */
 static hak_cold void count_anew(const void *before, void *after, size_t n)
 {
     hak__profile_forget(before);
     hak__profile_note(hak__heap_current(), after, n);
 }
 
-/* A block of `have` bytes that does not stay what it is. */
+/* Resizes a block of `have` bytes whose class does not fit n. */
 static hak_noinline void *change_size(void *p, size_t have, size_t n)
 {
     if (n == 0) {
@@ -118,8 +118,8 @@ static bool resize_span_block(void *p, uint32_t class, size_t have, size_t n, bo
     return done;
 }
 
-/* Hardened mode: the block has just n bytes, wherever it is; no more than half of it is wasted unless `wasteful`. A huge one
- * that is left unchanged by a failure gets its seal again. */
+/* Hardened mode: the block has exactly n bytes, wherever it is, and wastes at most its half unless `wasteful`. A failure that leaves
+ * a huge block unchanged seals it again. */
 static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
 {
     uint32_t word = hak__owner_of(p);

@@ -20,7 +20,7 @@
 enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2 };
 enum pressure { CALM, WAITING, CALLING, TOLD };
 
-/* The system is asked what it allows by the library's constructor; should so much be mapped before that runs, then. */
+/* The library's constructor asks the system what it allows; if so much is mapped before that runs, the request does. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
 /* Of address space or data: up to this, SuperSlabs are mapped in pieces (pieces.c). */
@@ -93,7 +93,7 @@ void hak__limit_note(size_t mapped)
     }
 }
 
-/* Less than the usual amount of dirty memory where there is little, and a bound on what lies in threads' caches. */
+/* Where memory is scarce: a smaller dirty limit, and a bound on the threads' caches. */
 static void follow_system(void)
 {
     struct hak_os_seen seen;
@@ -153,7 +153,7 @@ void hak__limit_set_callback(hak_pressure_function *function, void *argument)
     hak__lock_release(&callback_lock);
 }
 
-/* Whoever was in the callback does not exist here, or is the thread that has forked from inside it and has been told. */
+/* A thread that was in the callback does not exist here, or is the one that forked from inside it and has been told. */
 void hak__limit_fork_child(void)
 {
     hak__lock_reset(&callback_lock);

@@ -16,7 +16,7 @@ void hak__quarantine_open(struct hak_heap *heap)
     hak_owner_store(&heap->quarantine, quarantine);
 }
 
-/* The caller may have entered the heap. */
+/* Caller may hold the heap lock. */
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
@@ -53,7 +53,7 @@ bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
     return any;
 }
 
-/* Calls for the block in every place, NULL included. */
+/* Calls back for the block in every place, NULL included. */
 hak_inline bool look_through(const struct hak_heap *heap, bool look(void *argument, const void *p), void *argument)
 {
     struct hak_quarantine *quarantine = hak_peek(&heap->quarantine);

@@ -1,9 +1,9 @@
 /* What one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
- * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
+ * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
- *   bins                     the owner thread; while the heap is parked, who holds `lock`
- *   classes, bitmaps            who holds `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
+ *   bins                     the owner thread; while the heap is parked, the holder of `lock`
+ *   classes, bitmaps            the holder of `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
  *                               over heaps that were not locked
  *   outbox                      the owner appends without `lock`; all else under it (cache/outbox.h)
@@ -69,7 +69,7 @@ struct hak_heap {
     struct hak_sources sources;
     struct hak_assigned assigned;
     struct hak_heap_counts counts;
-    size_t large_out;                               /* bytes of large blocks outside of their spans, and large_remote_freed */
+    size_t large_out;                               /* bytes of large blocks that are allocated, and large_remote_freed */
     struct hak_quarantine *quarantine;              /* hardened mode: freed blocks that are not used again yet */
     _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
     bool ending;                                    /* the thread has begun to run its destructors */
@@ -93,8 +93,8 @@ hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
     return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->bins[class];
 }
 
-/* Blocks of so many bytes were given back, or taken. Under `lock`, or by the owner; should both do so at once, the figure
- * is a little wrong, and only decides how soon upkeep comes. */
+/* Counts bytes of blocks given back, or taken. Under `lock`, or by the owner; if both do so at once, the figure is a little wrong, but
+ * it only decides how soon upkeep comes. */
 hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->polling.idle_bytes, bytes); }
 hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 {
@@ -121,9 +121,9 @@ hak_inline void hak__heap_lock(struct hak_heap *heap)
 }
 hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE); }
 
-/* The way into a heap for its own thread, which a fork check or a signal may have brought into a child: false there if the heap
- * had to be left, half done by a sweeper that does not exist any more. The thread has another one then, or a sentinel. (The bare
- * hak__heap_lock is for a heap that has just been attached, taken up from the parked ones, or is shared under a lock.) */
+/* How a thread locks its own heap. A fork check or a signal may have brought it into a child: false there if it had to leave the heap,
+ * which a sweeper that no longer exists left half done. It then has another heap, or a sentinel. (The bare hak__heap_lock is for a heap
+ * just attached or taken up from the parked ones, or one shared under a lock.) */
 hak_inline bool hak__enter_own(struct hak_heap *heap)
 {
     hak__fork_check();
@@ -150,7 +150,7 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 }
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
- * serve others. `mine` is entered by the caller. */
+ * serve others. Caller holds the lock of `mine`. */
 void hak__heaps_sweep(const struct hak_heap *mine);
 
 /* The same for one heap, which is not the caller's. */
@@ -186,16 +186,15 @@ hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, siz
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
-/* Ends a listed span of which no block is outside, whether or not it is the last of its class; its slabs count as idle
+/* Ends a listed span of which no block is allocated, whether or not it is the last of its class; its slabs count as idle
  * for as long as their SuperSlab has been. */
 hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
 
-/* Ends a span of one block on behalf of another thread that has freed the block: its slabs go to the pool at once and
- * do not wait for their owner, who holds nothing but counters of such a span. `heap` is the freeing thread's (NULL: it has
- * none), `word` the slab's owner word as it was found. */
+/* Ends a single-block span for another thread that has freed the block: its slabs go to the pool at once, since the owner holds
+ * nothing but counters of such a span. `heap` is the freeing thread's (NULL: it has none), `word` the slab's owner word as read. */
 void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function);
 
 /* Collects the spans on which other threads have freed blocks. */

@@ -20,8 +20,7 @@ static void set_words(struct hak_span *span, uint32_t owner)
         hak__owner_set(slab + i, i == 0 ? word : inner);
 }
 
-/* Nobody queues a single-block span: it may end at any moment by another thread's hand, and its owner must not look
- * into it then as a collector does. */
+/* Nobody queues a single-block span: another thread may end it at any moment, and its owner must not read it as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
     hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
@@ -301,7 +300,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     return count;
 }
 
-/* What is taken bears the key again; when nothing is left that may have lost it, the limit says something again. */
+/* Blocks taken bear the key again. Once none is left that may have lost it, the start bound is set again. */
 static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -449,7 +448,7 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
 
-/* Whether no block of [first, last] is outside: each has its free bit or lies at or beyond the frontier. */
+/* Whether no block of [first, last] is allocated: each has its free bit or lies at or beyond the frontier. */
 static bool all_inside(const struct hak_span *span, uint32_t first, uint32_t last)
 {
     last = last < span->frontier ? last : span->frontier - 1u;

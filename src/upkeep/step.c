@@ -21,7 +21,7 @@ static _Atomic uint32_t stepping;      /* a thread is in a step */
 _Atomic uint64_t hak__upkeep_last_ms;
 struct hak_upkeep_counts hak__upkeep_counts;
 
-/* --- heaps whose owners are not inside ---------------------------------------------------------------------------- */
+/* --- heaps that nobody has locked --------------------------------------------------------------------------------- */
 
 static bool has_work(struct hak_heap *heap)
 {
@@ -33,7 +33,7 @@ static bool has_work(struct hak_heap *heap)
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
-/* The large blocks of a thread that has freed none since the step before are not kept any longer. */
+/* Releases the cached large blocks of a thread that has freed none since the step before. */
 static void age_kept(struct hak_heap *heap, bool all)
 {
     if (all || heap->large_cache.stepped == heap->large_cache.clock)
