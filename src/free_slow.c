@@ -12,6 +12,7 @@
 #include "guard/zero_size.h"
 #include "guard/sample.h"
 #include "hardened.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
 #include "others.h"
@@ -95,13 +96,17 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
     if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
         size_t asked = hak__harden_huge_size(p, "free");
         if (asked != 0)
             hak__freed_hardened(p);
     }
     size_t bytes = hak__huge_usable(p);
-    hak__huge_free(p, "free");
+    if (hak_unlikely(own != NULL))
+        hak__own_huge_free(own, p, "free");
+    else
+        hak__huge_free(p, "free");
     hak__tick_huge(bytes, 0);
 }
 
@@ -156,27 +161,45 @@ static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap 
 /* A huge block, or what is no block of a span. */
 static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
 {
-    if (hak__names_span((uint32_t)x ^ heap->tag))
+    if (hak__owner_is_own((uint32_t)x ^ heap->tag))
+        hak__own_free(p, "free");
+    else if (hak__names_span((uint32_t)x ^ heap->tag))
         free_foreign_verify(p, x, heap);
     else
         free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag is x is a span's: names_span for a word of the map, where only 0 and those
- * of spans have a class's code. A tag has none, so x has the word's. */
-hak_inline bool names_a_span(const struct hak_heap *heap, size_t x)
+/* A block of the share that the thread used last (own/own.h) is freed as one of its own; x is no block of a span else. */
+static hak_noinline void free_share(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    return x != heap->tag && hak__owner_class_offset((uint32_t)x) < HAK_CLASS_OFFSET_LIMIT;
+    size_t y = x ^ heap->share_tag;
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    if (hak_unlikely(y >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(y), p)
+                     || hak__looks_freed(p))) {
+        free_foreign_slow(p, x, heap);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, (uint32_t)y), p)))
+        hak__own_free_full(p, share, (uint32_t)y / HAK_BIN_SIZE);
 }
+
+/* Whether the slab whose word ^ the heap's tag is x has a class's code, as only 0 and the words of threads' spans have. A tag
+ * has none, so x has the word's. */
+hak_inline bool has_class(size_t x) { return (x & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0; }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
  * call nothing, so that no register has to be saved. The thread waits here for a line that another processor has
  * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
+    if (hak_unlikely(!has_class(x))) {
+        free_share(p, x, heap, slab);
+        return;
+    }
     uint32_t code = hak__owner_class_offset((uint32_t)x);
     hak__prefetch_mark(p);
-    if (hak_unlikely(!names_a_span(heap, x) || !hak__begins_block(slab, hak__class_at_offset(code), p)
+    if (hak_unlikely(x == heap->tag || !hak__begins_block(slab, hak__class_at_offset(code), p)
                      || hak__looks_freed(p))) {
         free_foreign_slow(p, x, heap);
         return;

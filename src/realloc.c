@@ -8,6 +8,7 @@
 #include "guard/sample.h"
 #include "guard/trace.h"
 #include "hakmem.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "large/large.h"
 #include "others.h"
@@ -18,11 +19,24 @@
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 
+static void *resize_huge(void *p, size_t n)
+{
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
+    return hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+}
+
+/* A block beside p: one of the same heap, if that is one of one's own. */
+static void *malloc_beside(const void *p, size_t n)
+{
+    struct hak_own *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak__own_of(p) : NULL;
+    return hak_likely(own == NULL) ? hak_malloc(n) : hak_heap_malloc(own, n);
+}
+
 /* A new size at the old address, or for a huge block at any address without copying. NULL: it must be copied. */
 static void *resize_in_place(void *p, size_t have, size_t n)
 {
     if (have > HAK_LARGE_MAX)
-        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? hak__huge_resize(p, n) : NULL;
+        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? resize_huge(p, n) : NULL;
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
     if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
@@ -64,10 +78,10 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
 {
     size_t want = with_room(have, n);
     int saved = errno;
-    void *q = hak_malloc(want);
+    void *q = malloc_beside(p, want);
     if (hak_unlikely(q == NULL && want != n)) {
         errno = saved;
-        q = hak_malloc(n);
+        q = malloc_beside(p, n);
     }
     if (hak_unlikely(q == NULL))
         return n <= have ? stay_longer(p, have, n, saved) : NULL;
@@ -108,7 +122,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
     bool sealed = hak__harden_huge_unseal(p);
-    void *q = hak__huge_resize(p, hak__harden_huge_room(n));
+    void *q = resize_huge(p, hak__harden_huge_room(n));
     if (q != NULL || sealed)
         hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
     return q;
@@ -126,7 +140,7 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
     }
     size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
     int saved = errno;
-    if ((q = hak_malloc(want)) == NULL) {
+    if ((q = malloc_beside(p, want)) == NULL) {
         if (n > have)
             return NULL;
         errno = saved;

@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "diag/options.h"
 #include "guard/check.h"
+#include "own/own.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/step.h"
@@ -83,6 +84,9 @@ static bool thread_is_gone(uint64_t thread)
 /* The heap is entered. */
 static void lay_aside(struct hak_heap *heap)
 {
+    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
+        hak__own_set_standard(heap, NULL, "malloc");
+    hak__own_leave(heap);
     hak__heap_collect(heap);
     hak__cache_leave(heap);
     hak__cache_park(heap);
@@ -154,6 +158,8 @@ static struct hak_heap *obtain(void)
     struct hak_heap *heap = take_up();
     if (heap != NULL) {
         hak__cache_unpark(heap);
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
+            hak__cache_redirect(heap, false);
         return heap;
     }
     heap = open_new();
@@ -202,6 +208,7 @@ struct hak_heap *hak__thread_attach(void)
         early_heap = heap;
     set_thread(heap);
     set_current(heap);
+    hak__own_inherit(heap);
     if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
@@ -320,6 +327,7 @@ bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&exit_heap_mutex);
+    hak__own_fork_child(mine);
     if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
         exit_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {

@@ -77,6 +77,11 @@
 #include "guard/check.c"
 #include "guard/ending.c"
 #include "guard/crash.c"
+#include "own/own.c"
+#include "own/own_huge.c"
+#include "own/shares.c"
+#include "own/standard.c"
+#include "own/figures.c"
 #include "upkeep/polling.c"
 #include "upkeep/background.c"
 #include "upkeep/collapse.c"
@@ -95,6 +100,7 @@
 #include "late.c"
 #include "alloc.c"
 #include "malloc_slow.c"
+#include "heap_slow.c"
 #include "free_slow.c"
 #include "pointer.c"
 #include "hardened.c"
@@ -102,6 +108,7 @@
 #include "free.c"
 #include "realloc.c"
 #include "calloc.c"
+#include "heap_api.c"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("Os")

@@ -8,7 +8,7 @@ BESIDE = ("unity.c", "cxx_linked.c")  # the unit itself, and what differs in lib
 
 # From the bottom up. Folders in one row are peers, which must not include one another.
 LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("slab",), ("shared",), ("heap",),
-          ("large", "huge"), ("cache",), ("guard",), ("upkeep",))
+          ("large", "huge"), ("cache",), ("guard",), ("own",), ("upkeep",))
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 TOP = len(LAYERS)  # the files that lie directly in src/
 SHARED_OBJECT = "interpose"  # above them, in libhakmem.so alone, so not in unity.c

@@ -3,6 +3,7 @@
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | code      code = class * HAK_BIN_SIZE, HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
+ *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (own/own.h)
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *
@@ -34,7 +35,8 @@ extern struct hak_window hak__window;
 
 hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t code) { return heap_id << HAK_CLASS_OFFSET_BITS | code; }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
-hak_inline uint32_t hak__owner_class_offset(uint32_t word) { return word & ((1u << HAK_CLASS_OFFSET_BITS) - 1); }
+hak_inline uint32_t hak__owner_class_offset(uint32_t word) { return word & (HAK_CLASS_OFFSET_OWN - 1); }
+hak_inline bool hak__owner_is_own(uint32_t word) { return (word & HAK_CLASS_OFFSET_OWN) != 0; }
 
 /* The slab of an address; meaningless (but harmless to compare) for addresses outside the window. */
 hak_inline size_t hak__slab_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SLAB_SHIFT; }

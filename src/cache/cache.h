@@ -181,6 +181,9 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 hak_cold void hak__cache_arm(struct hak_heap *heap);
 hak_cold void hak__cache_disarm(struct hak_heap *heap);
 
+/* The same while the thread's requests go to a heap of one's own. */
+hak_cold void hak__cache_redirect(struct hak_heap *heap, bool away);
+
 /* A class that has moved no batch since the last such call gives back half of what it holds, and of its capacity down to
  * that which it began with. */
 hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);

@@ -395,9 +395,9 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 
 /* --- arming ------------------------------------------------------------------------------------------------------------ */
 
-static void set_polling(struct hak_heap *heap, bool armed)
+static void set_mode(struct hak_heap *heap, uint32_t bit, bool armed)
 {
-    heap->mode = armed ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
+    heap->mode = armed ? heap->mode | bit : heap->mode & ~bit;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);
         if (!armed && heap->classes[index].absorbs)
@@ -405,8 +405,9 @@ static void set_polling(struct hak_heap *heap, bool armed)
     }
 }
 
-void hak__cache_arm(struct hak_heap *heap) { set_polling(heap, true); }
-void hak__cache_disarm(struct hak_heap *heap) { set_polling(heap, false); }
+void hak__cache_arm(struct hak_heap *heap) { set_mode(heap, HAK_MODE_POLLING, true); }
+void hak__cache_disarm(struct hak_heap *heap) { set_mode(heap, HAK_MODE_POLLING, false); }
+void hak__cache_redirect(struct hak_heap *heap, bool away) { set_mode(heap, HAK_MODE_REDIRECTED, away); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 

@@ -40,7 +40,7 @@ static hak_cold bool in_outbox(const struct hak_heap *heap, const void *p)
 static hak_cold bool in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class * HAK_BIN_SIZE))
+    if (hak__owner_of(p) != (heap->tag | class * HAK_BIN_SIZE))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)

@@ -362,7 +362,7 @@ void hak__heap_wait(struct hak_heap *heap)
 bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
         return false;
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)

@@ -19,6 +19,7 @@
 #define HAK_HEAP_HEAP_H
 
 #include "base/forked.h"
+#include "heap/share.h"
 #include "slab/span.h"
 
 /* A class's stack of ready blocks: the two words that a pop or a push needs, and nothing else. The word below the
@@ -67,10 +68,11 @@ struct hak_outbox_bucket {
 _Static_assert(sizeof(struct hak_outbox_bucket) == 256, "buckets begin at cache lines");
 _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers fit 32 bits");
 
-enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE };
+enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
-enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16,
+       HAK_MODE_REDIRECTED = 128 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
  * without capacity until it gets some; the others are the heap's mode. What the reasons lead to stands in malloc_slow.c,
@@ -78,7 +80,8 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
-    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
+    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED,   /* the thread's requests go to a heap of one's own (own/standard.c) */
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
 };
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
@@ -97,6 +100,9 @@ enum { HAK_ASSIGNED_MAX = 16, HAK_HELD_SPARES = 1 };
     uint32_t id; \
     uint32_t mode; /* HAK_MODE_... */ \
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
+    intptr_t to_share; /* the share that the thread used last lies so many bytes from here; 0: none (own/own.h) */ \
+    uint32_t share_tag; /* its tag ^ this one; 0: none */ \
+    _Atomic(struct hak_own *) own; /* of a share: the heap it is of now; NULL: of none */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
@@ -162,6 +168,7 @@ struct hak_heap {
     hak_counter sample_seen;                        /* requests that were counted for marks */
     uint64_t idle_classes;                          /* bit c: the only listed span of class c may be empty */
     hak_counter slab_count;                         /* slabs of spans; like all counters, a sum over all heaps */
+    struct hak_share share;                         /* heaps of one's own */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     _Atomic size_t large_remote_freed;                      /* bytes of large blocks that others have freed, spans and all */
@@ -187,6 +194,8 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     uint64_t idle = hak_counted(&heap->idle_bytes);
     hak_store(&heap->idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
+
+hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_lost(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
@@ -284,6 +293,9 @@ void *hak__heap_take_single(struct hak_heap *heap, uint32_t class);
 
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
+
+/* Bitmaps of a span that has ended, for the next one. */
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
 
 /* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);

@@ -1,0 +1,20 @@
+/* The slow halves of malloc and free for heaps of one's own (own/own.h). Called by heap_api.c, alloc.c and free_slow.c. */
+#ifndef HAK_HEAP_SLOW_H
+#define HAK_HEAP_SLOW_H
+
+#include "own/own.h"
+
+/* A block of the class, or a huge one, of the heap; NULL: its limit does not allow it, or the system refuses. */
+void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function);
+void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function);
+
+/* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */
+void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, const char *function);
+
+/* A block of some heap of one's own, which may not even be one. */
+hak_noinline void hak__own_free(void *p, const char *function);
+
+/* One of the calling thread's share, marked as freed, for which the bin had no room. */
+hak_noinline void hak__own_free_full(void *p, struct hak_heap *share, uint32_t class);
+
+#endif
