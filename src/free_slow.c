@@ -172,16 +172,16 @@ static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *h
 /* A block of the share that the thread used last (own/own.h) is freed as one of its own; x is no block of a span else. */
 static hak_noinline void free_share(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
-    size_t y = x ^ heap->share_tag;
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
-    if (hak_unlikely(y >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(y), p)
+    x ^= heap->share_tag;
+    if (hak_unlikely(x >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(x), p)
                      || hak__looks_freed(p))) {
-        free_foreign_slow(p, x, heap);
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, (uint32_t)y), p)))
-        hak__own_free_full(p, share, (uint32_t)y / HAK_BIN_SIZE);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, (uint32_t)x), p)))
+        hak__own_free_full(p, x, share);
 }
 
 /* Whether the slab whose word ^ the heap's tag is x has a class's code, as only 0 and the words of threads' spans have. A tag

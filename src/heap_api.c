@@ -82,20 +82,21 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
-    uint32_t code;
+    size_t code;
+    if (hak_unlikely(hak_read_mostly(&share->own) != own))
+        return heap_malloc_slow(own, n);
     if (hak_likely(n <= HAK_TINY_MAX))
         code = hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN];
     else if (hak_likely(n <= HAK_LARGE_MAX))
         code = hak__class_offset_above_tiny(n);
     else
         return heap_malloc_slow(own, n);
-    if (hak_unlikely(hak_load(&share->own, HAK_RELAXED) != own))
-        return heap_malloc_slow(own, n);
-    void *block = hak__cache_pop(hak__bin_at(share, code));
-    if (hak_unlikely(block == NULL))
-        return heap_malloc_slow(own, n);
-    hak__mark_live(block);
-    return block;
+    void *block = hak__cache_pop(hak__bin_at(share, (uint32_t)code));
+    if (hak_likely(block != NULL)) {
+        hak__mark_live(block);
+        return block;
+    }
+    return heap_malloc_slow(own, n);
 }
 
 hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)

@@ -48,7 +48,7 @@ static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t 
     if (share == NULL)
         return NULL;
     hak__heap_lock(share);
-    bool still = hak_load(&share->own, HAK_RELAXED) == own;
+    bool still = hak_peek(&share->own) == own;
     void *block = still ? share_take(share, class, n) : NULL;
     hak__heap_unlock(share);
     if (!still)
@@ -231,11 +231,11 @@ hak_noinline void hak__own_free(void *p, const char *function)
     errno = saved;
 }
 
-hak_noinline void hak__own_free_full(void *p, struct hak_heap *share, uint32_t class)
+hak_noinline void hak__own_free_full(void *p, size_t code, struct hak_heap *share)
 {
     int saved = errno;
     hak__fork_check();
-    uint32_t word = share->tag | class * HAK_BIN_SIZE;
+    uint32_t word = share->tag | (uint32_t)code;
     if (!free_in(share, p, word, "free")) {
         hak__mark_live(p);
         hak_free(p);

@@ -15,6 +15,6 @@ void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, 
 hak_noinline void hak__own_free(void *p, const char *function);
 
 /* One of the calling thread's share, marked as freed, for which the bin had no room. */
-hak_noinline void hak__own_free_full(void *p, struct hak_heap *share, uint32_t class);
+hak_noinline void hak__own_free_full(void *p, size_t code, struct hak_heap *share);
 
 #endif

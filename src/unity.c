@@ -1,6 +1,9 @@
 /* The whole library as one translation unit, for release builds: the compiler sees every call, and malloc's names are
  * true aliases. Bottom layer first. interpose/ and cxx_linked.c stand beside it, since the archive is without the one and has the other
  * in another form. */
+/* gcc compiles a function as it was first declared, so what is declared here is not what runs rarely. */
+#include "hakmem.h"
+
 /* What runs rarely is compiled for size: every page of the library counts in every process. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options

@@ -102,7 +102,7 @@ enum { HAK_ASSIGNED_MAX = 16, HAK_HELD_SPARES = 1 };
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
     intptr_t to_share; /* the share that the thread used last lies so many bytes from here; 0: none (own/own.h) */ \
     uint32_t share_tag; /* its tag ^ this one; 0: none */ \
-    _Atomic(struct hak_own *) own; /* of a share: the heap it is of now; NULL: of none */ \
+    struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \

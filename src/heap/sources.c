@@ -37,13 +37,17 @@ void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
     *head = memory;
 }
 
-static void count_begun(struct hak_heap *heap, const struct hak_span *span)
+static void count_begun(struct hak_heap *heap, struct hak_span *span)
 {
     hak_count(&heap->slab_count, span->slabs);
     hak_count(&heap->classes[span->class].span_count, 1);
-    if (hak_unlikely(hak__heap_is_share(heap)))
-        hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return;
+    hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    if (!span->fresh)
+        span->account = heap->share.account;
 }
+
 
 /* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit (share.h). */
 static bool admit(struct hak_heap *heap, unsigned slabs)

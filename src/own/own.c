@@ -161,7 +161,7 @@ struct hak_own *hak__own_of(const void *p)
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         return hak__own_of_huge(hak__slab_of(p));
-    return hak__owner_is_own(word) ? hak_load(&hak__heap_by_id(hak__owner_id(word))->own, HAK_RELAXED) : NULL;
+    return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
 }
 
 /* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/park.c). */

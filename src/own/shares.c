@@ -51,23 +51,23 @@ static struct hak_heap *share_new(void)
 
 /* --- the thread's list ---------------------------------------------------------------------------------------------------- */
 
-static void choose(struct hak_heap *mine, struct hak_heap *share)
+static void share_choose(struct hak_heap *mine, struct hak_heap *share)
 {
     mine->to_share = share == NULL ? 0 : (char *)share - (char *)mine;
     mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
 }
 
-static bool is_of(struct hak_heap *share, const struct hak_own *own)
+static bool share_is_of(struct hak_heap *share, const struct hak_own *own)
 {
-    return hak_load(&share->own, HAK_ACQUIRE) == own && !hak__heap_is_lost(share);
+    return hak_peek(&share->own) == own && !hak__heap_is_lost(share);
 }
 
 /* The thread's share of that heap, or with NULL one whose heap has ended, taken out of its list; NULL: there is none. */
-static struct hak_heap *take_out(struct hak_heap *mine, const struct hak_own *own)
+static struct hak_heap *share_take_out(struct hak_heap *mine, const struct hak_own *own)
 {
     for (struct hak_heap **link = &mine->share.attached; *link != NULL; link = &(*link)->share.attached) {
         struct hak_heap *share = *link;
-        if (is_of(share, own)) {
+        if (share_is_of(share, own)) {
             *link = share->share.attached;
             return share;
         }
@@ -75,23 +75,22 @@ static struct hak_heap *take_out(struct hak_heap *mine, const struct hak_own *ow
     return NULL;
 }
 
-static void put_first(struct hak_heap *mine, struct hak_heap *share)
+static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
 {
     share->share.attached = mine->share.attached;
     mine->share.attached = share;
-    choose(mine, share);
+    share_choose(mine, share);
 }
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
 
 /* What is in them is no block any more. */
-static void forget_bins(struct hak_heap *share)
+static void share_forget_bins(struct hak_heap *share)
 {
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         struct hak_heap_class *of = &share->classes[class];
         hak_owner_store(&hak__heap_bin(share, class)->top, of->bottom);
         of->marks = 0;
-        of->ramp = 0;
         share->foreign[class] = false;
     }
     share->large_cache_classes = 0;
@@ -103,7 +102,7 @@ static void forget_bins(struct hak_heap *share)
 /* --- coming and going ---------------------------------------------------------------------------------------------------- */
 
 /* An idle one of the heap's, whose lock is held. */
-static struct hak_heap *idle_share(struct hak_own *own)
+static struct hak_heap *share_idle(struct hak_own *own)
 {
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
         if (hak_load(&share->share.user, HAK_RELAXED) == NULL && !hak__heap_is_lost(share))
@@ -112,39 +111,39 @@ static struct hak_heap *idle_share(struct hak_own *own)
 }
 
 /* The share joins the heap, whose lock is held. What the thread that had it before has still put in its bins is nothing. */
-static void join(struct hak_own *own, struct hak_heap *share)
+static void share_join(struct hak_own *own, struct hak_heap *share)
 {
     hak__heap_lock(share);
-    forget_bins(share);
+    share_forget_bins(share);
     share->share.account = &own->account;
     share->share.next = own->shares;
     own->shares = share;
-    /* release: pairs with the acquire in is_of. */
-    hak_store(&share->own, own, HAK_RELEASE);
+    /* release: pairs with the acquire in share_is_of. */
+    hak_owner_store(&share->own, own);
     hak__heap_unlock(share);
 }
 
-static struct hak_heap *obtain_share(struct hak_heap *mine, struct hak_own *own)
+static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
 {
-    struct hak_heap *share = idle_share(own);
+    struct hak_heap *share = share_idle(own);
     if (share != NULL)
         return share;
-    share = mine == NULL ? NULL : take_out(mine, NULL);
+    share = mine == NULL ? NULL : share_take_out(mine, NULL);
     if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
         return NULL;
-    join(own, share);
+    share_join(own, share);
     return share;
 }
 
 /* Empties the share and leaves it to its heap, which may end at the same time. Its thread's list has it no more. */
-static void detach(struct hak_heap *mine, struct hak_heap *share)
+static void share_detach(struct hak_heap *mine, struct hak_heap *share)
 {
-    struct hak_own *own = hak_load(&share->own, HAK_ACQUIRE);
+    struct hak_own *own = hak_peek(&share->own);
     if (mine->to_share == (char *)share - (char *)mine)
-        choose(mine, NULL);
+        share_choose(mine, NULL);
     if (own != NULL)
         hak__lock_acquire(&own->lock);
-    bool lives = own != NULL && hak_load(&share->own, HAK_ACQUIRE) == own;
+    bool lives = own != NULL && hak_peek(&share->own) == own;
     if (lives && !hak__heap_is_lost(share)) {
         hak__heap_lock(share);
         hak__cache_flush(share);
@@ -161,7 +160,7 @@ static void detach(struct hak_heap *mine, struct hak_heap *share)
 }
 
 /* The thread keeps those that it used last. */
-static void leave_oldest(struct hak_heap *mine)
+static void share_leave_oldest(struct hak_heap *mine)
 {
     struct hak_heap **link = &mine->share.attached;
     for (unsigned i = 0; i < HAK_OWN_ATTACHED && *link != NULL; i++)
@@ -170,20 +169,20 @@ static void leave_oldest(struct hak_heap *mine)
     if (share == NULL)
         return;
     *link = share->share.attached;
-    detach(mine, share);
+    share_detach(mine, share);
 }
 
 struct hak_heap *hak__own_attach(struct hak_heap *mine, struct hak_own *own, const char *function)
 {
     hak__own_expect(own, function);
-    struct hak_heap *share = take_out(mine, own);
+    struct hak_heap *share = share_take_out(mine, own);
     if (share == NULL) {
         hak__lock_acquire(&own->lock);
         if (!hak__own_is_alive(own)) {
             hak__lock_release(&own->lock);
             hak__own_misuse(own, function);
         }
-        share = obtain_share(mine, own);
+        share = share_obtain(mine, own);
         if (share != NULL)
             hak_store(&share->share.user, mine, HAK_RELAXED);
         hak__lock_release(&own->lock);
@@ -192,8 +191,8 @@ struct hak_heap *hak__own_attach(struct hak_heap *mine, struct hak_own *own, con
         if (!share->in_process_bytes)
             hak__cache_unpark(share);
     }
-    put_first(mine, share);
-    leave_oldest(mine);
+    share_put_first(mine, share);
+    share_leave_oldest(mine);
     return share;
 }
 
@@ -201,7 +200,7 @@ struct hak_heap *hak__own_borrow(struct hak_own *own, const char *function)
 {
     hak__own_expect(own, function);
     hak__lock_acquire(&own->lock);
-    struct hak_heap *share = hak__own_is_alive(own) ? obtain_share(NULL, own) : NULL;
+    struct hak_heap *share = hak__own_is_alive(own) ? share_obtain(NULL, own) : NULL;
     if (share == NULL)
         hak__lock_release(&own->lock);
     return share;
@@ -220,7 +219,7 @@ void hak__own_leave(struct hak_heap *mine)
     while (mine->share.attached != NULL) {
         struct hak_heap *share = mine->share.attached;
         mine->share.attached = share->share.attached;
-        detach(mine, share);
+        share_detach(mine, share);
     }
 }
 
@@ -241,13 +240,13 @@ void hak__own_squeeze(struct hak_own *own)
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
 /* Says of a slab's addresses, until they are used again, why nothing is there. */
-static void note_destroyed(struct hak_span *span)
+static void share_note_destroyed(struct hak_span *span)
 {
     for (uint32_t i = 0; i < span->slabs && (i == 0 || span->blocks != 1); i++)
         span[i].account = HAK_SPAN_DESTROYED;
 }
 
-static void end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge)
+static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
@@ -256,7 +255,7 @@ static void end_with_blocks(struct hak_heap *share, struct hak_span *span, enum 
     hak_count(&share->slab_count, 0 - (uint64_t)slabs);
     hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
     if (end == HAK_SHARE_DESTROYED)
-        note_destroyed(span);
+        share_note_destroyed(span);
     span->free_count = span->frontier;   /* nothing is outside any more */
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
@@ -267,7 +266,7 @@ static void end_with_blocks(struct hak_heap *share, struct hak_span *span, enum 
 }
 
 /* As if no block had been handed out; its pages stay, with what they hold. */
-static void rewind_span(struct hak_heap *share, struct hak_span *span)
+static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
     memset(span->free, 0, half);
@@ -279,14 +278,15 @@ static void rewind_span(struct hak_heap *share, struct hak_span *span)
     span->warm = 0;
     span->keys = HAK_SPAN_KEYS_WHOLE;
     span->changes++;
+    span->account = share->share.account;
     hak__span_map_places(span);
     hak__heap_list(share, span);
 }
 
 /* A block of a bin, a quarantine or the program: none of them is one any more. */
-static void forget_blocks(struct hak_heap *share)
+static void share_forget_blocks(struct hak_heap *share)
 {
-    forget_bins(share);
+    share_forget_bins(share);
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         struct hak_heap_class *of = &share->classes[class];
         hak_count(&of->drained, hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected));
@@ -307,20 +307,20 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     hak__assigned_let_go(share);
     slab = share->share.first_span;   /* what left the quarantine may have ended some */
     share->share.first_span = 0;
-    forget_blocks(share);
+    share_forget_blocks(share);
     while (slab != 0) {
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
         if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED) {
-            end_with_blocks(share, span, end, purge);
+            share_end_with_blocks(share, span, end, purge);
         } else {
-            rewind_span(share, span);
+            share_rewind_span(share, span);
             hak__owned_add(&share->share.first_span, hak__span_slab(span));
         }
     }
     if (end == HAK_SHARE_DESTROYED) {
-        /* release: pairs with the acquire in is_of. */
-        hak_store(&share->own, NULL, HAK_RELEASE);
+        /* release: pairs with the acquire in share_is_of. */
+        hak_owner_store(&share->own, NULL);
         share->share.account = NULL;
     }
 }
@@ -336,7 +336,7 @@ void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 
-static void move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
+static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
 {
     uint32_t class = span->class, blocks = hak__span_allocated(span);
     if (span->listed)
@@ -344,6 +344,7 @@ static void move_span(struct hak_heap *from, struct hak_heap *to, struct hak_spa
     hak__owned_remove(&from->share.first_span, hak__span_slab(span));
     hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
     hak__span_change_owner(span, to->id);
+    span->account = NULL;
     if (!span->single && hak__span_has_blocks(span))
         hak__heap_list(to, span);
     hak__heap_large_moved(from, class, 0 - (size_t)blocks);
@@ -362,7 +363,7 @@ void hak__share_merge(struct hak_heap *share, struct hak_heap *into)
     hak__assigned_let_go(share);
     hak__heap_spare(share, HAK_CLASSES);
     while (share->share.first_span != 0)
-        move_span(share, into, &hak__spans[share->share.first_span - 1]);
+        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
     share->idle_classes = 0;
     share->home = 0;
 }

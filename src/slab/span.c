@@ -288,6 +288,8 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
 {
     size_t size = hak__classes[span->class].size, page = hak__page_size();
     size_t at = span->frontier * size, end = hak_align_up(at + size, page);
+    if (hak_unlikely(span->account != NULL))
+        end = (size_t)span->slabs << HAK_SLAB_SHIFT;
     uint32_t room = (uint32_t)hak_min((end - at) / size, (size_t)(span->blocks - span->frontier));
     uint32_t count = (uint32_t)hak_min(room, want);
     char *block = hak__span_start(span) + at;

@@ -63,8 +63,10 @@ struct hak_span {
     uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
     uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/share.h): slabs, plus one */
-    void *account;                               /* of a huge block: its heap of one's own (own/huge.c); of a slab without
-                                                  * blocks: HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
+    void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
+                                                  * because slabs that were used before are in memory; of a huge block: its
+                                                  * heap of one's own (own/own_huge.c); of a slab without blocks:
+                                                  * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
 };
 
 #define HAK_SPAN_DESTROYED ((void *)1)

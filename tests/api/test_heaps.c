@@ -268,7 +268,7 @@ static void *use_common(void *argument)
     unsigned me = (unsigned)(uintptr_t)argument;
     for (int round = 0; round < 4; round++) {
         for (unsigned i = 0; i < EACH; i++) {
-            given[me][i] = hak_heap_malloc(common, size_of(i) % 9000 + 1);
+            given[me][i] = hak_heap_malloc(common, size_of(i) % 9000 + 8);
             memset(given[me][i], (int)me + 1, 8);
         }
         for (unsigned i = 0; i < EACH && round < 3; i++)
