@@ -149,7 +149,7 @@ hak_heap_t *hak_heap_of(const void *p);
 
 void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 
-struct hak_heap_stats {
+struct hak_heap_figures {
     const char *name;           /* valid until the heap ends */
     uint64_t serial;            /* the how manieth heap of the process it is */
     uint64_t used_bytes;        /* slabs and huge blocks: what counts against the limit */
@@ -163,7 +163,7 @@ struct hak_heap_stats {
 };
 
 /* As of no single moment while other threads use the heap. 0 or EINVAL (size is too small). */
-int hak_heap_stats(hak_heap_t *heap, struct hak_heap_stats *out, size_t size);
+int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 
 /* Calls for each block with its usable size, until that gives something else than 0, which is the result. No thread may use the heap
  * meanwhile, the visitor included. */

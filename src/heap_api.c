@@ -165,13 +165,13 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
     hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
 }
 
-hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_stats *out, size_t size)
+hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
 {
-    struct hak_heap_stats stats;
+    struct hak_heap_figures stats;
     hak__own_expect(own, "hak_heap_stats");
-    if (out == NULL || size < offsetof(struct hak_heap_stats, limit))
+    if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
-    hak__own_stats(own, &stats);
+    hak__own_figures(own, &stats, true);
     memset(out, 0, size);
     memcpy(out, &stats, hak_min(size, sizeof stats));
     return 0;

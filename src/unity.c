@@ -93,6 +93,7 @@
 #include "upkeep/ledger.c"
 #include "upkeep/live.c"
 #include "upkeep/output.c"
+#include "upkeep/own_rows.c"
 #include "upkeep/snapshot.c"
 #include "upkeep/step.c"
 #if defined(__GNUC__) && !defined(__clang__)

@@ -2,7 +2,7 @@
 #include "huge/huge.h"
 #include "own/own.h"
 
-static void add_share(struct hak_heap_stats *out, struct hak_heap *share)
+static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
 {
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         const struct hak_heap_class *of = &share->classes[class];
@@ -20,15 +20,16 @@ static void add_share(struct hak_heap_stats *out, struct hak_heap *share)
 
 /* Under the heap's lock, so that no share comes or goes; threads that use theirs meanwhile make the figures those of no single
  * moment. */
-void hak__own_stats(struct hak_own *own, struct hak_heap_stats *out)
+void hak__own_figures(struct hak_own *own, struct hak_heap_figures *out, bool wait)
 {
-    *out = (struct hak_heap_stats){
+    *out = (struct hak_heap_figures){
         .name = own->name, .serial = own->serial, .limit = hak_load(&own->account.limit, HAK_RELAXED),
     };
-    hak__lock_acquire(&own->lock);
-    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
+    bool held = !wait ? hak__lock_try(&own->lock) : (hak__lock_acquire(&own->lock), true);
+    for (struct hak_heap *share = held ? own->shares : NULL; share != NULL; share = share->share.next)
         add_share(out, share);
-    hak__lock_release(&own->lock);
+    if (held)
+        hak__lock_release(&own->lock);
     out->limit = out->limit == SIZE_MAX ? 0 : out->limit;
     out->used_bytes = hak_load(&own->account.used, HAK_RELAXED);
     out->peak_bytes = hak_load(&own->account.peak, HAK_RELAXED);

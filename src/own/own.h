@@ -126,7 +126,8 @@ void hak__own_inherit(struct hak_heap *mine);
 
 /* --- figures (figures.c) ----------------------------------------------------------------------------------------------- */
 
-void hak__own_stats(struct hak_own *own, struct hak_heap_stats *out);
+/* `wait`: for its lock; otherwise, while that is held, the shares are left out. */
+void hak__own_figures(struct hak_own *own, struct hak_heap_figures *out, bool wait);
 int hak__own_visit(struct hak_own *own, hak_heap_visitor *visit, void *argument);
 
 #endif

@@ -16,9 +16,9 @@ static hak_heap_t *new_heap(const char *name, size_t limit)
     return heap;
 }
 
-static struct hak_heap_stats stats_of(hak_heap_t *heap)
+static struct hak_heap_figures stats_of(hak_heap_t *heap)
 {
-    struct hak_heap_stats stats;
+    struct hak_heap_figures stats;
     expect_eq(hak_heap_stats(heap, &stats, sizeof stats), 0);
     return stats;
 }
@@ -134,7 +134,7 @@ static void reset_keeps_memory(void **state)
     hak_heap_t *heap = new_heap("reset", 0);
     fill(heap, blocks, BLOCKS);
     hak_heap_reset(heap);
-    struct hak_heap_stats empty = stats_of(heap);
+    struct hak_heap_figures empty = stats_of(heap);
     expect_eq(empty.live_blocks, 0);
     expect_eq(empty.huge_blocks, 0);
     if (!hak__hardened.on)
@@ -255,6 +255,26 @@ static void visits_see_every_block(void **state)
         seen |= at == heap;
     expect(seen);
     hak_heap_destroy(heap);
+}
+
+/* Of names and figures, in the three formats. */
+static void statistics_have_rows(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("say \"hi\"\n", (size_t)1 << 30);
+    void *p = hak_heap_malloc(heap, 100);
+    char path[] = "/tmp/heaps-XXXXXX", text[SAID_SIZE];
+    int fd = mkstemp(path);
+    hak_stats_print(fd);
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    expect(length > 0);
+    text[length] = 0;
+    expect(strstr(text, "\"say \\\"hi\\\"?\": used_bytes=") != NULL);
+    expect(strstr(text, "limit=1073741824 refused=0") != NULL);
+    hak_free(p);
+    hak_heap_destroy(heap);
+    close(fd);
+    unlink(path);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------------ */
@@ -445,6 +465,7 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(statistics_have_rows),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(defaults_redirect),

@@ -1,0 +1,11 @@
+/* The rows of heaps of one's own in printed statistics. Called by dump.c; prints nothing where there is none. */
+#ifndef HAK_UPKEEP_OWN_ROWS_H
+#define HAK_UPKEEP_OWN_ROWS_H
+
+#include "diag/emitter.h"
+
+void hak__own_rows_text(struct hak_emitter *out);
+void hak__own_rows_json(struct hak_emitter *out);
+void hak__own_rows_openmetrics(struct hak_emitter *out);
+
+#endif
