@@ -132,16 +132,21 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
-/* Keeps a block of another heap, whose key is set, for the thread's own use, or lays it in the outbox. A sentinel absorbs
- * nothing, and its mode is looked at before its outbox, which does not exist. */
-hak_inline bool take_foreign(struct hak_heap *heap, size_t slab, uint32_t code, void *p)
+/* Keeps a block of another heap, which is in use, for the thread's own next request. */
+hak_inline void free_absorb(struct hak_heap *heap, uint32_t code, void *p)
 {
-    return hak__cache_absorb(heap, code, p)
-           || (hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p));
+    hak__mark_freed(p);
+    hak__cache_absorb(heap, code, p);
 }
 
-/* A block of another heap that looks freed, or lies where no block began when the limit was read; or any of a hardened span.
- * This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
+/* Lays a block of another heap in the outbox. A sentinel, which absorbs nothing, has none. */
+hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
+{
+    return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
+}
+
+/* A block of another heap that is to be absorbed and looks freed, or lies where no block began when the limit was read; or any of a
+ * hardened span. This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
 static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)x ^ heap->tag;
@@ -153,8 +158,9 @@ static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap 
     hak__check_block(p, word, "free", NULL);
     if (!hak__shield_lift(p))
         return;
-    hak__mark_freed(p);
-    if (!take_foreign(heap, hak__slab_of(p), hak__owner_class_offset(word), p))
+    if (hak__cache_absorbs(heap, hak__owner_class_offset(word)))
+        free_absorb(heap, hak__owner_class_offset(word), p);
+    else if (!free_post(heap, hak__slab_of(p), p))
         free_rest(p, word, heap);
 }
 
@@ -189,8 +195,8 @@ static hak_noinline void free_share(void *p, size_t x, struct hak_heap *heap, co
 hak_inline bool has_class(size_t x) { return (x & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0; }
 
 /* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
- * call nothing, so that no register has to be saved. The thread waits here for a line that another processor has
- * written, as often as not; what makes this function short lets the next frees begin meanwhile. */
+ * call nothing, so that no register has to be saved. The block that goes into the outbox is not touched: its line may lie
+ * in another processor's cache, and its owner, who will use it next, looks at it and marks it (docs/decisions/0069). */
 void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct hak_slab *slab)
 {
     if (hak_unlikely(!has_class(x))) {
@@ -198,15 +204,16 @@ void hak__free_foreign(void *p, size_t x, struct hak_heap *heap, const struct ha
         return;
     }
     uint32_t code = hak__owner_class_offset((uint32_t)x);
-    hak__prefetch_mark(p);
+    bool absorbs = x != heap->tag && hak__cache_absorbs(heap, code);
     if (hak_unlikely(x == heap->tag || !hak__begins_block(slab, hak__class_at_offset(code), p)
-                     || hak__looks_freed(p))) {
+                     || (absorbs && hak__looks_freed(p)))) {
         free_foreign_slow(p, x, heap);
         return;
     }
-    hak__mark_freed(p);
     size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
-    if (hak_unlikely(!take_foreign(heap, number, code, p)))
+    if (absorbs)
+        free_absorb(heap, code, p);
+    else if (hak_unlikely(!free_post(heap, number, p)))
         free_rest(p, (uint32_t)x ^ heap->tag, heap);
 }
 

@@ -11,6 +11,7 @@
 #include "guard/trace.h"
 #include "os/os.h"
 #include "slab/hardened.h"
+#include "request.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/background.h"
@@ -42,6 +43,7 @@ __attribute__((destructor)) static void library_ends(void)
         return;
     if (hak_unlikely(hak__hardened.on))
         hak__ending_check(hak__fork_alone());
+    hak__request_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
 }

@@ -1,20 +1,31 @@
 /* See late.h. Called by free_slow.c and hardened.c. */
 #include "late.h"
 
+#include "diag/report.h"
 #include "guard/harden.h"
+
+/* A block of the heap itself, at which nobody has looked. */
+static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
+    if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1)))
+        hak__misuse_double_free(function, p, hak__classes[class].size);
+    hak__mark_freed(p);
+    if (hak__is_large(class))
+        hak__large_cache_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__heap_bin(heap, class), p))
+        hak__cache_overflow(heap, class, p, function);
+}
 
 /* The heap is entered. */
 static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if (hak__hardened_at(hak__slab_of(p)))
         hak__harden_free(heap, p, word, function);
     else if (hak__owner_id(word) != heap->id)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_large(class))
-        hak__large_cache_push(heap, class, p, function);
-    else if (!hak__cache_push(hak__heap_bin(heap, class), p))   /* the very heap that the block came from */
-        hak__cache_overflow(heap, class, p, function);
+    else
+        late_give_back(heap, p, word, function);
 }
 
 /* So that the free is counted. Nothing is left in the heap's outbox and quarantine: nobody comes back to it. */

@@ -63,6 +63,14 @@ static size_t with_room(size_t have, size_t n)
     return n - have < have / 8 ? have + have / 4 : n;
 }
 
+/* A large request may be served by a longer block that the thread keeps (cache/large_cache.c). With the room ahead on top of
+ * that, the block may be more than twice what the program asked for, which a sized free would refuse. */
+static bool is_too_long(const void *q, size_t n)
+{
+    const struct hak_class *class = hak__class_at(q);
+    return class != NULL && !hak__size_fits(class->size, n);
+}
+
 /* There is no other place: a block that is to shrink stays in its own, and gives back the part of it that it can. Sized frees
  * find it longer than the size that they name. */
 static hak_cold void *stay_longer(void *p, size_t have, size_t n, int saved)
@@ -79,8 +87,9 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
     size_t want = with_room(have, n);
     int saved = errno;
     void *q = malloc_beside(p, want);
-    if (hak_unlikely(q == NULL && want != n)) {
+    if (hak_unlikely(want != n && (q == NULL || is_too_long(q, n)))) {
         errno = saved;
+        hak_free(q);
         q = malloc_beside(p, n);
     }
     if (hak_unlikely(q == NULL))

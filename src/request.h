@@ -27,6 +27,10 @@ hak_inline struct hak_heap *hak__request_enter(void)
 /* Sets errno to ENOMEM and gives NULL. */
 void *hak__no_memory(void);
 
+/* At the process's end: the blocks that threads have freed for others are collected, so that a double free among them is reported at
+ * last. Waits for nobody; a forked child that has not been put in order yet is left as it is. */
+hak_cold void hak__request_settle(void);
+
 /* At the end of requests: a huge block has come or gone. */
 void hak__tick_huge(size_t given, size_t taken);
 

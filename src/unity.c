@@ -52,6 +52,7 @@
 #include "heap/heap.c"
 #include "heap/assigned.c"
 #include "heap/park.c"
+#include "heap/find.c"
 #include "heap/remote.c"
 #include "heap/sources.c"
 #include "heap/warm.c"

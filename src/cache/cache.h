@@ -114,19 +114,19 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
 /* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
- * another heap for its own next request; false otherwise. Of small blocks it must have less than HAK_ABSORB_MOST. Only
+ * another heap, which is marked as free, for its own next request. Of small blocks it must have less than HAK_ABSORB_MOST. Only
  * sizes of a cache line or more (docs/decisions/0003, 0053). */
-hak_inline bool hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
+hak_inline bool hak__cache_absorbs(struct hak_heap *heap, uint32_t code)
+{
+    return hak__bin_at(heap, code)->top < heap->absorb[code / HAK_BIN_SIZE];
+}
+hak_inline void hak__cache_absorb(struct hak_heap *heap, uint32_t code, void *p)
 {
     struct hak_bin *bin = hak__bin_at(heap, code);
     void **top = bin->top;
-    uint32_t class = code / HAK_BIN_SIZE;
-    if (top >= heap->absorb[class])
-        return false;
-    heap->foreign[class] = true;   /* before the block can be seen: a child forked in between has to know */
+    heap->foreign[code / HAK_BIN_SIZE] = true;   /* before the block can be seen: a child forked in between has to know */
     hak_slot_store(top, p);
     hak_owner_store(&bin->top, top + 1);
-    return true;
 }
 
 /* --- the outbox (outbox.c): frees of other heaps' blocks, gathered by slab until a bucket is full -----------------

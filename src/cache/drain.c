@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
+#include "slab/hardened.h"
 
 /* What a thread that ends leaves of a class for the next one: blocks, and bytes of them (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
@@ -22,6 +23,8 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
             continue;
         }
         word = hak__owner_of(blocks[n]);
+        if (!hak__hardened_at(hak__slab_of(blocks[n])))
+            hak__mark_live(blocks[n]);   /* until its owner marks it */
         if (!hak__outbox_add(heap, blocks[n]))
             hak__outbox_add_slow(heap, blocks[n], word, function);
         n++;

@@ -305,6 +305,9 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 {
     size_t slab = hak__slab_of(block);
     struct hak_span *span = &hak__spans[slab];
+    if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
+        && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
+        report(HAK_SPAN_DOUBLE_FREE, span, block, function);
     uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
@@ -327,10 +330,18 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     hak_count(&heap->remote_frees, 1);
 }
 
+/* A block that another thread has freed, and that bears the key: its owner or a third thread has freed it too, unless the key is
+ * the program's own. */
+static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
+{
+    struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
+    return hak__heap_has_free(heap, span->class, p) || hak__heaps_ask(heap, hak__heap_has_free, span->class, p, 1);
+}
+
 static void collect_span(struct hak_heap *heap, struct hak_span *span)
 {
     enum hak_span_fault fault;
-    uint32_t culprit = 0, count = hak__span_collect_owner(span, &fault, &culprit);
+    uint32_t culprit = 0, count = hak__span_collect_owner(span, is_free_already, &fault, &culprit);
     if (hak_unlikely(fault != HAK_SPAN_OK)) {
         size_t offset = (size_t)culprit * hak__classes[span->class].size;
         report(fault, span, hak__span_start(span) + offset, "free");

@@ -283,6 +283,22 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 /* Collects the spans on which other threads have freed blocks. */
 void hak__heap_collect(struct hak_heap *heap);
 
+/* --- looking for a free block (find.c) ---------------------------------------------------------------------------------- */
+
+/* Whether p, a block of the class, is free in a bin, the outbox or a span of the heap, which the caller has entered; the
+ * second: whether it is in a span. */
+hak_cold bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const void *p);
+hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p);
+
+/* Asks a heap that the caller has not entered; false if it is busy at each of so many tries. And all heaps but one until one says
+ * yes. Who has entered a heap himself tries once: he may be what the others wait for. */
+enum { HAK_HEAP_ASK_TRIES = 1000 };
+typedef bool hak_heap_question(struct hak_heap *heap, uint32_t class, const void *p);
+hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p,
+                            unsigned tries);
+hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *question, uint32_t class, const void *p,
+                             unsigned tries);
+
 /* --- sources of spans (sources.c) ------------------------------------------------------------------------------------- */
 
 /* A span of the class with blocks to give, for a heap that has none listed; NULL when the system refuses. */

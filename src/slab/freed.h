@@ -6,7 +6,8 @@
  * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
  * `start_bound` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
  *
- * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away.
+ * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away; one that
+ * another thread has freed, from the moment when its owner collects it (docs/decisions/0069).
  * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
  * heap (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
  * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were

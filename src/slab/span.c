@@ -407,9 +407,27 @@ static uint64_t handed_out(const struct hak_span *span, uint32_t w)
     return span->frontier > w * 64 ? hak_ones64(span->frontier - w * 64) : 0;
 }
 
-uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit)
+/* Marks the blocks whose bits are set in a word. The number of one that is free already plus one, or 0. The lines are asked for
+ * together, since another processor has them. */
+static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, hak_span_question *is_free)
 {
-    uint32_t count = 0;
+    size_t size = hak__classes[span->class].size;
+    char *start = hak__span_start(span) + w * 64 * size;
+    for (uint64_t rest = bits; rest != 0; rest &= rest - 1)
+        hak__prefetch_mark(start + hak_ctz64(rest) * size);
+    for (; bits != 0; bits &= bits - 1) {
+        char *block = start + hak_ctz64(bits) * size;
+        if (hak_unlikely(hak__looks_freed(block)) && is_free(span, block))
+            return w * 64 + hak_ctz64(bits) + 1;
+        hak__mark_freed(block);
+    }
+    return 0;
+}
+
+uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault,
+                                 uint32_t *culprit)
+{
+    uint32_t count = 0, twice;
     *fault = HAK_SPAN_OK;
     for (uint32_t w = 0; w < span->words; w++) {
         if (hak_load(&span->remote[w], HAK_RELAXED) == 0)
@@ -420,6 +438,10 @@ uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fau
         if (hak_unlikely(wrong != 0)) {
             *fault = never != 0 ? HAK_SPAN_NOT_A_BLOCK : HAK_SPAN_DOUBLE_FREE;
             *culprit = w * 64 + hak_ctz64(never != 0 ? never : wrong);
+        } else if (HAK_PROTECT && hak_likely(span->keys != HAK_SPAN_HARDENED)
+                   && hak_unlikely((twice = mark_freed(span, w, bits, is_free)) != 0)) {
+            *fault = HAK_SPAN_DOUBLE_FREE;
+            *culprit = twice - 1;
         }
         give_bits(span, w, bits);
         count += hak_popcount64(bits);

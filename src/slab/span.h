@@ -160,9 +160,12 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
 /* From any thread: sets remote bits of one word. Gives those that were set before (double frees). */
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
 
-/* Moves the remote bits to the free ones and gives their number. A bit that was free already, or that stands for a
- * block never handed out, is the fault of whoever freed it; *culprit is then the block's index. */
-uint32_t hak__span_collect_owner(struct hak_span *span, enum hak_span_fault *fault, uint32_t *culprit);
+/* Moves the remote bits to the free ones, marks their blocks as free, and gives their number. A bit that was free already,
+ * or that stands for a block never handed out, is the fault of whoever freed it, and so is a block that bears the mark
+ * and of which `is_free` says that it is free already; *culprit is then the block's index. */
+typedef bool hak_span_question(const struct hak_span *span, const void *block);
+uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault,
+                                 uint32_t *culprit);
 
 /* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not outside:
  * nothing in them is needed. *from is its start afterwards; gives its bytes, 0 when there is none. */

@@ -48,6 +48,29 @@ static void walks(void **state)
     }
 }
 
+/* A block that grows takes room ahead, and a large request may be served by a longer block that was freed before. Both together
+ * must not give a block that a sized free refuses. */
+static void sized_free_after_growth(void **state)
+{
+    static const size_t kept[] = { 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024 };
+    enum { KEPT = sizeof kept / sizeof *kept };
+    (void)state;
+    for (size_t n = 49153; n < 1 << 20; n += n / 64)
+        for (size_t k = 0; k < KEPT; k++) {
+            void *blocks[KEPT];   /* so much in use lets one be kept */
+            for (size_t i = 0; i < KEPT; i++)
+                blocks[i] = hak_malloc(kept[i] << 10);
+            void *before = hak_malloc(n - n / 10);
+            hak_free(blocks[k]);
+            blocks[k] = NULL;
+            void *grown = hak_realloc(before, n);
+            expect(grown != NULL);
+            hak_free_sized(grown, n);
+            for (size_t i = 0; i < KEPT; i++)
+                hak_free(blocks[i]);
+        }
+}
+
 /* One block grown and shrunk through every size there is, alone and with a neighbour behind each of its places. */
 static void up_and_down(void **state)
 {
@@ -231,6 +254,7 @@ int main(void)
         cmocka_unit_test(large_blocks_grow_in_place),   /* before the others have made gaps */
         cmocka_unit_test(walks),
         cmocka_unit_test(up_and_down),
+        cmocka_unit_test(sized_free_after_growth),
         cmocka_unit_test(keeps_its_place_while_it_fits),
         cmocka_unit_test(small_steps_get_room_ahead),
         cmocka_unit_test(gives_back_what_it_does_not_need),

@@ -1,7 +1,8 @@
 /* Fuzz: pointers that are none, given to every function that takes one. After some valid steps a forked child makes the
  * one wild call: it must end in our message and abort(), unless the pointer is a block in use (or NULL), when the call
  * must return. A crash inside of the allocator, a message about something else and a call that believes the pointer are
- * failures alike.
+ * failures alike. What another thread has freed may look in use until its owner collects it: the report comes from there at the
+ * latest, as one of a double free.
  *
  * Input: steps, a byte each and what they read: allocate, free, free by another thread, collect, let time pass, and at
  * most six wild calls: a byte for the function, then where the pointer comes from, and what that reads. */
@@ -17,6 +18,7 @@ static struct slot {
     size_t n;
 } slots[SLOTS];
 static char *freed[FREED];
+static bool freed_elsewhere[FREED];
 static unsigned freed_next, wild_calls;
 static char in_data[4096] __attribute__((aligned(64)));
 
@@ -53,6 +55,7 @@ static void *free_elsewhere(void *p)
 static void release(struct slot *slot, bool elsewhere)
 {
     pthread_t thread;
+    freed_elsewhere[freed_next % FREED] = elsewhere;
     freed[freed_next++ % FREED] = slot->p;
     if (elsewhere) {
         expect_eq(pthread_create(&thread, NULL, free_elsewhere, slot->p), 0);
@@ -71,6 +74,14 @@ static const struct slot *live_at(const char *p)
         if (slots[i].p != NULL && slots[i].p == p)
             return &slots[i];
     return NULL;
+}
+
+static bool was_freed_elsewhere(const char *p)
+{
+    for (unsigned i = 0; i < FREED; i++)
+        if (p != NULL && freed[i] == p && freed_elsewhere[i])
+            return true;
+    return false;
 }
 
 static intptr_t some_offset(struct fuzz_input *in)
@@ -148,6 +159,7 @@ static void make_call(void *argument)
     case FREE_SIZED: hak_free_sized(call->p, call->n); break;
     default: hak_free_aligned_sized(call->p, 16, call->n);
     }
+    hak_collect();
 }
 
 /* One line: the prefix, the function, and what is wrong with this pointer. A sized free is a free of a block of the right
@@ -157,6 +169,8 @@ static bool is_report(const struct call *call, const char *said)
     bool sized = call->function == FREE_SIZED || call->function == FREE_ALIGNED_SIZED;
     char lines[3][128];
     const char *end = strchr(said, '\n'), *own = names[call->function], *freeing = sized ? "free" : own;
+    if (was_freed_elsewhere(call->p) && strncmp(said, "hakmem: free(): double", 22) == 0)
+        freeing = "free";
     snprintf(lines[0], sizeof lines[0], "hakmem: %s(): double free of %p ", freeing, call->p);
     snprintf(lines[1], sizeof lines[1], "hakmem: %s(): invalid pointer %p: ", freeing, call->p);
     snprintf(lines[2], sizeof lines[2], "hakmem: %s(): wrong size %zu for %p ", own, call->n, call->p);
@@ -174,6 +188,8 @@ static void wild(struct fuzz_input *in)
     const struct slot *slot = live_at(call.p);
     call.n = slot != NULL ? slot->n : call.p == NULL ? 0 : fuzz_pair(in);
     bool valid = slot != NULL || call.p == NULL;
+    if (!valid && call.function == USABLE && was_freed_elsewhere(call.p))
+        return;
     int status = run_child(make_call, &call, said);
     if (valid ? status != 0 : !WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT)
         fprintf(stderr, "%s(%p), %s: status 0x%x, said: %s\n", names[call.function], call.p,

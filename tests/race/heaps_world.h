@@ -53,8 +53,10 @@ static inline void *take(uint32_t id, uint32_t class)
 {
     void *block = NULL;
     hak__heap_lock(heap(id));
-    if (hak__heap_take(heap(id), class, &block, 1) != 0)
+    if (hak__heap_take(heap(id), class, &block, 1) != 0) {
+        hak__mark_live(block);
         note_taken(block);
+    }
     hak__heap_unlock(heap(id));
     return block;
 }

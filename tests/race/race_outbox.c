@@ -24,7 +24,7 @@ static void collect(struct hak_heap *heap, struct hak_span *span)
     enum hak_span_fault fault;
     uint32_t culprit;
     (void)heap;
-    collected += hak__span_collect_owner(span, &fault, &culprit);
+    collected += hak__span_collect_owner(span, world_is_not_free, &fault, &culprit);
     EXPLORE_EXPECT(fault == HAK_SPAN_OK, "a block is published twice, or was never out");
 }
 

@@ -15,7 +15,7 @@ static _Atomic bool released, reborn;
 static void collect(struct hak_heap *heap, struct hak_span *span)
 {
     enum hak_span_fault fault;
-    uint32_t culprit, count = hak__span_collect_owner(span, &fault, &culprit);
+    uint32_t culprit, count = hak__span_collect_owner(span, world_is_not_free, &fault, &culprit);
     EXPLORE_EXPECT(fault == HAK_SPAN_OK, "a block is collected twice, or was never out");
     EXPLORE_EXPECT(atomic_load(&span->owner) == heap->id, "a span is collected by a heap that does not own it");
     collected[hak__span_slab(span)] += count;

@@ -23,4 +23,7 @@ void world_purged(size_t slab, size_t count);
 /* A case may define it: a double free is reported. If it returns, the schedule is wrong. */
 void world_double_free(void);
 
+/* For those that collect: nothing is free where the heaps' own state is not linked. */
+bool world_is_not_free(const struct hak_span *span, const void *block);
+
 #endif

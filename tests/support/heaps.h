@@ -39,11 +39,22 @@ static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class,
         hak__cache_overflow(heap, class, block, "free");
 }
 
-/* A free by another heap's owner who has no use for the block. */
+/* A free by another heap's owner who has no use for the block, which the program has used. */
 static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *block)
 {
+    hak__mark_live(block);
     if (!hak__outbox_add(heap, block))
         hak__outbox_add_slow(heap, block, hak__owner_of(block), "free");
+}
+
+/* A free by another heap's owner who may have use for it. */
+static inline CHECK_UNUSED bool heap_absorb(struct hak_heap *heap, uint32_t class, void *block)
+{
+    if (!hak__cache_absorbs(heap, class * HAK_BIN_SIZE))
+        return false;
+    hak__mark_freed(block);
+    hak__cache_absorb(heap, class * HAK_BIN_SIZE, block);
+    return true;
 }
 
 static inline CHECK_UNUSED void expect_heap_valid(struct hak_heap *heap)

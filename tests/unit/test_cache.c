@@ -167,7 +167,7 @@ FRESH_TEST(what_is_left)
     heap_free(heap, CLASS_LARGER, heap_malloc(heap, CLASS_LARGER));
     void *foreign = heap_malloc(other, CLASS_2048);
     heap_free(heap, CLASS_2048, heap_malloc(heap, CLASS_2048));
-    expect(hak__cache_absorb(heap, CLASS_2048 * HAK_BIN_SIZE, foreign));
+    expect(heap_absorb(heap, CLASS_2048, foreign));
     hak__cache_leave(heap);
     expect_eq(hak__cache_count(heap, CLASS_64), 16);
     expect_eq(hak__cache_count(heap, CLASS_1024), 4);
@@ -441,7 +441,7 @@ FRESH_TEST(absorbed_blocks_return_to_their_heap)
     uint64_t refilled = hak_counted(&heap->classes[CLASS_64].refilled);
     unsigned count = 0;
     heap_malloc_many(other, CLASS_64, blocks, 64);
-    while (count < 64 && hak__cache_absorb(heap, CLASS_64 * HAK_BIN_SIZE, blocks[count]))
+    while (count < 64 && heap_absorb(heap, CLASS_64, blocks[count]))
         count++;
     expect_op(count, >, 0);
     expect_op(count, <=, capacity_of(heap, CLASS_64) / 2);
@@ -465,7 +465,7 @@ static uint32_t absorbed_by_deep(struct hak_heap *heap, struct hak_heap *other, 
     while (hak__cache_pop(&heap->bins[class]) != NULL)
         continue;
     heap_malloc_many(other, class, blocks, capacity_of(heap, class));
-    while (count < capacity_of(heap, class) && hak__cache_absorb(heap, class * HAK_BIN_SIZE, blocks[count]))
+    while (count < capacity_of(heap, class) && heap_absorb(heap, class, blocks[count]))
         count++;
     expect_heap_valid(heap);
     return count;
@@ -499,7 +499,7 @@ FRESH_TEST(closed_classes_absorb_nothing)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
     expect_eq(heap->closed_reasons[CLASS_40K], HAK_CLOSED_UNCACHED);
     expect(heap->absorb[CLASS_40K] == NULL);
-    expect(!hak__cache_absorb(heap, CLASS_40K * HAK_BIN_SIZE, heap_malloc(other, CLASS_40K)));
+    expect(!heap_absorb(heap, CLASS_40K, heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);
 }
 
@@ -515,7 +515,7 @@ FRESH_TEST(parts_of_a_line_are_not_absorbed)
             continue;
         void *block = heap_malloc(other, c);
         if (size < 64)
-            expect(!hak__cache_absorb(heap, c * HAK_BIN_SIZE, block));
+            expect(!heap_absorb(heap, c, block));
     }
 }
 

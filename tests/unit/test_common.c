@@ -23,7 +23,7 @@ static struct hak_heap *make_common(void)
 /* As free_slow.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
-    if (!hak__cache_absorb(heap, class * HAK_BIN_SIZE, block))
+    if (!heap_absorb(heap, class, block))
         heap_free_remote(heap, block);
 }
 

@@ -309,6 +309,8 @@ static void index_of_addresses(void **state)
 
 /* --- remote frees ---------------------------------------------------------------------------------------------------- */
 
+static bool is_not_free(const struct hak_span *span, const void *block) { return (void)span, (void)block, false; }
+
 static void collected_once(void **state)
 {
     void *out[256];
@@ -322,11 +324,11 @@ static void collected_once(void **state)
     expect_eq(hak__span_set_remote(span, 0, 0x2), 0);
     expect_eq(hak__span_set_remote(span, 0, 0x6), 0x6);   /* both again: double frees, and which */
     expect_eq(hak__span_allocated(span), 256);
-    expect_eq(hak__span_collect_owner(span, &fault, &culprit), 4);
+    expect_eq(hak__span_collect_owner(span, is_not_free, &fault, &culprit), 4);
     expect_eq(fault, HAK_SPAN_OK);
     expect_eq(hak__span_allocated(span), 252);
     expect(hak__span_is_valid(span));
-    expect_eq(hak__span_collect_owner(span, &fault, &culprit), 0);
+    expect_eq(hak__span_collect_owner(span, is_not_free, &fault, &culprit), 0);
     expect_eq(take(span, out, 3), 3);
     expect_ptr(out[0], block_at(span, 2));
     expect_eq(take(span, out, 1), 1);
@@ -343,13 +345,13 @@ static void remote_faults_are_found(void **state)
     take(span, out, 100);
     give(span, block_at(span, 70));
     hak__span_set_remote(span, 1, 1ull << (70 - 64));
-    hak__span_collect_owner(span, &fault, &culprit);
+    hak__span_collect_owner(span, is_not_free, &fault, &culprit);
     expect_eq(fault, HAK_SPAN_DOUBLE_FREE);
     expect_eq(culprit, 70);
     span = create(0);
     take(span, out, 100);
     hak__span_set_remote(span, 1, 1ull << (100 - 64));
-    hak__span_collect_owner(span, &fault, &culprit);
+    hak__span_collect_owner(span, is_not_free, &fault, &culprit);
     expect_eq(fault, HAK_SPAN_NOT_A_BLOCK);
     expect_eq(culprit, 100);
 }
@@ -415,7 +417,7 @@ static void fuzz_collect(struct hak_span *span, struct rng *rng)
     enum hak_span_fault fault;
     uint32_t culprit;
     (void)rng;
-    expect_eq(hak__span_collect_owner(span, &fault, &culprit), count_of(span, REMOTE));
+    expect_eq(hak__span_collect_owner(span, is_not_free, &fault, &culprit), count_of(span, REMOTE));
     expect_eq(fault, HAK_SPAN_OK);
     for (uint32_t i = 0; i < span->blocks; i++)
         fates[i] = fates[i] == REMOTE ? FREE : fates[i];

@@ -89,7 +89,7 @@ FRESH_TEST(absorbed_by_another)
     (void)heap_malloc(p.other, CLASS_64);
     while (hak__cache_pop(&p.other->bins[CLASS_64]) != NULL)
         continue;
-    expect(hak__cache_absorb(p.other, CLASS_64 * HAK_BIN_SIZE, blocks[2]));
+    expect(heap_absorb(p.other, CLASS_64, blocks[2]));
     expect_freed(p, blocks[2], true);
     expect_freed(p, blocks[1], false);
     expect_ptr(hak__cache_pop(&p.other->bins[CLASS_64]), blocks[2]);

@@ -86,11 +86,14 @@ static const named_call calls[] = {
 };
 
 static call wanted;
+static bool by_another;   /* another thread takes part in the double free */
 
 static void make_call(void *p)
 {
     say("calling with", p);
     wanted(p);
+    if (by_another)
+        malloc_trim(0);   /* collects what threads have freed for others */
     say("still here", p);
 }
 
@@ -227,6 +230,7 @@ static void reused()
 
 static void other_first_ended()
 {
+    by_another = true;
     void *p = malloc(n);
     in_thread(work_free, p, false);
     make_call(p);
@@ -234,6 +238,7 @@ static void other_first_ended()
 
 static void other_first()
 {
+    by_another = true;
     void *p = malloc(n);
     in_thread(work_free, p, true);
     make_call(p);
@@ -241,24 +246,35 @@ static void other_first()
 
 static void other_absorbed()
 {
+    by_another = true;
     void *p = malloc(n);
     in_thread(work_absorb, p, true);
     make_call(p);
 }
 
-static void other_second() { in_thread(work_call, freed(), true); }
+static void other_second()
+{
+    by_another = true;
+    in_thread(work_call, freed(), true);
+}
 
 static void others_both()
 {
+    by_another = true;
     void *p = malloc(n);
     in_thread(work_free, p, true);
     in_thread(work_call, p, true);
 }
 
-static void other_twice() { in_thread(work_call_twice, malloc(n), true); }
+static void other_twice()
+{
+    by_another = true;
+    in_thread(work_call_twice, malloc(n), true);
+}
 
 static void owner_ended()
 {
+    by_another = true;
     void *p = in_thread(work_malloc, NULL, false);
     free(p);
     make_call(p);
