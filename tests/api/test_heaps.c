@@ -277,6 +277,39 @@ static void statistics_have_rows(void **state)
     unlink(path);
 }
 
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    expect(file != NULL && fscanf(file, "%lu %lu", &pages, &resident) == 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Before the first block a heap is its handle; with one it has a share. */
+static void a_handle_is_small(void **state)
+{
+    enum { HANDLES = 100000, USED = 500 };
+    (void)state;
+    struct hak_stats *stats = malloc(sizeof *stats);
+    hak_heap_t **heaps = malloc(HANDLES * sizeof *heaps);
+    hak_stats_snapshot(stats, sizeof *stats);
+    uint64_t before = stats->bytes_metadata;
+    for (unsigned i = 0; i < HANDLES; i++)
+        heaps[i] = new_heap(NULL, 0);
+    hak_stats_snapshot(stats, sizeof *stats);
+    expect_op(stats->bytes_metadata - before, <=, (uint64_t)HANDLES * 4096);
+    size_t resident = resident_bytes();
+    for (unsigned i = 0; i < USED; i++)
+        memset(hak_heap_malloc(heaps[i], 100), 1, 100);
+    if (!hak__hardened.on && !HAK_ASAN && !HAK_TSAN)
+        expect_op(resident_bytes(), <=, resident + USED * ((size_t)64 << 10));
+    for (unsigned i = 0; i < HANDLES; i++)
+        hak_heap_destroy(heaps[i]);
+    free(heaps);
+    free(stats);
+}
+
 /* --- threads ------------------------------------------------------------------------------------------------------------ */
 
 enum { THREADS = 4, EACH = 800 };
@@ -466,6 +499,7 @@ int main(void)
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
         cmocka_unit_test(statistics_have_rows),
+        cmocka_unit_test(a_handle_is_small),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(defaults_redirect),
