@@ -167,12 +167,23 @@ static hak_noinline void free_foreign_verify(void *p, size_t x, struct hak_heap 
 /* A huge block, or what is no block of a span. */
 static hak_noinline void free_foreign_slow(void *p, size_t x, struct hak_heap *heap)
 {
-    if (hak__owner_is_own((uint32_t)x ^ heap->tag))
-        hak__own_free(p, "free");
-    else if (hak__names_span((uint32_t)x ^ heap->tag))
-        free_foreign_verify(p, x, heap);
+    uint32_t word = (uint32_t)x ^ heap->tag;
+    while (hak__owner_is_own(word)) {
+        if (hak__own_free(p, word, "free"))
+            return;
+        word = hak__owner_of(p);   /* its heap has given it away, or ended */
+    }
+    if (hak__names_span(word))
+        free_foreign_verify(p, word ^ heap->tag, heap);
     else
-        free_rest(p, (uint32_t)x ^ heap->tag, heap);
+        free_rest(p, word, heap);
+}
+
+static hak_noinline void free_share_full(void *p, size_t code, struct hak_heap *heap)
+{
+    const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
+    if (!hak__own_free_full(p, share->tag | (uint32_t)code))
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
 }
 
 /* A block of the share that the thread used last (own/own.h) is freed as one of its own; x is no block of a span else. */
@@ -187,7 +198,7 @@ static hak_noinline void free_share(void *p, size_t x, struct hak_heap *heap, co
     }
     hak__mark_freed(p);
     if (hak_unlikely(!hak__cache_push(hak__bin_at(share, (uint32_t)x), p)))
-        hak__own_free_full(p, x, share);
+        free_share_full(p, x, heap);
 }
 
 /* Whether the slab whose word ^ the heap's tag is x has a class's code, as only 0 and the words of threads' spans have. A tag

@@ -1,4 +1,5 @@
-/* The slow halves of malloc and free for heaps of one's own (own/own.h). Called by heap_api.c, alloc.c and free_slow.c. */
+/* The slow halves of malloc and free for heaps of one's own (own/own.h): heap_malloc.c, called by heap_api.c, alloc.c and realloc.c, and
+ * heap_free.c, called by free_slow.c. */
 #ifndef HAK_HEAP_SLOW_H
 #define HAK_HEAP_SLOW_H
 
@@ -11,10 +12,11 @@ void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zer
 /* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */
 void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, const char *function);
 
-/* A block of some heap of one's own, which may not even be one. */
-hak_noinline void hak__own_free(void *p, const char *function);
+/* An address in a slab that has, or had just now, such a heap's word. False, and nothing has happened: the word is another one
+ * by now. */
+hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function);
 
-/* One of the calling thread's share, marked as freed, for which the bin had no room. */
-hak_noinline void hak__own_free_full(void *p, size_t code, struct hak_heap *share);
+/* The same for a block of the calling thread's share that is marked as freed, and for which the bin had no room. */
+hak_noinline bool hak__own_free_full(void *p, uint32_t word);
 
 #endif

@@ -29,7 +29,11 @@ static void *resize_huge(void *p, size_t n)
 static void *malloc_beside(const void *p, size_t n)
 {
     struct hak_own *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak__own_of(p) : NULL;
-    return hak_likely(own == NULL) ? hak_malloc(n) : hak_heap_malloc(own, n);
+    if (hak_likely(own == NULL))
+        return hak_malloc(n);
+    bool zero;
+    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
+    return block != NULL ? block : hak__no_memory();
 }
 
 /* A new size at the old address, or for a huge block at any address without copying. NULL: it must be copied. */

@@ -327,7 +327,8 @@ bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&exit_heap_mutex);
-    hak__own_fork_child(mine);
+    hak__own_fork_child();
+    hak__standards_fork_child(mine);
     if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
         exit_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {

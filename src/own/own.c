@@ -165,11 +165,10 @@ struct hak_own *hak__own_of(const void *p)
 }
 
 /* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/park.c). */
-void hak__own_fork_child(struct hak_heap *mine)
+void hak__own_fork_child(void)
 {
     hak__lock_reset(&owns_lock);
     hak__shares_fork_child();
     for (struct hak_own *own = hak_load(&owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
         hak__lock_reset(&own->lock);
-    hak__standards_fork_child(mine);
 }

@@ -74,7 +74,7 @@ struct hak_own *hak__own_of(const void *p);
 struct hak_own *hak__own_next(struct hak_own *own);
 extern _Atomic bool hak__own_any;   /* there has been one */
 
-void hak__own_fork_child(struct hak_heap *mine);
+void hak__own_fork_child(void);
 void hak__standards_fork_child(struct hak_heap *mine);
 
 /* --- shares (shares.c) ----------------------------------------------------------------------------------------------- */

@@ -1,25 +1,18 @@
-/* See heap_slow.h. A request goes to the thread's share; a free to the share of which the block is, under its lock unless the
- * thread has it. Who has waited for a share's lock looks again: the heap may have ended, or the block be another heap's. */
+/* Requests of heaps of one's own: from the thread's share. Who has waited for a share's lock looks again: the heap may have
+ * ended. See heap_slow.h. */
 #include "heap_slow.h"
 
 #include <errno.h>
 
 #include "arena/limit.h"
-#include "base/bits.h"
-#include "base/forked.h"
-#include "diag/report.h"
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "guard/harden.h"
 #include "hardened.h"
-#include "pointer.h"
 #include "request.h"
-#include "slab/shield.h"
 #include "upkeep/step.h"
 
 enum { PRESSURE_CALLS = 16 };   /* for one request */
-
-/* --- malloc -------------------------------------------------------------------------------------------------------------- */
 
 /* The share is entered. */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
@@ -151,97 +144,4 @@ void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, 
     if (class < HAK_CLASSES)
         return hak__own_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function);
     return hak__own_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
-}
-
-/* --- free ---------------------------------------------------------------------------------------------------------------- */
-
-/* The share is entered, and the block is of it. */
-static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine, const char *function)
-{
-    uint32_t class = hak__owner_class_offset(word) / HAK_BIN_SIZE;
-    if (hak__hardened_at(hak__slab_of(p)))
-        hak__harden_free(share, p, word, function);
-    else if (!mine)
-        hak__heap_give(share, &p, 1, function);
-    else if (share->closed_reasons[class] != 0)
-        hak__closed_free(share, class, p, function);
-    else if (!hak__cache_push(&share->bins[class], p))
-        hak__cache_overflow(share, class, p, function);
-}
-
-static bool is_mine(const struct hak_heap *share)
-{
-    const struct hak_heap *mine = hak__heap_current();
-    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
-}
-
-/* The block has been checked. What a share that a forked child has given up would get is not used again. False: it is no block
- * of the share any more. */
-static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
-{
-    hak__heap_lock(share);
-    bool still = hak__owner_of(p) == word;
-    if (still && !hak__hardened_at(hak__slab_of(p)))
-        hak__mark_freed(p);
-    if (still && !hak__heap_is_lost(share))
-        share_give(share, p, word, is_mine(share), function);
-    hak__heap_unlock(share);
-    return still;
-}
-
-/* Ends the program unless p is the start of a block in use in the span that the word names; false: nobody can use it. */
-static bool check_own(void *p, uint32_t word, const char *function)
-{
-    if (hak__owner_class_offset(word) >= HAK_CLASS_OFFSET_LIMIT)
-        hak__misuse_invalid(function, p, hak__why_invalid(p, word));
-    if (hak__hardened_at(hak__slab_of(p))) {
-        if (!hak__shield_lift(p))
-            return false;
-        hak__harden_size(p, word, function, NULL);
-        return true;
-    }
-    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    const struct hak_class *class = hak__class_at_offset(hak__owner_class_offset(word));
-    if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
-        hak__check_block(p, word, function, NULL);
-        if (!hak__shield_lift(p))
-            return false;
-    }
-    return true;
-}
-
-/* A heap that gives its blocks away while they are freed makes the word another one: then all is asked anew. */
-hak_noinline void hak__own_free(void *p, const char *function)
-{
-    int saved = errno;
-    hak__fork_check();
-    hak__thread_watch_forks();
-    uint32_t word = hak__owner_of(p);
-    if (hak__owner_is_own(word)) {
-        struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
-        if (!check_own(p, word, function) || free_in(share, p, word, function)) {
-            struct hak_heap *mine = hak__heap_current();
-            if ((mine->mode & HAK_MODE_SENTINEL) == 0)
-                hak__upkeep_poll(mine);
-            errno = saved;
-            return;
-        }
-    }
-    hak_free(p);
-    errno = saved;
-}
-
-hak_noinline void hak__own_free_full(void *p, size_t code, struct hak_heap *share)
-{
-    int saved = errno;
-    hak__fork_check();
-    uint32_t word = share->tag | (uint32_t)code;
-    if (!free_in(share, p, word, "free")) {
-        hak__mark_live(p);
-        hak_free(p);
-    }
-    struct hak_heap *mine = hak__heap_current();
-    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
-        hak__upkeep_poll(mine);
-    errno = saved;
 }
