@@ -103,14 +103,19 @@ static void own_lock(struct hak_own *own, const char *function)
 
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
-/* Shares that a forked child has found half changed are left alone. */
+/* Shares that a forked child has found half changed are left alone. One that has been destroyed is its thread's from the moment
+ * at which it says so, and may be another heap's in the next: nothing of it is looked at afterwards. */
 static void end_shares(struct hak_own *own, enum hak_share_end end)
 {
-    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
+    for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
+        next = share->share.next;
+        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL, lost = hak__heap_is_lost(share);
         hak__heap_lock(share);
-        if (!hak__heap_is_lost(share))
+        if (!lost)
             hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
         hak__heap_unlock(share);
+        if (end == HAK_SHARE_DESTROYED && idle && !lost)
+            hak__share_retire(share);
     }
 }
 
@@ -123,10 +128,6 @@ void hak__own_destroy(struct hak_own *own, const char *function)
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__own_huge_end_all(own, false);
-    for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
-        next = share->share.next;
-        hak__share_retire(share);
-    }
     own->shares = NULL;
     hak__lock_release(&own->lock);
     hak__lock_acquire(&owns_lock);

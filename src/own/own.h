@@ -92,7 +92,7 @@ void hak__own_leave(struct hak_heap *mine);
 /* What idle shares have beyond the program's blocks goes back. For a heap at its limit. */
 hak_cold void hak__own_squeeze(struct hak_own *own);
 
-/* The share's heap has ended. Own's lock is held. */
+/* The share's heap has ended, and no thread has it. (A thread that has one keeps it for the next heap that it uses.) */
 void hak__share_retire(struct hak_heap *share);
 void hak__shares_fork_child(void);
 

@@ -325,12 +325,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     }
 }
 
-/* A thread that has it keeps it for the next heap that it uses. */
-void hak__share_retire(struct hak_heap *share)
-{
-    if (hak_load(&share->share.user, HAK_RELAXED) == NULL && !hak__heap_is_lost(share))
-        spare_give(share);
-}
+void hak__share_retire(struct hak_heap *share) { spare_give(share); }
 
 void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
 
