@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hakmem_lab import comparing, results, sources, sweep, verdict
-from hakmem_lab.pages import ab, compare, report, tune
+from hakmem_lab.pages import ab, compare, index, report, tune
+from hakmem_lab.pages import page as page_module
 from hakmem_lab.pages import sweep as sweep_page
 from hakmem_lab.results import NOISE, Experiment, Trial
 from tests.conftest import make_experiment
@@ -108,7 +111,8 @@ class Seen:
         assert self.script("return document.querySelectorAll('.plot.problem').length") == 0
         assert [each for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")] == []
         asked = [each for each in self.requests() if not each.startswith(("data:", "blob:"))]
-        assert asked == [path.as_uri()], "a page stands alone"
+        library = path.with_name(page_module.library_name()).as_uri()
+        assert set(asked) <= {path.as_uri(), library}, "a page needs no network"
         self.verdict_in_the_first_screen()
         assert self.script("return document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out"
 
@@ -253,7 +257,7 @@ def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> No
     image = "data:image/png;base64," + base64.b64encode(b"no image").decode()
     defects = {
         "a chart is missing": good.replace('"type":"box"', '"type":"bocks"', 1).replace(
-            '<div class="plot">', "<div>", 1
+            '<div class="plot" ', "<div ", 1
         ),
         "the verdict is far down": good.replace(
             '<div class="verdict', '<p style="height:900px"></p><div class="verdict'
@@ -270,3 +274,90 @@ def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> No
         with pytest.raises(AssertionError):
             seen.check(path)
             pytest.fail(f"not noticed: {name}", pytrace=False)
+
+
+# What a page looks like elsewhere: (width, height, colour scheme, medium).
+SCREENS = [(400, 800, "light", ""), (400, 800, "dark", ""), (1400, 900, "dark", ""), (1000, 1400, "dark", "print")]
+
+
+@contextmanager
+def screen(driver: Any, width: int, height: int, scheme: str, medium: str) -> Iterator[None]:
+    """Pages opened meanwhile are on such a screen, or on paper."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": features})
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+BROKEN = """
+// Words of more than one line: a word is broken when the rectangles of its letters lie on several lines.
+const broken = [];
+const walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) {
+  const node = walk.currentNode;
+  if (node.parentElement.closest('svg, script, .alternative, .plot')) continue;
+  for (const found of node.textContent.matchAll(/[\\w.]+/g)) {
+    const range = document.createRange();
+    range.setStart(node, found.index);
+    range.setEnd(node, found.index + found[0].length);
+    const lines = new Set([...range.getClientRects()].map((each) => Math.round(each.top)));
+    if (lines.size > 1) broken.push(found[0]);
+  }
+}
+return broken;
+"""
+
+
+@pytest.mark.parametrize(("width", "height", "scheme", "medium"), SCREENS)
+def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, scheme: str, medium: str) -> None:
+    made = decided()
+    made.head.plan.command = ["out/release/bench_random_mixed_with_a_very_long_name_indeed", "20000000"]
+    with screen(browser, width, height, scheme, medium):
+        ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "ab.html")
+        seen = show(browser, tmp_path / "ab.html")
+        assert seen.script("return window.innerWidth") == width
+        assert seen.script(BROKEN) == []
+        ground = seen.script("return getComputedStyle(document.body).backgroundColor")
+        ink = seen.script("return getComputedStyle(document.querySelector('.plot text')).fill")
+        light = scheme == "light" or medium == "print"
+        brightness = [sum(int(each) for each in re.findall(r"\d+", colour)[:3]) for colour in (ground, ink)]
+        assert brightness[1] < 300 if light else (brightness[0] < 150 and brightness[1] > 450), (ground, ink)
+        sizes = seen.script("return [...document.querySelectorAll('svg.main-svg')].map((each) => each.clientWidth)")
+        assert all(0 < size <= width for size in sizes)
+        told = seen.script(
+            "return [...document.querySelectorAll('.plot')].map((plot) => "
+            "document.getElementById(plot.getAttribute('aria-labelledby')).textContent.length)"
+        )
+        assert len(told) == 3 and min(told) > 40
+
+
+def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(results.document(decided()))
+    (tmp_path / "now.json").write_text(snapshot())
+    items = [report.item(sources.read(tmp_path / name)) for name in ("one.json", "now.json")]
+    path = index.write(tmp_path, items, ["Not shown: x."], single=False)
+    assert len(list(tmp_path.glob("*.js"))) == 1
+    seen = Seen(browser, path)
+    links = browser.find_elements("css selector", "td a")
+    assert [each.get_attribute("href").rpartition("/")[2] for each in links] == [
+        "now.html",
+        "now.json",
+        "one.html",
+        "one.json",
+    ]  # the newest first
+    links[2].click()
+    assert seen.script("return document.querySelector('.verdict .word').textContent") == "GO"
+
+
+def test_without_its_library_a_page_says_so(browser: Any, tmp_path: Path) -> None:
+    made = decided()
+    ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "ab.html")
+    (tmp_path / page_module.library_name()).unlink()
+    seen = Seen(browser, tmp_path / "ab.html")
+    said = seen.script("return document.querySelector('.plot').textContent")
+    assert "hakmem-charts-" in said and "hakmem report --single" in said

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import record, results, sweep, verdict
+from hakmem_lab import comparing, record, results, show, sweep, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
+from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
 from tests.conftest import Hakmem, make_experiment
 from tests.test_experiment import PRINTER
@@ -103,14 +104,37 @@ def charts_of(page: str) -> list[dict[str, object]]:
 def test_page_is_whole_and_shows_the_verdict_first(tmp_path: Path) -> None:
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
-    ab_page.write(made, found, tmp_path / "page.html")
+    ab_page.compose(made, found).write(tmp_path / "page.html", single=True)
     page = (tmp_path / "page.html").read_text()
-    body = page[page.index("<body>") :]
+    body = page[page.index("<body ") :]
     assert body.index(">GO<") < body.index("<table") < body.index('class="chart"')
     assert len(charts_of(page)) == 3
     assert not re.findall(r'(?:src|href)="(?!data:)', page)  # nothing from elsewhere
     packed = re.search(r'window.hakmemCharts = "([A-Za-z0-9+/=]+)"', page)
     assert packed is not None and b"newPlot" in gzip.decompress(base64.b64decode(packed.group(1)))
+
+
+def test_pages_of_a_folder_share_the_chart_library(tmp_path: Path) -> None:
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    found = verdict.compare(made, "A", "B")
+    for name in ("one.html", "two.html"):
+        ab_page.write(made, found, tmp_path / name, tmp_path / "runs.jsonl")
+        page = (tmp_path / name).read_text()
+        assert len(page) < 200_000 and 'href="runs.jsonl"' in page
+    (library,) = tmp_path.glob("*.js")
+    assert f'<script src="{library.name}">' in page and library.read_text().startswith("window.hakmemCharts = ")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [library.name, "one.html", "two.html"]
+
+
+def test_a_chart_is_told_in_words(tmp_path: Path) -> None:
+    made = make_experiment({"A": [1.0, 2.0, 4.0], "B": [1.0, 1.0, 1.0]})
+    ab_page.write(made, verdict.compare(made, "A", "B"), tmp_path / "page.html")
+    said = re.findall(r'class="alternative" id="chart-\d">(.*?)</p>', (tmp_path / "page.html").read_text())
+    assert len(said) == 3
+    assert said[1] == (
+        "Chart: Distribution. up: wall time, s. A: 3 values from 1 to 4, the median 2. "
+        "B: 3 values from 1 to 1, the median 1."
+    )
 
 
 def test_page_escapes_what_it_shows(tmp_path: Path) -> None:
@@ -185,3 +209,61 @@ def test_help_of_every_command(hakmem: Hakmem) -> None:
         assert "Examples:" in hakmem(name, "--help").stdout
     assert hakmem("nonsense", status=2).stderr
     assert re.fullmatch(r"hakmem \d+\.\d+\.\d+\n", hakmem("--version").stdout)
+
+
+def test_compare_shows_the_metric_that_was_asked_for() -> None:
+    """The gain stands beside the metric's own figure, and the sentence is about it."""
+    made = make_experiment({"system": near(1.0, 1), "hakmem": near(0.8, 2)})
+    for name, head, word in (
+        ("cpu", "CPU s", "takes the least processor time"),
+        ("rss", "peak MiB", "takes the least memory"),
+        ("time", "time s", "is the fastest"),
+    ):
+        made.head.metric.name = name
+        found = comparing.analyse(made)
+        columns = [title for title, _ in show.compare_columns(found, made.head.metric.title)]
+        assert columns[0] == head and columns[1].startswith("gain")
+        assert found.sentence.startswith(f"hakmem {word}.")
+        page = compare_page.compose(made, found).render(False)
+        assert show.between(found.rows[1].gain.low, found.rows[1].gain.high) in page  # type: ignore[union-attr]
+
+
+def test_compare_names_no_winner_without_evidence() -> None:
+    noisy = {label: list(np.exp(np.random.default_rng(seed).normal(0, 1.5, 4))) for seed, label in enumerate("abc")}
+    found = comparing.analyse(make_experiment(noisy))
+    assert "Nobody is the fastest beyond doubt" in found.sentence and "level with" in found.sentence
+    clear = {"a": near(1.0, 1), "b": near(0.5, 2), "c": near(0.9, 3)}
+    found = comparing.analyse(make_experiment(clear))
+    assert found.sentence.startswith("b is the fastest.")
+    assert found.confidence == pytest.approx(1 - 0.05 / 2)
+    higher = comparing.analyse(make_experiment(clear, higher=True))
+    assert higher.sentence.startswith("a has the highest") or higher.sentence.startswith("a is the fastest")
+
+
+def test_compare_corrects_for_the_number_of_allocators() -> None:
+    """Two that are level by one interval alone in twenty: among many allocators nobody wins by chance."""
+    winners = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        made = make_experiment({f"a{i}": list(np.exp(random.normal(0, 0.01, 6))) for i in range(8)})
+        winners += "Nobody is the fastest" not in comparing.analyse(made).sentence
+    assert winners <= 6
+
+
+@pytest.mark.parametrize("command", ["ab", "compare", "sweep"])
+def test_the_verdict_comes_before_a_page_that_cannot_be_written(
+    command: str, hakmem_library: Path, hakmem: Hakmem, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    arguments = {
+        "ab": ["--no-noise-check", "--a", "", "--b", "refill_count=64"],
+        "compare": ["--alloc", "system,hakmem"],
+        "sweep": ["--option", "refill_count", "--values", "16,32"],
+    }[command]
+    common = ["--runs", "2", "--page", str(tmp_path / "file" / "page.html"), "--metric", "ops=(.*)"]
+    done = hakmem(command, *arguments, *common, "--", "sh", "-c", PRINTER, status=None)
+    assert done.returncode in (0, 3, 4)
+    assert "cannot write" in done.stderr and "results" in done.stdout
+    assert any(
+        word in done.stdout for word in ("GO", "INCONCLUSIVE", "beyond doubt", "has the highest", "sweep", "Flat")
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import libhakmem, results, search, space
+from hakmem_lab import libhakmem, measure, results, search, space
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
 from tests.conftest import Hakmem
@@ -207,3 +207,32 @@ def test_bands_are_searched_only_under_the_usual_preset(hakmem_library: Path) ->
 
 def test_environment_of_the_test_is_clean() -> None:
     assert not [name for name in os.environ if name.startswith("HAKMEM_") and name != "HAKMEM_LIBRARY"]
+
+
+def test_the_search_goes_on_where_the_sampler_repeats_itself(
+    hakmem_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every setting of a small space is tried, though proposals come back to those that are known."""
+    monkeypatch.chdir(tmp_path)
+    plan = search.SearchPlan(
+        command=["true"],
+        typed="",
+        base="",
+        library=str(hakmem_library),
+        digest="",
+        metric=results.MetricModel.of(measure.Metric.parse("time")),
+        options=["refill_count", "warm_pool_prefill"],
+        budget_s=3600.0,
+        trials=None,
+        rounds=1,
+        runs=1,
+        threshold=1.0,
+        seed=3,
+        timeout_s=None,
+    )
+    plan.digest = search.build_digest(search.default_configuration(plan))
+    monkeypatch.setattr(search, "REPEATS", 3)
+    monkeypatch.setattr(search.Search, "_round", lambda *_: 0.0)
+    found = search.Search.create(plan, tmp_path / "x.study")
+    found.run(0.001)
+    assert found.tried() == space.size(found.axes) - 1

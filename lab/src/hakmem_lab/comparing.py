@@ -12,7 +12,7 @@ from hakmem_lab.results import Experiment, Model, Run
 
 
 class Gain(Model):
-    """In %, above 0 when it is faster or takes less memory; from paired rounds, with a 95 % interval."""
+    """In %, above 0 when it is faster or takes less memory; from paired rounds, with an interval."""
 
     gain: float
     low: float
@@ -38,7 +38,9 @@ class Comparisons(Model):
     """The outcome of `hakmem compare`."""
 
     base: str
+    metric: str
     printed: bool
+    confidence: float  # of each interval: all of them hold together with 95 %
     rows: list[Row]
     sentence: str
 
@@ -47,18 +49,35 @@ def _of(rounds: Sequence[dict[str, Run]], label: str, get: Callable[[Run], float
     return [get(each[label]) for each in rounds]
 
 
-def _gain(base: Sequence[float], other: Sequence[float], higher_is_better: bool) -> Gain:
-    found = statistics.interval(statistics.log_gains(base, other, higher_is_better))
+def _gain(base: Sequence[float], other: Sequence[float], higher_is_better: bool, confidence: float) -> Gain:
+    found = statistics.interval(statistics.log_gains(base, other, higher_is_better), confidence)
     return Gain(gain=found.gain, low=found.low, high=found.high)
 
 
-def _sentence(rows: Sequence[Row], printed: bool, higher_is_better: bool) -> str:
-    sign = -1.0 if printed and higher_is_better else 1.0
-    fastest = min(rows, key=lambda row: sign * (row.value if printed else row.time_s))
-    leanest = min(rows, key=lambda row: row.peak_mib)
-    if fastest is leanest:
-        return f"{fastest.label} is the fastest and takes the least memory."
-    return f"{fastest.label} is the fastest; {leanest.label} takes the least memory."
+WINS = {
+    "time": "is the fastest",
+    "cpu": "takes the least processor time",
+    "rss": "takes the least memory",
+    "mix": "has the best mix of time and memory",
+}
+
+
+def _level_with(best: str, labels: Sequence[str], get: Callable[[str], list[float]], higher: bool) -> list[str]:
+    """The others from which the best one's interval does not set it apart, corrected for their number."""
+    others = [label for label in labels if label != best]
+    confidence = 1.0 - (1.0 - statistics.CONFIDENCE) / max(len(others), 1)
+    return [each for each in others if _gain(get(each), get(best), higher, confidence).low <= 0.0]
+
+
+def _verdict(wins: str, labels: Sequence[str], get: Callable[[str], list[float]], higher: bool) -> str:
+    """Who wins, if the figures say that somebody does."""
+    if len(labels) < 2:
+        return f"{labels[0]} is the only one that ran."
+    best = (max if higher else min)(labels, key=lambda label: float(np.median(get(label))))
+    level = _level_with(best, labels, get, higher)
+    if not level:
+        return f"{best} {wins}."
+    return f"Nobody {wins} beyond doubt: {best} is level with {', '.join(level)}."
 
 
 def analyse(experiment: Experiment) -> Comparisons:
@@ -68,13 +87,16 @@ def analyse(experiment: Experiment) -> Comparisons:
     if not rounds or not labels:
         raise LabError("no round is complete: there is nothing to compare", "Let it run longer, or repair what failed.")
     base = labels[0]
+    confidence = 1.0 - (1.0 - statistics.CONFIDENCE) / max(len(labels) - 1, 1)
 
     def row(label: str) -> Row:
         def median(get: Callable[[Run], float]) -> float:
             return float(np.median(_of(rounds, label, get)))
 
         def gain(get: Callable[[Run], float], higher: bool = False) -> Gain | None:
-            return None if label == base else _gain(_of(rounds, base, get), _of(rounds, label, get), higher)
+            if label == base:
+                return None
+            return _gain(_of(rounds, base, get), _of(rounds, label, get), higher, confidence)
 
         return Row(
             label=label,
@@ -90,9 +112,19 @@ def analyse(experiment: Experiment) -> Comparisons:
         )
 
     rows = [row(label) for label in labels]
+    wins = WINS.get(
+        metric.name, f"has the {'highest' if metric.higher_is_better else 'lowest'} {experiment.head.metric.title}"
+    )
+    said = [_verdict(wins, labels, lambda label: _of(rounds, label, lambda run: run.value), metric.higher_is_better)]
+    if metric.name != "rss":
+        said.append(
+            _verdict(WINS["rss"], labels, lambda label: _of(rounds, label, lambda run: run.peak_rss_bytes), False)
+        )
     return Comparisons(
         base=base,
+        metric=metric.name,
         printed=metric.printed,
+        confidence=confidence,
         rows=rows,
-        sentence=_sentence(rows, metric.printed, metric.higher_is_better),
+        sentence=" ".join(said),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hakmem_lab import console, elf, libhakmem, loading, measure, results, statistics
+from hakmem_lab import console, elf, libhakmem, loading, measure, results, statistics, workload
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
@@ -85,7 +85,7 @@ class Session:
     def _one(self, number: int, position: int, label: str) -> None:
         plan = self.experiment.head.plan
         try:
-            outcome = measure.run(self._command, self._environments[label], plan.timeout_s)
+            outcome, beside = workload.run(plan, self._command, self._environments[label])
             value = self._metric.of(measure.require_success(outcome))
         except LabError as error:
             failure = Failure(round=number, label=label, problem=error.message, said=error.advice)
@@ -99,6 +99,7 @@ class Session:
             console.remark(f"{label} takes no further part: {error.message}")
             return
         run = Run.of(number, position, label, time.monotonic() - self._began, value, outcome)
+        run.surroundings = beside
         self.experiment.runs.append(run)
         self._writer.line("run", run)
 

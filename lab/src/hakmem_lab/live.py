@@ -227,7 +227,7 @@ class Allocator(ABC):
         at = n["heap_records"] + n["record_top"] + n["record_stride"] * np.arange(n["class_count"])
         visible = np.ascontiguousarray(heaps[:, at[:, None] + np.arange(8)]).view(np.int64)[:, :, 0]
         hidden = self._class_words(heaps, n["heap_class_hidden"] + n["record_top"], np.int64)
-        closed = heaps[:, n["heap_closed"]:n["heap_closed"] + n["class_count"]] != 0
+        closed = heaps[:, n["heap_closed"] : n["heap_closed"] + n["class_count"]] != 0
         bottom = self._class_words(heaps, n["heap_class_bottom"], np.int64)
         ceiling = self._class_words(heaps, n["heap_class_ceiling"], np.uint16)
         count = (np.where(closed, hidden, visible) - bottom) // 8

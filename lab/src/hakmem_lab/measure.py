@@ -31,6 +31,7 @@ from hakmem_lab.errors import LabError
 
 PR_SET_CHILD_SUBREAPER = 36
 LAST_LINES = 12
+QUANTILE = r"p\d+(\.\d+)?"  # of a client's latencies
 BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
 
 
@@ -44,7 +45,7 @@ class Metric:
     @classmethod
     def parse(cls, text: str, lower_is_better: bool = False) -> Metric:
         """One of BUILT_IN, or a regular expression with exactly one group, higher being better unless told."""
-        if text in BUILT_IN:
+        if text in BUILT_IN or re.fullmatch(QUANTILE, text):
             return cls(text, higher_is_better=False)
         try:
             groups = re.compile(text).groups
@@ -63,7 +64,7 @@ class Metric:
     @property
     def printed(self) -> bool:
         """Whether the program prints the number."""
-        return self.name not in BUILT_IN
+        return self.name not in BUILT_IN and not re.fullmatch(QUANTILE, self.name)
 
     @property
     def unit(self) -> str:
@@ -79,6 +80,8 @@ class Metric:
             return outcome.peak_rss_bytes / (1 << 20)
         if self.name == "mix":
             return math.sqrt(outcome.wall_s * outcome.peak_rss_bytes / (1 << 20))
+        if not self.printed:
+            return self._quantile(outcome)
         found = re.search(self.name, outcome.output, re.MULTILINE)
         if found is None:
             raise LabError(
@@ -92,6 +95,17 @@ class Metric:
         if not 0 < value < float("inf"):
             raise LabError(f"--metric {self.name} gives {value:g}; ratios need numbers above 0")
         return value
+
+    def _quantile(self, outcome: Outcome) -> float:
+        """One of a client's latencies."""
+        if outcome.quantiles is None:
+            raise LabError(
+                f"--metric {self.name} needs the latencies of a client", "Give --client and --latency REGEX."
+            )
+        if self.name not in outcome.quantiles:
+            known = ", ".join(name for name in outcome.quantiles if name != "count")
+            raise LabError(f"the client's latencies are too few for --metric {self.name}", f"They give {known}.")
+        return outcome.quantiles[self.name]
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,7 @@ class Outcome:
     major_faults: int
     switches: int  # both kinds of context switches
     output: str  # standard output, then standard error
+    quantiles: dict[str, float] | None = None  # of the latencies that a client has printed
 
     @property
     def cpu_s(self) -> float:
@@ -172,7 +187,13 @@ def _leader_among_new(before: set[int]) -> int:
         time.sleep(0.001)
 
 
-def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes], complaints: IO[bytes]) -> int:
+def _launch(
+    command: list[str],
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    complaints: IO[bytes],
+    source: IO[bytes] | int = subprocess.DEVNULL,
+) -> int:
     """Starts the program in a session of its own and returns its process id.
 
     The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
@@ -183,7 +204,7 @@ def _launch(command: list[str], environment: Mapping[str, str], output: IO[bytes
     assignments = [f"{name}={value}" for name, value in environment.items()]
     started = subprocess.Popen(
         [launcher, "--fork", setter, "-i", *assignments, *command],
-        stdin=subprocess.DEVNULL,
+        stdin=source,
         stdout=output,
         stderr=complaints,
         env={"PATH": os.environ.get("PATH", os.defpath)},
@@ -232,14 +253,34 @@ def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
         _reap_session(leader)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None) -> Outcome:
-    """Runs a resolved command once, its input empty, and returns what it took, whatever its exit status.
+@contextlib.contextmanager
+def opened(source: Path | None) -> Iterator[IO[bytes] | int]:
+    """The input of a program: a file, or nothing."""
+    if source is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise LabError(f"--input {source}: {error.strerror}", "Give a file that can be read.") from error
+    with file:
+        yield file
 
-    timeout_s: seconds after which it is ended; a RunFailed then, as when it cannot be started."""
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float | None = None,
+    source: Path | None = None,
+) -> Outcome:
+    """Runs a resolved command once and returns what it took, whatever its exit status.
+
+    source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
+    RunFailed then, as when it cannot be started."""
     _become_reaper()
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+    with opened(source) as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
         began = time.perf_counter()
-        leader = _launch(list(command), environment, output, complaints)
+        leader = _launch(list(command), environment, output, complaints, given)
         with _watched(leader, timeout_s) as late:
             _, status, usage = os.wait4(leader, 0)
         ended = time.perf_counter()

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hakmem_lab import __version__, allocators, libhakmem
+from hakmem_lab import __version__, allocators, extras, libhakmem
 from hakmem_lab.configuration import Configuration
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
@@ -63,7 +63,8 @@ class Machine(Model):
         facts["C library"] = os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
         if governor != "unknown":
             facts["frequency governor"] = governor
-        versions = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", "plotly", "pydantic")}
+        names = [name for name in ("numpy", "scipy", "plotly", "pydantic") if extras.has(name)]
+        versions = {name: importlib.metadata.version(name) for name in names}
         return cls(
             facts=facts,
             cpus=len(os.sched_getaffinity(0)),
@@ -158,6 +159,23 @@ class Plan(Model):
     max_runs: int | None = Field(default=None, description="bound of rounds; set means: until decided")
     noise_check: bool = False
     timeout_s: float | None = None
+    prepare: str | None = Field(default=None, description="a shell command before each run, not measured")
+    cleanup: str | None = Field(default=None, description="a shell command after each run, not measured")
+    input: str | None = Field(default=None, description="the file that is the program's input")
+    client: str | None = Field(default=None, description="the program is a server; this shell command is its client")
+    ready: str | None = Field(default=None, description="how the server shows that it is ready")
+    latency: str | None = Field(
+        default=None, description="a regular expression for the latencies that the client prints"
+    )
+
+
+class Surroundings(Model):
+    """What the machine did beside a run."""
+
+    others: float = Field(description="processors that other programs used, on average")
+    stolen: float = Field(description="processors that the host took from this machine, on average")
+    waiting: float | None = Field(default=None, description="share of the time in which a task waited for a processor")
+    mhz: float | None = Field(default=None, description="clock of the processors, on average, after the run")
 
 
 class Run(Model):
@@ -175,6 +193,8 @@ class Run(Model):
     minor_faults: int
     major_faults: int
     switches: int
+    surroundings: Surroundings | None = None
+    quantiles: dict[str, float] | None = Field(default=None, description="of a client's latencies")
 
     @classmethod
     def of(cls, round_: int, position: int, label: str, at: float, value: float, outcome: Outcome) -> Run:
@@ -191,6 +211,7 @@ class Run(Model):
             minor_faults=outcome.minor_faults,
             major_faults=outcome.major_faults,
             switches=outcome.switches,
+            quantiles=outcome.quantiles,
         )
 
 

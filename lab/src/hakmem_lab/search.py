@@ -11,7 +11,7 @@ import random
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import optuna
@@ -31,7 +31,8 @@ SUFFIX = ".study"
 STUDY = "tune"
 KEPT = 75.0  # of 100 trials; whose mean is not among them after as many rounds is given up
 STARTUP = 10  # trials at random before the model is asked
-REPEATS = 100  # proposals in a row that were tried already: then there is nothing new
+REPEATS = 100  # proposals in a row that were tried already: then a random setting is proposed that was not
+DRAWS = 1000  # of random settings; when none of them is new, there is nothing new
 
 
 class SearchPlan(Model):
@@ -176,7 +177,9 @@ class Search:
     def _one_more(self) -> bool:
         """Measures the next setting that is new; False when there is none."""
         known = {each.text: each for each in self.trials()}
-        for _ in range(REPEATS):
+        for attempt in range(2 * REPEATS):
+            if attempt >= REPEATS and not self._enqueue_new(known):
+                return False
             trial = self.study.ask()
             values = self._propose(trial)
             text = space.text(self.axes, values)
@@ -189,6 +192,24 @@ class Search:
                 self.study.tell(trial, _mean_log(known[text].gains))
             else:
                 self.study.tell(trial, state=TrialState.FAIL)
+        return False
+
+    def _enqueue_new(self, known: Collection[str]) -> bool:
+        """Has a random setting that was not tried proposed next; False when none is found."""
+        for _ in range(DRAWS):
+            values: dict[str, str] = {}
+            for each in self.axes:
+                if space.depends(self.axes, each, values):
+                    values[each.name] = self._random.choice(each.values)
+            if space.text(self.axes, values) not in ("", *known):
+                places = {each.name: each for each in self.axes}
+                self.study.enqueue_trial(
+                    {
+                        name: value if name == "preset" else places[name].values.index(value)
+                        for name, value in values.items()
+                    }
+                )
+                return True
         return False
 
     def _propose(self, trial: optuna.Trial) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from hakmem_lab import console, statistics
-from hakmem_lab.comparing import Comparisons, Gain
+from hakmem_lab import console, statistics, tables
+from hakmem_lab.comparing import Comparisons, Gain, Row
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Sweep
 from hakmem_lab.verdict import Comparison, Summary, more_runs, summarize, values_of
@@ -72,9 +72,32 @@ def outlier_sentence(found: Comparison) -> str:
     return f"Outliers, all kept: {listed}; {statistics.OUTLIER_RULE}.{without}"
 
 
+def conditions_sentence(found: Comparison) -> str:
+    """That the machine was busy, and what processor time says; empty for a quiet one."""
+    if found.conditions is None or not found.conditions.busy:
+        return ""
+    busy = f"The machine was busy: {', '.join(found.conditions.reasons)}."
+    second = found.by_processor_time
+    if second is None:
+        return busy
+    interval = between(second.low, second.high)
+    said = f"{busy} By processor time the gain is {gain(second.gain)} ({interval}): {second.verdict}"
+    if second.verdict in ("INCONCLUSIVE", found.verdict):
+        return said + "."
+    if not second.agrees:
+        return said + ", which wall time does not bear out; the program may wait for more than processors."
+    return said + ". Where processor time is what counts, measure it: --metric cpu."
+
+
 def sentences(found: Comparison) -> list[str]:
     """All that is to be said beside the figures."""
-    said = (more_runs(found), prediction_sentence(found), noise_sentence(found), outlier_sentence(found))
+    said = (
+        more_runs(found),
+        prediction_sentence(found),
+        conditions_sentence(found),
+        noise_sentence(found),
+        outlier_sentence(found),
+    )
     return [each for each in said if each]
 
 
@@ -109,7 +132,7 @@ def verdict_panel(found: Comparison) -> Panel:
 
 def comparison(experiment: Experiment, found: Comparison) -> None:
     """Prints what `hakmem ab` has found."""
-    console.out.print(summary_table(experiment, experiment.labels))
+    tables.show(console.out, summary_table(experiment, experiment.labels))
     console.out.print(verdict_panel(found))
     say(short_runs(experiment))
 
@@ -134,35 +157,50 @@ def sweep(experiment: Experiment, found: Sweep) -> None:
             bounds = f"{against.low:+.2f} .. {against.high:+.2f}" if math.isfinite(against.high) else ""
             row += [f"{against.gain:+.2f}", bounds, f"[{COLOURS[against.verdict]}]{against.verdict}[/]"]
         table.add_row(*row)
-    console.out.print(table)
+    tables.show(console.out, table)
     say(escape(found.sentence), short_runs(experiment))
+
+
+def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[[Row], str]]]:
+    """The columns of a comparison: the metric's own figure first, with its gain, then the others."""
+    gain_head, own = f"gain ± {found.confidence:.4g} interval, %", title if found.printed else ""
+    figures: dict[str, tuple[str, Callable[[Row], str]]] = {
+        "time": ("time s", lambda row: number(row.time_s)),
+        "cpu": ("CPU s", lambda row: number(row.cpu_s)),
+        "rss": ("peak MiB", lambda row: number(row.peak_mib)),
+    }
+    if not own and found.metric not in figures:
+        own = found.metric
+    first = (own, lambda row: number(row.value)) if own else figures.pop(found.metric)
+    columns: list[tuple[str, Callable[[Row], str]]] = [first, (gain_head, lambda row: gain_cell(row.gain))]
+    for name, column in figures.items():
+        columns.append(column)
+        if name == "rss":
+            columns.append(("memory " + gain_head, lambda row: gain_cell(row.memory_gain)))
+    return [*columns, ("faults", lambda row: f"{row.minor_faults:,.0f}")]
 
 
 def compare(experiment: Experiment, found: Comparisons) -> None:
     """Prints what `hakmem compare` has found."""
     table = Table(title=f"medians; gains over {escape(found.base)} of paired rounds", **TABLE)
     table.add_column("allocator")
-    metric = experiment.head.metric
-    printed = [metric.title] if found.printed else []
-    for name in (*printed, "time s", "gain %", "CPU s", "peak MiB", "gain %", "faults"):
-        table.add_column(name, justify="right", no_wrap=name != metric.title)
+    columns = compare_columns(found, experiment.head.metric.title)
+    for name, _ in columns:
+        table.add_column(name, justify="right")
     for each in found.rows:
-        figures = [each.value] if found.printed else []
-        cells = [number(value) for value in figures]
-        cells += [number(each.time_s), gain_cell(each.gain), number(each.cpu_s), number(each.peak_mib)]
-        table.add_row(escape(each.label), *cells, gain_cell(each.memory_gain), f"{each.minor_faults:,.0f}")
-    console.out.print(table)
+        table.add_row(escape(each.label), *(cell(each) for _, cell in columns))
+    tables.show(console.out, table)
     for failure in experiment.failures:
         console.out.print(f"[red]{escape(failure.label)}[/] failed: {escape(failure.problem)}")
     say(escape(found.sentence), short_runs(experiment))
 
 
 def gain_cell(found: Gain | None) -> str:
-    """A gain for a table: +1.2 ± 0.3; nothing for the base."""
+    """A gain and half of its interval for a table: +1.2 ±0.3; nothing for the base."""
     if found is None:
         return ""
     half = (found.high - found.low) / 2
-    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f}"
+    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f} ±∞"
 
 
 def short_runs(experiment: Experiment) -> str:

@@ -81,6 +81,18 @@ def interval(gains: Array, confidence: float = CONFIDENCE) -> Interval:
     return intervals(gains, confidence)[0]
 
 
+def difference(now: Array, then: Array, confidence: float = CONFIDENCE) -> Interval:
+    """The difference of two samples' means of logarithms, in %, with Welch's interval; each has at least two values.
+
+    Samples without any spread (a peak of memory that never changes) have their difference as interval."""
+    mean = float(np.mean(now) - np.mean(then))
+    if np.ptp(now) <= 1e-12 and np.ptp(then) <= 1e-12:
+        return Interval(percent(mean), percent(mean), percent(mean), confidence)
+    bounds = stats.ttest_ind(now, then, equal_var=False).confidence_interval(confidence)
+    low, high = (percent(min(float(each), LARGEST_LOG)) for each in (bounds.low, bounds.high))
+    return Interval(percent(mean), low, high, confidence)
+
+
 def outliers(values: Sequence[float] | Array) -> list[int]:
     """The places of the values that OUTLIER_RULE names.  They are reported, and stay in every figure."""
     sample = np.asarray(values, dtype=float)

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from hakmem_lab import errors, statistics
+from hakmem_lab import errors, noise, statistics
 from hakmem_lab.errors import LabError
+from hakmem_lab.noise import Conditions
 from hakmem_lab.results import NOISE, Experiment, Model
 from hakmem_lab.statistics import Array, Interval
 
@@ -52,6 +53,19 @@ class Noise(Model):
     passed: bool
 
 
+class ByProcessorTime(Model):
+    """The same runs by processor time, where a busy machine has spoiled wall time."""
+
+    gain: float
+    low: float
+    high: float
+    confidence: float
+    verdict: Word
+    reason: str
+    noise: Noise | None
+    agrees: bool = Field(description="wall time does not speak against it")
+
+
 class Comparison(Model):
     """One configuration against the base, and what follows."""
 
@@ -74,6 +88,8 @@ class Comparison(Model):
     reason: str
     prediction: tuple[float, float] | None
     prediction_outcome: Literal["met", "missed", "open"] | None
+    conditions: Conditions | None = None
+    by_processor_time: ByProcessorTime | None = Field(default=None, description="only where the machine was busy")
 
 
 def parse_prediction(text: str) -> tuple[float, float]:
@@ -162,8 +178,43 @@ def _unfinished(experiment: Experiment, rounds: int) -> str:
 def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1) -> Comparison:
     """`other` against `base` over the complete rounds, and the verdict.
 
-    comparisons: how many of them the experiment makes; the error rate is shared out among them (Bonferroni).
+    comparisons: how many of them the experiment makes; the error rate is shared out among them (Bonferroni).  Where the
+    machine was busy, wall time shares it with processor time, which decides where wall time cannot and agrees.
     A LabError when no round is complete."""
+    conditions = noise.look(experiment)
+    second = noise.processor_time(experiment) if conditions.busy else None
+    found = _by_metric(experiment, base, other, comparisons if second is None else 2 * comparisons)
+    found.conditions = conditions
+    if second is not None:
+        _combine(found, _by_metric(second, base, other, 2 * comparisons))
+    return found
+
+
+def _interval(found: Comparison) -> Interval:
+    return Interval(found.gain, found.low, found.high, found.confidence)
+
+
+def _combine(wall: Comparison, cpu: Comparison) -> None:
+    """Notes what processor time says, and lets it decide where wall time cannot and agrees."""
+    agrees = noise.agree(cpu.verdict, _interval(wall), _interval(cpu))
+    wall.by_processor_time = ByProcessorTime(
+        gain=cpu.gain,
+        low=cpu.low,
+        high=cpu.high,
+        confidence=cpu.confidence,
+        verdict=cpu.verdict,
+        reason=cpu.reason,
+        noise=cpu.noise,
+        agrees=agrees,
+    )
+    if wall.verdict == "INCONCLUSIVE" and cpu.verdict != "INCONCLUSIVE" and agrees:
+        wall.verdict = cpu.verdict
+        wall.reason = f"by processor time, since the machine was busy, and wall time agrees: {cpu.reason}"
+        wall.runs_needed = None
+
+
+def _by_metric(experiment: Experiment, base: str, other: str, comparisons: int) -> Comparison:
+    """`compare` by the experiment's metric alone."""
     head, rounds = experiment.head, experiment.rounds()
     if not rounds or base not in rounds[0] or other not in rounds[0]:
         raise LabError("no round is complete: there is nothing to compare", "Let it run longer, or repair what failed.")
@@ -173,10 +224,10 @@ def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1)
     gains = statistics.log_gains(base_values, values_of(experiment, other), head.metric.higher_is_better)
     found = statistics.interval(gains, confidence)
     word, reason = judge(found, head.plan.threshold)
-    noise = check_noise(experiment, np.asarray(base_values))
+    checked = check_noise(experiment, np.asarray(base_values))
     if unfinished := _unfinished(experiment, len(rounds)):
         word, reason = "INCONCLUSIVE", unfinished
-    elif noise is not None and not noise.passed and word != "INCONCLUSIVE":
+    elif checked is not None and not checked.passed and word != "INCONCLUSIVE":
         word, reason = "INCONCLUSIVE", "the noise check failed: the base differs from itself"
     places = statistics.outliers(gains)
     numbers = [next(iter(each.values())).round for each in rounds]
@@ -195,7 +246,7 @@ def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1)
         outliers=[Outlier(round=numbers[place], gain=statistics.percent(float(gains[place]))) for place in places],
         gain_without_outliers=statistics.percent(float(np.mean(rest))) if places and len(rest) else None,
         runs_needed=statistics.runs_needed(gains, head.plan.threshold, confidence) if word == "INCONCLUSIVE" else None,
-        noise=noise,
+        noise=checked,
         verdict=word,
         reason=reason,
         prediction=prediction,

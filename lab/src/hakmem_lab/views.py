@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from hakmem_lab import tables
 from hakmem_lab.snapshots import NOT_PARTS, Snapshot, hit_rate, megabytes, pairs, what_pins
 
 COLOURS = {
@@ -205,10 +205,9 @@ def below(buckets: list[int], share: float) -> str:
 
 
 def show(console: Console, each: RenderableType) -> None:
-    """Prints a table at its own width, also where the output is no terminal or a narrow one."""
-    natural = Measurement.get(console, console.options.update(max_width=1000), each).maximum
-    if isinstance(each, Table) and natural > console.width:
-        console.print(each, width=natural, crop=False, no_wrap=True)
+    """Prints a table so that nothing of it is cut, also where the output is no terminal or a narrow one."""
+    if isinstance(each, Table) and each.show_header:
+        tables.show(console, each)
     else:
         console.print(each)
 

@@ -1,7 +1,8 @@
-"""hakmem ab: two configurations of one program, interleaved, and a verdict."""
+"""hakmem ab: two configurations of one program or of several, interleaved, and a verdict."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,12 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import LabError
 
 if TYPE_CHECKING:
+    from hakmem_lab.baselines import Baseline
+    from hakmem_lab.cases import Case
     from hakmem_lab.experiment import Session
-    from hakmem_lab.results import Experiment
+    from hakmem_lab.exports import Report
+    from hakmem_lab.many import Judged, Part
+    from hakmem_lab.results import Experiment, Plan
 
 ABOUT = r"""Compare two configurations of one program and decide.
 
@@ -24,6 +29,7 @@ file, alloc:NAME for another allocator, or a mixture; an empty one is HAKMEM as 
 [bold]GO[/] (exit status 0): the gain reaches the threshold and its interval lies above 0.
 [bold]NO-GO[/] (3): the interval's upper end lies below the threshold.
 [bold]INCONCLUSIVE[/] (4): neither; says how many rounds would decide.
+With --against: [bold]BETTER[/] and [bold]LEVEL[/] are 0, [bold]WORSE[/] is 3, [bold]INCONCLUSIVE[/] is 4.
 1 is an error, 2 a wrong command line, 130 an interrupt (what was measured is kept; go on with --resume).
 
 Examples:
@@ -33,7 +39,96 @@ Examples:
   hakmem ab --a alloc:system --b alloc:hakmem --metric 'ops_per_s=(\[0-9.]+)' -- out/release/larson 2 8 1000 5000 10 1 2
 
   hakmem ab --a '' --b 'tiers=0' --metric rss --until-decided --max-runs 60 --record 0007-tiers -- python3 job.py
+
+  hakmem ab --save main -- ./program;  (a change)  hakmem ab --against main --github
+
+  hakmem ab --a '' --b 'refill_count=64' --param size=10,1000 --prepare './make {size} >in' --input in -- ./program
+
+  hakmem ab --a '' --b 'refill_count=64' --ready port:7000 --client 'redis-benchmark -p 7000 -q -n 100000 -t set' \
+    --metric rss -- redis-server --port 7000 --save ''
+
+  hakmem ab --a '' --b 'refill_count=64' --cases bench.toml --markdown verdict.md --junit verdict.xml
 """
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says about the experiment itself, whatever the program."""
+
+    a: str
+    b: str
+    runs: int
+    warmup: int
+    seed: int
+    threshold: float
+    prediction: tuple[float, float] | None
+    max_runs: int | None
+    noise_check: bool
+    metric: str
+    lower_is_better: bool
+    timeout: float | None
+    library: Path | None
+
+    def plan(self, case: Case) -> Plan:
+        """The plan of one case, which may know better."""
+        from hakmem_lab.results import Plan
+
+        return Plan(
+            command=case.words,
+            typed=opt.typed(),
+            runs=self.runs,
+            warmup=self.warmup,
+            seed=self.seed,
+            threshold=self.threshold if case.threshold is None else case.threshold,
+            prediction=self.prediction,
+            max_runs=self.max_runs,
+            noise_check=self.noise_check,
+            timeout_s=case.timeout or self.timeout,
+            prepare=case.prepare,
+            cleanup=case.cleanup,
+            input=case.input,
+            **self.server(case),
+        )
+
+    @staticmethod
+    def server(case: Case) -> dict[str, str | None]:
+        """A server's part of the plan, checked before anything starts."""
+        if case.client is None:
+            if case.ready is not None or case.latency is not None:
+                raise LabError(
+                    "--ready and --latency need --client", "The program is then a server: docs/lab.md, Servers."
+                )
+            return {}
+        from hakmem_lab import latencies, servers
+
+        if case.ready is None:
+            raise LabError("--client needs --ready", servers.READY_EXAMPLE)
+        servers.parse_ready(case.ready)
+        if case.latency is not None:
+            latencies.check(case.latency)
+        return {"client": case.client, "ready": case.ready, "latency": case.latency}
+
+    def begin(self, case: Case, path: Path) -> Session:
+        """The experiment of one case."""
+        from hakmem_lab import experiment, measure
+        from hakmem_lab.configuration import parse
+
+        metric = measure.Metric.parse(case.metric or self.metric, case.lower_is_better or self.lower_is_better)
+        configurations = [parse(self.a, "A", self.library), parse(self.b, "B", self.library)]
+        return experiment.begin("ab", self.plan(case), metric, configurations, path)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Where the outcome goes."""
+
+    page: Path | None
+    json: bool
+    record: str | None
+    save: str | None
+    folder: Path
+    github: bool
+    forms: dict[str, Path]
 
 
 def register(app: typer.Typer) -> None:
@@ -68,6 +163,17 @@ def ab(
         typer.Option(help="Run A a second time in each round; no verdict when A differs from itself."),
     ] = True,
     warmup: opt.Warmup = 1,
+    prepare: opt.Prepare = None,
+    cleanup: opt.Cleanup = None,
+    input_: opt.Input = None,
+    param: opt.Param = None,
+    cases: opt.Cases = None,
+    client: opt.Client = None,
+    ready: opt.Ready = None,
+    latency: opt.Latency = None,
+    save: opt.Save = None,
+    against: opt.Against = None,
+    other_machine: opt.OtherMachine = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -75,44 +181,123 @@ def ab(
     page: opt.PageFile = None,
     resume: opt.Resume = None,
     json: opt.Json = False,
+    markdown: opt.Markdown = None,
+    csv: opt.Csv = None,
+    junit: opt.Junit = None,
+    github: opt.Github = False,
     record: opt.Record = None,
 ) -> None:
-    from hakmem_lab import experiment, measure, verdict
+    from hakmem_lab import experiment, verdict
     from hakmem_lab import record as records
-    from hakmem_lab.configuration import parse
-    from hakmem_lab.results import Plan
 
+    forms = {"markdown": markdown, "csv": csv, "junit": junit}
+    folder = out if out is not None and out.suffix != ".jsonl" else experiment.FOLDER
+    wanted = Wanted(page, json, record, save, folder, github, {k: v for k, v in forms.items() if v is not None})
     if record is not None:
         records.check_free(record)
     if resume is not None:
-        session = experiment.resume(resume, "ab")
+        finish(experiment.resume(resume, "ab"), wanted)
+        return
+    if until_decided and max_runs < runs:
+        raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
+    known = baseline_of(against, folder, save) if against is not None else None
+    a, b = sides(a, b, save, known)
+    asked = Asked(
+        a=a,
+        b=b,
+        runs=runs,
+        warmup=warmup,
+        seed=experiment.new_seed() if seed is None else seed,
+        threshold=threshold,
+        prediction=verdict.parse_prediction(predict) if predict is not None else None,
+        max_runs=max_runs if until_decided else None,
+        noise_check=noise_check,
+        metric=metric,
+        lower_is_better=lower_is_better,
+        timeout=timeout,
+        library=library,
+    )
+    hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
+    hooks |= {"client": client, "ready": ready, "latency": latency}
+    asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
+    if known is None and len(found) == 1 and cases is None:
+        finish(asked.begin(found[0], experiment.results_path("ab", out)), wanted)
     else:
-        if a is None or b is None:
-            raise LabError("--a and --b are needed", "Example: hakmem ab --a '' --b 'refill_count=64' -- PROGRAM")
-        if until_decided and max_runs < runs:
-            raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
-        plan = Plan(
-            command=list(program or []),
-            typed=opt.typed(),
-            runs=runs,
-            warmup=warmup,
-            seed=experiment.new_seed() if seed is None else seed,
-            threshold=threshold,
-            prediction=verdict.parse_prediction(predict) if predict is not None else None,
-            max_runs=max_runs if until_decided else None,
-            noise_check=noise_check,
-            timeout_s=timeout,
-        )
-        session = experiment.begin(
-            "ab",
-            plan,
-            measure.Metric.parse(metric, lower_is_better),
-            [parse(a, "A", library), parse(b, "B", library)],
-            experiment.results_path("ab", out),
-        )
-    with session:
-        session.run(decided)
-    conclude(session, page, json, record)
+        finish_all(asked, found, wanted, known, other_machine, out)
+
+
+def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
+    """The baseline that was asked for."""
+    from hakmem_lab import baselines
+
+    if save == name:
+        raise LabError(f"--save {name} would replace what --against {name} reads", "Save under another name.")
+    return baselines.load(name, baselines.path_of(name, folder))
+
+
+def sides(a: str | None, b: str | None, save: str | None, known: Baseline | None) -> tuple[str, str]:
+    """The two configurations: those given, those of the baseline, or for a new baseline HAKMEM beside the C library."""
+    if known is not None:
+        head = next(iter(known.cases.values())).head
+        return (head.find("A").text if a is None else a), (head.find("B").text if b is None else b)
+    if save is not None:
+        return ("alloc:system" if a is None else a), ("" if b is None else b)
+    if a is None or b is None:
+        raise LabError("--a and --b are needed", "Example: hakmem ab --a '' --b 'refill_count=64' -- PROGRAM")
+    return a, b
+
+
+def programs(
+    asked: Asked,
+    program: list[str],
+    params: list[str],
+    hooks: dict[str, str | None],
+    file: Path | None,
+    known: Baseline | None,
+) -> tuple[Asked, list[Case]]:
+    """The cases: of the file, of the program and its parameters, or those of the baseline."""
+    from dataclasses import replace
+
+    from hakmem_lab import cases, measure
+
+    if file is not None:
+        if program or params or any(hooks.values()):
+            raise LabError(
+                "--cases says which programs run, with which parameters, input, --prepare and --cleanup",
+                "Put them into the file: keys of a [[case]].",
+            )
+        if asked.max_runs is not None:
+            raise LabError("--until-decided is for one program", "Leave it out, and give --runs.")
+        whole, found = cases.read(file)
+        runs = asked.runs if whole.runs is None else whole.runs
+        return replace(asked, runs=runs, warmup=asked.warmup if whole.warmup is None else whole.warmup), found
+    if not program and known is not None:
+        return replace(asked, max_runs=None), [case_again(name, each) for name, each in known.cases.items()]
+    measure.resolve(program)
+    if asked.max_runs is not None and (params or known is not None):
+        raise LabError("--until-decided is for one program without parameters or baseline", "Give --runs instead.")
+    return asked, cases.of_program(program, cases.parse_params(params), **hooks)
+
+
+def case_again(name: str, then: Experiment) -> Case:
+    """A case as a baseline has measured it."""
+    from hakmem_lab.cases import Case
+
+    plan, metric = then.head.plan, then.head.metric
+    return Case(
+        name=name,
+        command=plan.command,
+        metric=metric.name,
+        lower_is_better=metric.metric().printed and not metric.higher_is_better,
+        threshold=plan.threshold,
+        timeout=plan.timeout_s,
+        prepare=plan.prepare,
+        cleanup=plan.cleanup,
+        input=plan.input,
+        client=plan.client,
+        ready=plan.ready,
+        latency=plan.latency,
+    )
 
 
 def decided(found: Experiment) -> bool:
@@ -122,23 +307,117 @@ def decided(found: Experiment) -> bool:
     return verdict.compare(found, "A", "B").verdict != "INCONCLUSIVE"
 
 
-def conclude(session: Session, page: Path | None, json: bool, record: str | None) -> None:
-    """Prints and writes what the experiment has found; ends with the verdict's exit status."""
-    from hakmem_lab import console, show, verdict
+def finish(session: Session, wanted: Wanted) -> None:
+    """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
+    from hakmem_lab import exports, latencies, many, show, showing, verdict
     from hakmem_lab import record as records
-    from hakmem_lab.pages import ab as pages
 
+    with session:
+        session.run(decided)
     found = verdict.compare(session.experiment, "A", "B")
-    page_path = page or session.path.with_suffix(".html")
-    pages.write(session.experiment, found, page_path)
-    files = {"results": str(session.path), "page": str(page_path)}
-    if record is not None:
-        files["record"] = str(records.write(record, session.experiment, found))
-    if json:
-        head = session.experiment.head.model_dump(mode="json")
-        opt.print_json({"head": head, "comparison": found.model_dump(mode="json"), "files": files})
-    else:
+    page_path = wanted.page or session.path.with_suffix(".html")
+    if not wanted.json:
         show.comparison(session.experiment, found)
-        for name, path in files.items():
-            console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)
+        showing.shifts(latencies.shifts(session.experiment))
+    files = {"results": str(session.path)}
+    if opt.draws_pages():
+        from hakmem_lab.pages import ab as pages
+
+        if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
+            files["page"] = str(page_path)
+    if wanted.record is not None:
+        files["record"] = str(records.write(wanted.record, session.experiment, found))
+    case = one_name(session.experiment)
+    report = many.report_of_one(case, session.experiment, found)
+    files |= keep(wanted, report, {case: session.experiment})
+    if wanted.json:
+        head = session.experiment.head.model_dump(mode="json")
+        shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
+        document = {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts, "files": files}
+        opt.print_json(document)
+    else:
+        opt.list_files(files)
+    if wanted.github:
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(verdict.STATUS[found.verdict])
+
+
+def one_name(experiment: Experiment) -> str:
+    """The name of the only case, as a baseline has it."""
+    from hakmem_lab import cases
+
+    return cases.of_program(experiment.head.plan.command, {})[0].name
+
+
+def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[str, str]:
+    """Writes the forms for other programs, and the baseline."""
+    from hakmem_lab import baselines, exports
+
+    files = exports.write(report, wanted.forms)
+    if wanted.save is not None:
+        path = baselines.path_of(wanted.save, wanted.folder)
+        baselines.save(wanted.save, path, made)
+        files["baseline"] = str(path)
+    return files
+
+
+def finish_all(
+    asked: Asked, found: list[Case], wanted: Wanted, known: Baseline | None, other_machine: bool, out: Path | None
+) -> None:
+    """Runs all cases, prints and writes what they have found; ends with the exit status of the verdict on all."""
+    from hakmem_lab import exports, many
+
+    if wanted.record is not None:
+        raise LabError("--record is for one program", "Run the cases one by one, as parts of a record.")
+    parts = begin_all(asked, found, out)
+    if known is not None:
+        for part in parts:
+            many.check(part, known, other_machine)
+    many.run(parts)
+    judged = many.judge(parts, known, other_machine)
+    report = many.report(parts, judged)
+    show_all(parts, judged, report, wanted)
+    if wanted.github:
+        opt.print_plain(exports.annotate(report), aside=wanted.json)
+    raise typer.Exit(exports.STATUS[judged.verdict])
+
+
+def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
+    """The experiments, in files of one folder."""
+    from hakmem_lab import experiment, many
+
+    if out is not None and out.suffix == ".jsonl":
+        raise LabError(f"--out {out}: several cases need a folder", "Give a folder.")
+    stem = folder = experiment.results_path("ab", out).with_suffix("")
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = stem.with_name(f"{stem.name}-{number}")
+    return [
+        many.Part(case.name, asked.begin(case, many.file_of(folder, place, case.name)))
+        for place, case in enumerate(found, start=1)
+    ]
+
+
+def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) -> None:
+    """The verdict first, then what is kept of it."""
+    from hakmem_lab import showing
+
+    folder = parts[0].session.path.parent
+    page = wanted.page or folder / "index.html"
+    if not wanted.json:
+        showing.cases(report)
+    files = {"results": str(folder)}
+    if opt.draws_pages():
+        from hakmem_lab.pages import cases as pages
+
+        pages.write(
+            report, [(each.experiment, judged.comparisons[each.name], each.session.path) for each in parts], page
+        )
+        files["page"] = str(page)
+    files |= keep(wanted, report, {part.name: part.experiment for part in parts})
+    if wanted.json:
+        heads = {part.name: part.experiment.head.model_dump(mode="json") for part in parts}
+        opt.print_json({"heads": heads, "outcome": judged.model_dump(mode="json"), "files": files})
+        return
+    opt.list_files(files)

@@ -110,15 +110,17 @@ def conclude(session: Session, page: Path | None, json: bool) -> None:
     experiment = session.experiment
     found = comparing.analyse(experiment)
     page_path = page or session.path.with_suffix(".html")
-    pages.write(experiment, found, page_path)
-    files = {"results": str(session.path), "page": str(page_path)}
+    files = {"results": str(session.path)}
+    if not json:
+        show.compare(experiment, found)
+    if opt.kept(lambda: pages.write(experiment, found, page_path, session.path)):
+        files["page"] = str(page_path)
     if json:
         failures = [each.model_dump(mode="json") for each in experiment.failures]
         head = experiment.head.model_dump(mode="json")
         document = {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures, "files": files}
         opt.print_json(document)
     else:
-        show.compare(experiment, found)
         for name, path in files.items():
             console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)
     if experiment.failures:

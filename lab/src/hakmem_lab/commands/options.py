@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from hakmem_lab.errors import LabError
 
 # Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
 PASS_ON = {"allow_interspersed_args": False}
@@ -80,6 +83,86 @@ Record = Annotated[
         show_default=False,
     ),
 ]
+Prepare = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="A shell command before each run; not measured.", show_default=False),
+]
+Cleanup = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="A shell command after each run; not measured.", show_default=False),
+]
+Input = Annotated[
+    str | None,
+    typer.Option("--input", metavar="FILE", help="The program's input; without it, there is none.", show_default=False),
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE,VALUE",
+        help="One case for each value, which takes the place of {NAME} in the command; repeatable.",
+        show_default=False,
+    ),
+]
+Client = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="The program is a server, and this shell command its client: time, exit status and numbers are the "
+        "client's, memory and CPU time those of the server with its children.",
+        show_default=False,
+    ),
+]
+Ready = Annotated[
+    str | None,
+    typer.Option(
+        metavar="port:N|output:REGEX|file:PATH|TIMEs",
+        help="How one sees that the server is ready for the client.",
+        show_default=False,
+    ),
+]
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Latencies that the client prints, one group for the number: their quantiles are compared, and are "
+        "metrics (p50, p99, p99.9).",
+        show_default=False,
+    ),
+]
+Cases = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="Several programs in one experiment, with one verdict.", show_default=False),
+]
+Save = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Keep the results as a baseline: a word, or a path that ends with .json. A is then by default "
+        "alloc:system, beside which later measurements are taken as well.",
+        show_default=False,
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Measure what the baseline has measured, and judge how B has changed since.",
+        show_default=False,
+    ),
+]
+OtherMachine = Annotated[
+    bool, typer.Option("--other-machine", help="With --against: compare though the baseline is of another machine.")
+]
+Markdown = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the verdict as Markdown.", show_default=False)
+]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a line per case.", show_default=False)]
+Junit = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a JUnit report, a test per case.", show_default=False)
+]
+Github = Annotated[
+    bool, typer.Option("--github", help="Print annotations for GitHub's actions, and add to the job's summary.")
+]
 
 
 def typed() -> str:
@@ -90,3 +173,44 @@ def typed() -> str:
 def print_json(document: dict[str, Any]) -> None:
     """One document on standard output; numbers that JSON has not (infinite bounds) are null."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_plain(text: str, aside: bool) -> None:
+    """Text as it is on standard output; aside: on standard error, since a machine reads the other."""
+    file = sys.stderr if aside else sys.stdout
+    file.write(text)
+    file.flush()
+
+
+def list_files(files: dict[str, str]) -> None:
+    """What was written, one to a line."""
+    from hakmem_lab import console
+
+    width = max(len(name) for name in files) + 2
+    for name, path in files.items():
+        console.out.print(f"{name + ':':{width}}{path}", markup=False, soft_wrap=True)
+
+
+def draws_pages() -> bool:
+    """Whether a page can be drawn; says what is missing otherwise, since the results are kept all the same."""
+    from hakmem_lab import console, extras
+
+    if extras.has("plotly"):
+        return True
+    console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem-lab[pages]' brings it")
+    return False
+
+
+def kept(write: Callable[[], object]) -> bool:
+    """Writes what goes with a verdict that has been said; says what cannot be written, which costs nothing else."""
+    from hakmem_lab import console
+
+    try:
+        write()
+    except LabError as error:
+        console.complain(error.message, error.advice)
+    except OSError as error:
+        console.complain(f"cannot write: {error}", "The results are kept; 'hakmem report' makes the page from them.")
+    else:
+        return True
+    return False

@@ -12,13 +12,16 @@ from hakmem_lab.errors import LabError
 
 ABOUT = """Make one HTML page of a set of results: verdicts first, then charts and sortable tables.
 
-The page needs no network. Results are those of ab, sweep, compare and tune (.jsonl; the .json of a decision record),
-snapshots (HAKMEM_STATS=json:FILE, 'hakmem stats --json'), recordings ('hakmem watch --json', 'hakmem run --sample'),
-and 'bench/run.py --json'.
+The page needs no network; its chart library lies beside it, once for all pages of a folder. Of a folder, it makes an
+index of all results in it, with a page for each. Results are those of ab, sweep, compare and tune (.jsonl; the .json of
+a decision record), snapshots (HAKMEM_STATS=json:FILE, 'hakmem stats --json'), recordings ('hakmem watch --json',
+'hakmem run --sample'), and 'bench/run.py --json'.
 
 Examples:
 
   hakmem report hakmem-results/*.jsonl
+
+  hakmem report hakmem-results
 
   hakmem report docs/decisions/0007-refill-count-of-64.json
 
@@ -42,17 +45,23 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title.", show_default=False)] = None,
+    single_file: Annotated[
+        bool, typer.Option("--single", help="The chart library in the page instead of beside it: one file of 2 MB.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     from hakmem_lab import console, sources
     from hakmem_lab.pages import report as pages
 
+    if any(each.is_dir() for each in files):
+        index(files, page, single_file, json)
+        return
     items = [pages.item(sources.read(path)) for path in files]
     single = len(items) == 1
     path = page or (files[0].with_suffix(".html") if single else Path("report.html"))
     if path.resolve() in [each.resolve() for each in files]:
         raise LabError(f"--page {path}: that is one of the results", "Give another place for the page.")
-    pages.write(items, title or (items[0].verdict.of if single else "HAKMEM: report"), path)
+    pages.write(items, title or (items[0].verdict.of if single else "HAKMEM: report"), path, single_file)
     if json:
         opt.print_json({"items": [each.document for each in items], "files": {"page": str(path)}})
         return
@@ -60,3 +69,33 @@ def report(
         figure = f"  {each.verdict.figure}" if each.verdict.figure else ""
         console.out.print(f"{each.verdict.word:12}{each.source.path.name}{figure}", markup=False, soft_wrap=True)
     console.out.print(f"page:       {path}", markup=False, soft_wrap=True)
+
+
+def index(files: list[Path], page: Path | None, single: bool, json: bool) -> None:
+    """The index of one folder; a file in it that is no result is named there and passed over."""
+    from hakmem_lab import console, sources
+    from hakmem_lab.pages import index as pages
+    from hakmem_lab.pages import report
+
+    folder = files[0]
+    if len(files) > 1 or page is not None:
+        raise LabError("an index is of one folder, and goes into it", "Example: hakmem report hakmem-results")
+    items, problems = [], []
+    for path in sorted(each for each in folder.rglob("*.json*") if each.suffix in (".json", ".jsonl")):
+        if path.parent.name == "baselines":
+            continue
+        try:
+            items.append(report.item(sources.read(path)))
+        except LabError as error:
+            problems.append(f"Not shown: {error.message}.")
+    if not items:
+        raise LabError(f"{folder} has no results", "'hakmem ab' and the others keep theirs in hakmem-results.")
+    written = pages.write(folder, items, problems, single)
+    if json:
+        document = {"items": [each.document for each in items], "problems": problems, "files": {"index": str(written)}}
+        opt.print_json(document)
+        return
+    for said in problems:
+        console.remark(f"hakmem: {said}")
+    console.out.print(f"{len(items)} results", markup=False)
+    opt.list_files({"index": str(written)})

@@ -148,14 +148,16 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
 
     found = sweeps.analyse(session.experiment, session.experiment.labels[0])
     page_path = page or session.path.with_suffix(".html")
-    pages.write(session.experiment, found, page_path)
-    files = {"results": str(session.path), "page": str(page_path)}
+    files = {"results": str(session.path)}
+    if not json:
+        show.sweep(session.experiment, found)
+    if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
+        files["page"] = str(page_path)
     if record is not None:
         files["record"] = str(records.write(record, session.experiment, found))
     if json:
         head = session.experiment.head.model_dump(mode="json")
         opt.print_json({"head": head, "sweep": found.model_dump(mode="json"), "files": files})
         return
-    show.sweep(session.experiment, found)
     for name, path in files.items():
         console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import NO_GO, LabError
 
 if TYPE_CHECKING:
+    from hakmem_lab.comparing import Gain
     from hakmem_lab.experiment import Session
     from hakmem_lab.results import Trial
     from hakmem_lab.search import Search
@@ -179,12 +180,16 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
 
     trials = found.trials()
     files = {"search": str(found.path)}
-    compared = None
-    if session is not None:
-        compared = verdict.compare(session.experiment, "A", "B")
-        page_path = page or session.path.with_suffix(".html")
-        pages.write(session.experiment, compared, page_path)
-        files |= {"results": str(session.path), "page": str(page_path)}
+    compared = verdict.compare(session.experiment, "A", "B") if session is not None else None
+    if not json:
+        show_trials(trials)
+        if session is not None and compared is not None:
+            show.comparison(session.experiment, compared)
+    if session is not None and compared is not None:
+        files["results"] = str(session.path)
+        page_path, study, results = page or session.path.with_suffix(".html"), session.experiment, session.path
+        if opt.kept(lambda: pages.write(study, compared, page_path, results)):
+            files["page"] = str(page_path)
         if compared.verdict == "GO":
             write_env(env, found, session, compared)
             files["settings"] = str(env)
@@ -199,9 +204,6 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
             }
         )
     else:
-        show_trials(trials)
-        if session is not None and compared is not None:
-            show.comparison(session.experiment, compared)
         show.say(sentence(trials, compared, env))
         for name, path in files.items():
             console.out.print(f"{name + ':':9} {path}", markup=False, soft_wrap=True)
@@ -210,26 +212,34 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
 
 def show_trials(trials: list[Trial], most: int = 5) -> None:
     """How many settings were tried, and the best of them."""
-    from statistics import stdev
-
     from rich.markup import escape
     from rich.table import Table
 
-    from hakmem_lab import console, show
+    from hakmem_lab import console, show, tables
 
     given_up = sum(each.state == "pruned" for each in trials)
     failed = [each for each in trials if each.state == "failed"]
     show.say(f"[bold]{len(trials)} settings tried, {given_up} of them given up early[/]")
     table = Table(**show.TABLE)
-    table.add_column("gain %", justify="right")
-    table.add_column("± %", justify="right")
+    table.add_column("gain ± 95 % interval, %", justify="right")
     table.add_column("setting")
     complete = [each for each in trials if each.state == "complete" and each.gain is not None]
     for each in sorted(complete, key=lambda each: -(each.gain or 0.0))[:most]:
-        table.add_row(f"{each.gain:+.2f}", f"{stdev(each.gains):.2f}" if len(each.gains) > 1 else "", escape(each.text))
-    console.out.print(table)
+        table.add_row(show.gain_cell(trial_gain(each)), escape(each.text))
+    tables.show(console.out, table)
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
+
+
+def trial_gain(trial: Trial) -> Gain:
+    """The mean of a trial's rounds, with its interval."""
+    import numpy as np
+
+    from hakmem_lab import statistics
+    from hakmem_lab.comparing import Gain
+
+    found = statistics.interval(np.log1p(np.array(trial.gains) / 100.0))
+    return Gain(gain=found.gain, low=found.low, high=found.high)
 
 
 def sentence(trials: list[Trial], compared: Comparison | None, env: Path) -> str:

@@ -32,7 +32,6 @@ Examples:
   hakmem watch 4711 --json --map --interval 5 --count 12 > a-minute.jsonl; hakmem report a-minute.jsonl
 """
 MOST_ROWS = 64
-SPARE_LINES = 30  # of the screen, for all but the rows of classes
 
 
 def watch(
@@ -93,12 +92,17 @@ def one_after_another(seen: Watch, interval: float, views: int | None) -> None:
 def on_screen(seen: Watch, interval: float, views: int | None) -> None:
     from rich.live import Live as Screen
 
+    from hakmem_lab.dashboard import Dashboard
+
+    shown = Dashboard(seen)
+
     def frame() -> RenderableType:
-        return seen.frame(max(out.height - SPARE_LINES, 3))
+        return shown.frame(out.width, out.height)
 
     with Screen(frame(), console=out, screen=views is None, auto_refresh=False) as screen:
         for _ in after_each(interval, views):
             seen.step()
+            shown.step()
             screen.update(frame(), refresh=True)
 
 

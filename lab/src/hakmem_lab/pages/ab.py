@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import show
-from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
+from hakmem_lab import latencies, show
+from hakmem_lab.latencies import Shift
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
 from hakmem_lab.verdict import Comparison, summarize, values_of
 
@@ -59,6 +61,27 @@ def distribution_chart(experiment: Experiment, labels: list[str]) -> go.Figure:
             marker_color=COLOURS[place % len(COLOURS)],
         )
     figure.update_layout(title="Distribution", yaxis_title=experiment.head.metric.title, showlegend=False, height=420)
+    return figure
+
+
+def shifts_chart(shifts: Sequence[Shift]) -> go.Figure:
+    """By how much each quantile of the latencies shifts."""
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[each.gain for each in shifts],
+        y=[f"{each.quantile}: {each.base:.4g}, {each.other:.4g}" for each in shifts],
+        error_x={
+            "type": "data",
+            "array": [each.high - each.gain for each in shifts],
+            "arrayminus": [each.gain - each.low for each in shifts],
+        },
+        mode="markers",
+        name="quantiles",
+        marker={"size": 10},
+    )
+    figure.add_vline(x=0, line={"color": "#5b6575"})
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(title="Shift of latencies", xaxis_title="gain, %; right of 0 is shorter", height=360)
     return figure
 
 
@@ -135,13 +158,19 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
         + (f", so that all looks together hold with {found.overall_confidence:.0%}." if head.plan.max_runs else "."),
     )
     page.chart(distribution_chart(experiment, labels))
+    shifts = latencies.shifts(experiment)
+    if shifts:
+        page.chart(
+            shifts_chart(shifts),
+            "Gains of the latencies' quantiles, right of 0 shorter; the intervals hold together with 95 % confidence.",
+        )
     note = f"'{NOISE}' is A run a second time in each round: what differs there is noise." if NOISE in labels else ""
     page.chart(course_chart(experiment, labels), note)
     runs_table(page, experiment)
     provenance(page, head)
 
 
-def compose(experiment: Experiment, found: Comparison) -> Page:
+def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -> Page:
     """The whole page."""
     head = experiment.head
     series = {each.label: each.text or "as it is" for each in head.series}
@@ -149,11 +178,11 @@ def compose(experiment: Experiment, found: Comparison) -> Page:
         f"A/B: {shlex.join(head.plan.command)}",
         f"A: {series[found.base]}   B: {series[found.other]}   metric: {head.metric.title}",
     )
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparison, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Comparison, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

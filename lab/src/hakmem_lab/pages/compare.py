@@ -8,9 +8,9 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import show
-from hakmem_lab.comparing import Comparisons
+from hakmem_lab.comparing import Comparisons, Gain
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
-from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, provenance
+from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import Experiment
 
 
@@ -45,20 +45,31 @@ def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure
     return figure
 
 
+def has_own_figure(found: Comparisons) -> bool:
+    """Whether the metric is none of the figures that every row has."""
+    return found.metric not in ("time", "cpu", "rss")
+
+
+def interval_of(gain: Gain | None) -> str:
+    return show.between(gain.low, gain.high) if gain is not None else ""
+
+
 def rows_of(found: Comparisons) -> list[list[Cell]]:
     """The table of a comparison."""
     rows: list[list[Cell]] = []
     for row in found.rows:
-        value: list[Cell] = [row.value] if found.printed else []
+        value: list[Cell] = [row.value] if has_own_figure(found) else []
         rows.append(
             [
                 row.label,
                 *value,
-                row.time_s,
                 row.gain.gain if row.gain else None,
+                interval_of(row.gain),
+                row.time_s,
                 row.cpu_s,
                 row.peak_mib,
                 row.memory_gain.gain if row.memory_gain else None,
+                interval_of(row.memory_gain),
                 row.minor_faults,
                 row.major_faults,
                 row.description,
@@ -79,10 +90,15 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     head = experiment.head
     for failure in experiment.failures:
         page.text(f"{failure.label}: {failure.problem}. {failure.said}", "problem")
-    printed = [head.metric.title] if found.printed else []
-    heads = ["allocator", *printed, "time s", "gain %", "CPU s", "peak MiB", "memory gain %", "minor faults"]
+    own = [head.metric.title] if has_own_figure(found) else []
+    gains = [f"gain in {head.metric.title}, %", "its interval"]
+    heads = ["allocator", *own, *gains, "time s", "CPU s", "peak MiB", "memory gain %", "its interval", "minor faults"]
     page.table([*heads, "major faults", "what it is"], rows_of(found))
-    page.text(f"Medians; gains over {found.base}, of paired rounds, above 0 when better.", "soft")
+    page.text(
+        f"Medians; gains over {found.base}, of paired rounds, above 0 when better. "
+        f"Each interval has a confidence of {found.confidence:.2%}, so that all of them hold together with 95 %.",
+        "soft",
+    )
     page.chart(time_against_memory(found, experiment), "Towards the lower left is better." if not found.printed else "")
     labels = [row.label for row in found.rows]
     page.chart(distribution_chart(experiment, labels))
@@ -91,15 +107,15 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     provenance(page, head)
 
 
-def compose(experiment: Experiment, found: Comparisons) -> Page:
+def compose(experiment: Experiment, found: Comparisons, raw: str | None = None) -> Page:
     """The whole page."""
     command = shlex.join(experiment.head.plan.command)
     page = Page(f"Compare: {command}", f"{len(experiment.rounds())} interleaved rounds")
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparisons, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Comparisons, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

@@ -1,15 +1,22 @@
-"""One HTML page without a network: verdict first, charts by plotly, tables that a click on a head sorts."""
+"""HTML pages without a network: verdict first, charts by plotly, tables that a click on a head sorts.
+
+The chart library weighs two megabytes, so the pages of a folder share one file of it."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import gzip
+import hashlib
 import html
 import importlib.resources
+import os
+import statistics
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
@@ -18,7 +25,18 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.results import Head
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
-Cell = str | int | float | None
+MOST_SERIES = 12  # of a chart that are put into words
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads elsewhere: to a page or a file beside this one."""
+
+    text: str
+    target: str
+
+
+Cell = str | int | float | Link | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class Page:
 
     def heading(self, text: str, anchor: str = "") -> None:
         attribute = f' id="{html.escape(anchor)}"' if anchor else ""
-        self.parts.append(f"<h2{attribute}>{html.escape(text)}</h2>")
+        self.parts.append(f"<h2{attribute}>{_heading(text)}</h2>")
 
     def open(self, style: str) -> None:
         """Begins a group of parts; `close` ends it."""
@@ -57,9 +75,13 @@ class Page:
     def command(self, text: str) -> None:
         self.parts.append(f'<code class="command">{html.escape(text)}</code>')
 
-    def verdict(self, found: Verdict, anchor: str = "") -> None:
-        """The box that a reader sees first; with an anchor, of what, and the way there."""
+    def verdict(self, found: Verdict, anchor: str = "", raw: str | None = None) -> None:
+        """The box that a reader sees first; with an anchor, of what, and the way there.
+
+        raw: the address of the runs that it follows from, relative to the page."""
         said = "".join(f"<p>{html.escape(each)}</p>" for each in found.sentences)
+        if raw is not None:
+            said += f'<p class="raw"><a href="{html.escape(raw)}">Every run, as a file</a></p>'
         of = f'<p class="of"><a href="#{html.escape(anchor)}">{html.escape(found.of)}</a></p>' if anchor else ""
         self.parts.append(
             f'<div class="verdict {found.word}">{of}<span class="word">{html.escape(found.word)}</span>'
@@ -75,8 +97,12 @@ class Page:
             font={"family": "system-ui, sans-serif", "size": 13},
         )
         data = figure.to_json().replace("</", "<\\/")
+        said = html.escape(alternative(figure, caption))
+        number = sum('class="chart"' in part for part in self.parts) + 1
         self.parts.append(
-            f'<div class="chart"><div class="plot"></div><script type="application/json">{data}</script></div>'
+            f'<div class="chart"><div class="plot" role="img" aria-labelledby="chart-{number}"></div>'
+            f'<p class="alternative" id="chart-{number}">{said}</p>'
+            f'<script type="application/json">{data}</script></div>'
         )
         if caption:
             self.text(caption, "soft")
@@ -84,7 +110,7 @@ class Page:
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         """A table that can be sorted; numbers are aligned and sorted as such, None is an empty cell."""
         cells = [list(row) for row in rows]
-        words = [any(isinstance(row[place], str) for row in cells) for place in range(len(heads))]
+        words = [any(isinstance(row[place], str | Link) for row in cells) for place in range(len(heads))]
         style = ['class="text"' if each else "" for each in words]
         head = "".join(
             f'<th {style[place]}><button type="button">{html.escape(name)}</button></th>'
@@ -98,35 +124,100 @@ class Page:
             f"<tbody>{body}</tbody></table></div>"
         )
 
-    def render(self) -> str:
-        """The page, with its chart library when it has charts."""
-        charts = f"<script>{chart_library()}</script>" if any('class="chart"' in part for part in self.parts) else ""
+    def render(self, single: bool = True) -> str:
+        """The page; when it is to be a single file, with its chart library, which lies beside it otherwise."""
+        charts = any('class="chart"' in part for part in self.parts)
+        script = ""
+        if charts:
+            script = f"<script>{chart_library()}</script>" if single else f'<script src="{library_name()}"></script>'
         subtitle = f'<p class="soft">{html.escape(self.subtitle)}</p>' if self.subtitle else ""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-            f"<title>{html.escape(self.title)}</title>\n<style>\n{_asset('page.css')}</style></head>\n<body><main>"
-            f"<h1>{html.escape(self.title)}</h1>{subtitle}\n"
+            f"<title>{html.escape(self.title)}</title>\n<style>\n{_asset('page.css')}</style></head>\n"
+            f'<body data-library="{library_name() if charts else ""}"><main>'
+            f"<h1>{_heading(self.title)}</h1>{subtitle}\n"
             + "\n".join(self.parts)
-            + f"\n</main>\n{charts}\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
+            + f"\n</main>\n{script}\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
         )
 
-    def write(self, path: Path) -> None:
-        """Writes the page; a LabError when it cannot be written."""
+    def write(self, path: Path, single: bool = False) -> None:
+        """Writes the page, and beside it the chart library, once for all pages of the folder.
+
+        single: the library is in the page instead.  A LabError when it cannot be written."""
+        content = self.render(single)
+        library = path.parent / library_name()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.render(), encoding="utf-8")
+            if library.name in content and not single and not library.exists():
+                beside = library.with_suffix(".new")
+                beside.write_text(chart_library(), encoding="ascii")
+                beside.replace(library)
+            path.write_text(content, encoding="utf-8")
         except OSError as error:
             raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place for the page.") from error
+
+
+def _heading(text: str) -> str:
+    """Text whose paths may break behind a slash, and nowhere else."""
+    return html.escape(text).replace("/", "/<wbr>")
+
+
+def alternative(figure: go.Figure, caption: str) -> str:
+    """A chart in words: its title, what its axes are, and of each series how many values lie between which."""
+    layout = figure.layout
+    said = [f"Chart: {layout.title.text or 'without a title'}."]
+    axes = [
+        f"{name}: {axis.title.text}"
+        for name, axis in (("across", layout.xaxis), ("up", layout.yaxis))
+        if axis.title.text
+    ]
+    if axes:
+        said.append(f"{'; '.join(axes)}.")
+    said += [sentence for trace in figure.data if (sentence := _series_in_words(trace))]
+    return " ".join([*said[: MOST_SERIES + 2], caption]).strip()
+
+
+def _series_in_words(trace: Any) -> str:
+    """One series: its name, and the range of its numbers."""
+    values: list[float] = []
+    for name in ("y", "x", "z"):
+        found = [each for each in _flat(getattr(trace, name, None)) if isinstance(each, int | float)]
+        if found:
+            values = [float(each) for each in found]
+            break
+    if not values:
+        return ""
+    name = trace.name or "Values"
+    if len(values) == 1:
+        return f"{name}: {values[0]:.5g}."
+    middle = statistics.median(values)
+    return f"{name}: {len(values)} values from {min(values):.5g} to {max(values):.5g}, the median {middle:.5g}."
+
+
+def _flat(values: Any) -> list[Any]:
+    """The numbers of a series, whatever plotly keeps it in."""
+    listed = values.tolist() if hasattr(values, "tolist") else list(values) if values is not None else []
+    return [each for row in listed for each in (row if isinstance(row, list | tuple) else [row]) if each is not None]
 
 
 def _cell(value: Cell, style: str) -> str:
     if value is None:
         return f"<td {style}></td>"
+    if isinstance(value, Link):
+        target = html.escape(urllib.parse.quote(value.target))
+        return f'<td {style}><a href="{target}">{html.escape(value.text)}</a></td>'
     if isinstance(value, str):
         return f"<td {style}>{html.escape(value)}</td>"
     shown = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
     return f'<td {style} data-value="{value!r}">{shown}</td>'
+
+
+def link_to(file: Path | None, page: Path) -> str | None:
+    """The address of a file, relative to the page beside which it lies; None for no file."""
+    if file is None:
+        return None
+    return urllib.parse.quote(os.path.relpath(file.resolve(), page.resolve().parent))
 
 
 def _asset(name: str) -> str:
@@ -138,6 +229,12 @@ def chart_library() -> str:
     """plotly.js, compressed, as a script that page.js unpacks."""
     packed = gzip.compress(get_plotlyjs().encode(), 9, mtime=0)
     return f'window.hakmemCharts = "{base64.b64encode(packed).decode()}";'
+
+
+@functools.cache
+def library_name() -> str:
+    """The file of the chart library beside pages: another version has another name."""
+    return f"hakmem-charts-{hashlib.sha256(get_plotlyjs().encode()).hexdigest()[:12]}.js"
 
 
 def provenance(page: Page, head: Head) -> None:

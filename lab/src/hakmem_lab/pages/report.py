@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from hakmem_lab import comparing, sweep, verdict
 from hakmem_lab.pages import ab, bench, compare, inside, tune
 from hakmem_lab.pages import sweep as sweep_page
-from hakmem_lab.pages.page import COLOURS, Page, Verdict
+from hakmem_lab.pages.page import COLOURS, Page, Verdict, link_to
 from hakmem_lab.results import Experiment, shown
 from hakmem_lab.snapshots import Snapshot
 from hakmem_lab.sources import Recording, Source
@@ -124,14 +124,15 @@ def ratios_chart(ratios: Sequence[Ratio]) -> go.Figure:
     return figure
 
 
-def compose(items: Sequence[Item], title: str) -> Page:
-    """The whole page."""
+def compose(items: Sequence[Item], title: str, path: Path | None = None) -> Page:
+    """The whole page.  path: where it will lie, for the ways to the files."""
     several = len(items) > 1
     page = Page(title, f"{len(items)} results" if several else "")
     if several:
         page.open("verdicts")
     for place, each in enumerate(items, start=1):
-        page.verdict(each.verdict, f"result-{place}" if several else "")
+        raw = link_to(each.source.path, path) if path is not None else None
+        page.verdict(each.verdict, f"result-{place}" if several else "", raw)
     if several:
         page.close()
     ratios = [ratio for each in items for ratio in each.ratios]
@@ -145,6 +146,6 @@ def compose(items: Sequence[Item], title: str) -> Page:
     return page
 
 
-def write(items: Sequence[Item], title: str, path: Path) -> None:
+def write(items: Sequence[Item], title: str, path: Path, single: bool = False) -> None:
     """Writes the page."""
-    compose(items, title).write(path)
+    compose(items, title, path).write(path, single)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from hakmem_lab import show
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
-from hakmem_lab.pages.page import Cell, Page, Verdict, provenance
+from hakmem_lab.pages.page import Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Point, Sweep, number
 
@@ -115,15 +115,15 @@ def body(page: Page, experiment: Experiment, found: Sweep) -> None:
     provenance(page, head)
 
 
-def compose(experiment: Experiment, found: Sweep) -> Page:
+def compose(experiment: Experiment, found: Sweep, raw: str | None = None) -> Page:
     """The whole page."""
     head = experiment.head
     page = Page(f"Sweep: {shlex.join(head.plan.command)}", f"metric: {head.metric.title}; base: {found.base}")
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Sweep, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Sweep, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab.pages import ab
-from hakmem_lab.pages.page import Cell, Page, Verdict
+from hakmem_lab.pages.page import Cell, Page, Verdict, link_to
 from hakmem_lab.results import Experiment, Trial
 from hakmem_lab.sweep import number
 from hakmem_lab.verdict import Comparison
@@ -114,15 +114,15 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
     ab.body(page, experiment, found)
 
 
-def compose(experiment: Experiment, found: Comparison) -> Page:
+def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -> Page:
     """The whole page."""
     head = experiment.head
     page = Page(f"Tuning: {shlex.join(head.plan.command)}", f"metric: {head.metric.title}")
-    page.verdict(verdict(experiment, found))
+    page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
 
 
-def write(experiment: Experiment, found: Comparison, path: Path) -> None:
-    """Writes the page."""
-    compose(experiment, found).write(path)
+def write(experiment: Experiment, found: Comparison, path: Path, results: Path | None = None) -> None:
+    """Writes the page.  results: the file of the runs, to which it leads."""
+    compose(experiment, found, link_to(results, path)).write(path)

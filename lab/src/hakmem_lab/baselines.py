@@ -1,0 +1,210 @@
+"""Results that are kept under a name, to hold later ones against.
+
+A machine is not as fast today as it was then, so what is compared is not times.  Both experiments ran A beside B in
+each round, and A is the same code both times (by default the C library's malloc): what has changed is B's gain over A.
+Its change is the difference of two means of logarithms, with Welch's interval, since the two samples have nothing
+but A in common and may spread differently."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from hakmem_lab import noise, results, statistics
+from hakmem_lab.errors import LabError
+from hakmem_lab.results import Experiment, Machine, Model
+from hakmem_lab.verdict import values_of
+
+VERSION = 1
+MEMORY_TOLERANCE = 0.05
+REFUSED = "Save a baseline on this machine, or compare all the same with --other-machine."
+Word = Literal["WORSE", "BETTER", "LEVEL", "INCONCLUSIVE"]
+
+
+class Baseline(Model):
+    """Experiments of one day by the names of their cases."""
+
+    format: Literal["hakmem-baseline"] = "hakmem-baseline"
+    version: int = VERSION
+    name: str
+    created: datetime
+    commit: str
+    cases: dict[str, Experiment]
+
+
+class Change(Model):
+    """B's gain over A now, against then."""
+
+    case: str
+    then: float = Field(description="B's gain over A in the baseline, in %")
+    now: float
+    gain: float = Field(description="the change, in %, above 0 when B has become better")
+    low: float
+    high: float
+    confidence: float
+    rounds_then: int
+    rounds_now: int
+    verdict: Word
+    reason: str
+
+
+def path_of(name: str, folder: Path) -> Path:
+    """A name is a file in the folder of results; a path with .json is itself, to be kept with the sources."""
+    if name.endswith(".json"):
+        return Path(name)
+    if not name or "/" in name or name.startswith("."):
+        raise LabError(f"'{name}' is not the name of a baseline", "Give a word, or a path that ends with .json.")
+    return folder / "baselines" / f"{name}.json"
+
+
+def save(name: str, path: Path, cases: dict[str, Experiment]) -> None:
+    """Keeps the experiments under that name; an older baseline of the name is replaced, not merged."""
+    first = next(iter(cases.values()))
+    made = Baseline(name=name, created=results.now(), commit=first.head.commit, cases=cases)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".json.new")
+        beside.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise LabError(f"cannot keep the baseline in {path}: {error.strerror}", "Choose another place.") from error
+
+
+def load(name: str, path: Path) -> Baseline:
+    """The baseline of that name; a LabError that names those that there are."""
+    try:
+        found = Baseline.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        there = sorted(each.stem for each in path.parent.glob("*.json"))
+        known = f"There are: {', '.join(there)}." if there else "Make one with: hakmem ab --save NAME ... -- PROGRAM"
+        raise LabError(f"there is no baseline {name} ({path})", known) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"cannot read {path}: {error}", "Save the baseline anew.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise LabError(f"{path} is not a baseline: {where}: {first['msg']}", "Save it anew with --save.") from None
+    if found.version != VERSION:
+        raise LabError(f"{path} was written by another version of the lab", f"This one reads version {VERSION}.")
+    return found
+
+
+# --- is it the same machine, and the same question? -------------------------------------------------------------------
+
+
+def differences(then: Machine, now: Machine) -> tuple[list[str], list[str]]:
+    """(what makes the figures incomparable, what may explain a change), each as 'name: then, now'."""
+    hard: list[str] = []
+    soft: list[str] = []
+
+    def note(into: list[str], name: str, one: object, other: object) -> None:
+        if one != other:
+            into.append(f"{name}: {one} then, {other} now")
+
+    note(hard, "processor", then.facts.get("processor"), now.facts.get("processor"))
+    note(hard, "processors", then.cpus, now.cpus)
+    note(hard, "page size", then.page_bytes, now.page_bytes)
+    if abs(then.memory_bytes - now.memory_bytes) > MEMORY_TOLERANCE * then.memory_bytes:
+        gib = [f"{each.memory_bytes / 2**30:.1f} GiB" for each in (then, now)]
+        note(hard, "memory", gib[0], gib[1])
+    for name in ("kernel", "huge pages", "C library", "frequency governor", "variables"):
+        note(soft, name, then.facts.get(name, "unknown"), now.facts.get(name, "unknown"))
+    return hard, soft
+
+
+def check(then: Experiment, now: Experiment, other_machine: bool) -> list[str]:
+    """What a reader has to know of the two; a LabError when they cannot be compared."""
+    one, other = then.head, now.head
+    hard, soft = differences(one.machine, other.machine)
+    if hard and not other_machine:
+        raise LabError(f"the baseline is of another machine: {'; '.join(hard)}", REFUSED)
+    for name, before, after in (
+        ("command", one.plan.command, other.plan.command),
+        ("metric", (one.metric.name, one.metric.higher_is_better), (other.metric.name, other.metric.higher_is_better)),
+        ("input", one.plan.input, other.plan.input),
+    ):
+        if before != after:
+            raise LabError(f"the {name} is not the baseline's: {before} then, {after} now", "Save a baseline of it.")
+    base, again = one.find("A"), other.find("A")
+    if (base.digest, base.settings, base.allocator) != (again.digest, again.settings, again.allocator):
+        raise LabError(
+            f"A is not what it was: {base.description} then, {again.description} now; it is the measure of both",
+            "Take an A that does not change, such as --a alloc:system, and save the baseline anew.",
+        )
+    return [*hard, *soft]
+
+
+# --- what has changed -------------------------------------------------------------------------------------------------
+
+
+def judge(gain: float, low: float, high: float, threshold: float) -> tuple[Word, str]:
+    """WORSE and BETTER need the threshold and an interval beside 0; LEVEL an interval within the threshold."""
+    if gain <= -threshold and high < 0:
+        return "WORSE", f"the loss reaches {threshold:g} % and its interval lies below 0"
+    if gain >= threshold and low > 0:
+        return "BETTER", f"the gain reaches {threshold:g} % and its interval lies above 0"
+    if -threshold < low and high < threshold:
+        return "LEVEL", f"the interval lies within ±{threshold:g} %"
+    return "INCONCLUSIVE", f"the interval is too wide to say whether the change reaches ±{threshold:g} %"
+
+
+def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1) -> Change:
+    """The change of B's gain over A; the error rate is shared out among the comparisons.
+
+    Where the machine was busy, then or now, processor time decides what wall time cannot, as in verdict.compare."""
+    busy = noise.look(then).busy or noise.look(now).busy
+    seconds = [noise.processor_time(each) for each in (then, now)] if busy else [None]
+    if any(each is None for each in seconds):
+        return _by_metric(case, then, now, comparisons)
+    wall = _by_metric(case, then, now, 2 * comparisons)
+    before, after = (each for each in seconds if each is not None)
+    cpu = _by_metric(case, before, after, 2 * comparisons)
+    agrees = wall.low <= cpu.gain <= wall.high
+    if wall.verdict != "INCONCLUSIVE" or cpu.verdict == "INCONCLUSIVE" or not agrees:
+        return wall
+    reason = f"by processor time, since the machine was busy, and wall time agrees: {cpu.reason}"
+    return cpu.model_copy(update={"reason": reason})
+
+
+def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -> Change:
+    """`compare` by the experiments' metric alone."""
+    higher = now.head.metric.higher_is_better
+    gains = [statistics.log_gains(values_of(each, "A"), values_of(each, "B"), higher) for each in (then, now)]
+    if min(len(each) for each in gains) < 2:
+        raise LabError(f"{case}: fewer than two complete rounds", "Let it run longer, or save the baseline anew.")
+    confidence = 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons
+    found = statistics.difference(gains[1], gains[0], confidence)
+    threshold = now.head.plan.threshold
+    word, reason = judge(found.gain, found.low, found.high, threshold)
+    means = [statistics.percent(float(each.mean())) for each in gains]
+    wanted = now.head.plan.runs
+    if len(gains[1]) < wanted:
+        word, reason = "INCONCLUSIVE", f"the plan was not carried out: {len(gains[1])} of {wanted} rounds"
+    return Change(
+        case=case,
+        then=means[0],
+        now=means[1],
+        gain=found.gain,
+        low=found.low,
+        high=found.high,
+        confidence=confidence,
+        rounds_then=len(gains[0]),
+        rounds_now=len(gains[1]),
+        verdict=word,
+        reason=reason,
+    )
+
+
+def overall(changes: list[Change]) -> tuple[Word, str]:
+    """One verdict on all cases: the worst news first."""
+    by = {word: [each.case for each in changes if each.verdict == word] for word in ("WORSE", "INCONCLUSIVE", "BETTER")}
+    if by["WORSE"]:
+        return "WORSE", f"worse than the baseline: {', '.join(by['WORSE'])}"
+    if by["INCONCLUSIVE"]:
+        return "INCONCLUSIVE", f"not decided: {', '.join(by['INCONCLUSIVE'])}"
+    if by["BETTER"]:
+        return "BETTER", f"better than the baseline: {', '.join(by['BETTER'])}"
+    return "LEVEL", "no case has changed by the threshold"

@@ -1,0 +1,106 @@
+"""hakmem history: results over commits, and which commits have changed them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hakmem_lab.commands import options as opt
+from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.results import Experiment
+
+ABOUT = """Draw how results have changed over commits, and mark the commits that changed them.
+
+Takes the results of 'hakmem ab' in folders, files and baselines. Those of one program, metric, pair of configurations
+and machine make a series, in the order of the source tree's history where that has their commits, else by time.
+A change is marked where it is larger than in 95 % of random orders of the same points; that needs at least 8 of them.
+To judge the newest commit alone, use 'hakmem ab --against'.
+
+Examples:
+
+  hakmem history
+
+  hakmem history results/ bench/baselines/*.json --page history.html
+
+  hakmem history --json | jq '.series[].changes'
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("history", help=ABOUT)(history)
+
+
+def history(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FOLDER|FILE...", help="Results (hakmem-results in this folder).", show_default=False),
+    ] = None,
+    page: opt.PageFile = None,
+    single: Annotated[
+        bool, typer.Option("--single", help="The chart library in the page instead of beside it.")
+    ] = False,
+    json: opt.Json = False,
+) -> None:
+    from hakmem_lab import console, experiment, libhakmem
+    from hakmem_lab import history as histories
+
+    given = sources or [experiment.FOLDER]
+    found = histories.gather(read(given), histories.positions(libhakmem.source_tree()))
+    target = page or (given[0] if given[0].is_dir() else given[0].parent) / "history.html"
+    files: dict[str, str] = {}
+    if opt.draws_pages():
+        from hakmem_lab.pages import history as pages
+
+        pages.write(found, target, single)
+        files["page"] = str(target)
+    if json:
+        opt.print_json({"series": [each.model_dump(mode="json") for each in found], "files": files})
+        return
+    for each in found:
+        console.out.print(f"{each.title} ({each.metric}): {len(each.points)} experiments", markup=False, soft_wrap=True)
+        for change in each.changes:
+            way = "better" if change.gain > 0 else "worse"
+            size = f"{change.gain:+.2f} % ({change.low:+.2f} .. {change.high:+.2f})"
+            console.out.print(f"  {change.after} after {change.before}: {size}, {way}", markup=False, soft_wrap=True)
+        if not each.changes:
+            few = len(each.points) < histories.FEWEST
+            said = f"too few to tell; {histories.FEWEST} are needed" if few else "no commit has changed the level"
+            console.out.print(f"  {said}", markup=False, soft_wrap=True)
+    if files:
+        opt.list_files(files)
+
+
+def read(sources: list[Path]) -> list[tuple[str, Experiment]]:
+    """Every experiment in these files and folders with its file; what a folder holds besides is passed over."""
+    from hakmem_lab import baselines, results
+    from hakmem_lab.sources import read as read_one
+
+    found: list[tuple[str, Experiment]] = []
+    for source in sources:
+        if not source.exists():
+            raise LabError(
+                f"{source}: there is no such file or folder", "Give results of 'hakmem ab', or their folder."
+            )
+        inside = sorted(each for each in source.rglob("*.json*") if each.suffix in (".json", ".jsonl"))
+        for path in inside if source.is_dir() else [source]:
+            try:
+                if path.suffix == ".json" and '"hakmem-baseline"' in path.read_text(errors="replace")[:200]:
+                    kept = baselines.load(path.stem, path)
+                    found += [(str(path), each) for each in kept.cases.values()]
+                    continue
+                content = read_one(path).content
+                if isinstance(content, results.Experiment):
+                    found.append((str(path), content))
+            except LabError:
+                if not source.is_dir():
+                    raise
+    return list({_identity(each): (file, each) for file, each in found}.values())
+
+
+def _identity(each: Experiment) -> tuple[object, ...]:
+    """A baseline is a copy of results that may lie beside it: each experiment counts once."""
+    return (each.head.created, *each.head.plan.command, each.head.plan.seed, len(each.runs))

@@ -1,0 +1,163 @@
+"""Verdicts for other programs: Markdown, CSV, JUnit, and annotations of GitHub's actions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from hakmem_lab import errors
+from hakmem_lab.errors import LabError
+
+STATUS = {
+    "GO": errors.GO,
+    "BETTER": errors.GO,
+    "LEVEL": errors.GO,
+    "NO-GO": errors.NO_GO,
+    "WORSE": errors.NO_GO,
+    "INCONCLUSIVE": errors.INCONCLUSIVE,
+}
+FAILED = ("NO-GO", "WORSE")
+OPEN = ("INCONCLUSIVE",)
+COLUMNS = ("case", "metric", "gain_percent", "low_percent", "high_percent", "confidence", "rounds", "verdict", "reason")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case's verdict."""
+
+    case: str
+    metric: str
+    gain: float
+    low: float
+    high: float
+    confidence: float
+    rounds: int
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A verdict and the cases that it is on; with one case they say the same."""
+
+    title: str  # what is compared
+    verdict: str
+    reason: str
+    rows: Sequence[Row]
+    remarks: Sequence[str] = ()
+
+
+def _gain(value: float) -> str:
+    return f"{value:+.2f} %" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+
+
+def _cell(text: str) -> str:
+    """As a cell of a Markdown table: neither a border, nor a line's end, nor a tag."""
+    return re.sub(r"([|\\`*_\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
+
+
+def markdown(report: Report) -> str:
+    """A heading, the verdict, and a table."""
+    lines = [
+        f"### {report.verdict}: {_cell(report.title)}",
+        "",
+        f"{_cell(report.reason)}.",
+        "",
+        "| case | metric | gain | interval | rounds | verdict |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    lines += [
+        f"| {_cell(each.case)} | {_cell(each.metric)} | {_gain(each.gain)} | {_gain(each.low)} .. {_gain(each.high)} "
+        f"| {each.rounds} | {each.verdict} |"
+        for each in report.rows
+    ]
+    lines += ["", *(f"- {_cell(each)}" for each in report.remarks)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_csv(report: Report) -> str:
+    """A line per case under a line of names; an infinite bound is an empty field."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for each in report.rows:
+        bounds = [f"{value:.6g}" if math.isfinite(value) else "" for value in (each.gain, each.low, each.high)]
+        figures = [*bounds, f"{each.confidence:.6g}", each.rounds]
+        writer.writerow([each.case, each.metric, *figures, each.verdict, each.reason])
+    return file.getvalue()
+
+
+def _xml(text: str) -> str:
+    """Without the characters that XML does not have."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)
+
+
+def junit(report: Report) -> str:
+    """A test per case: a verdict against the change is a failure, an open one is skipped."""
+    failures = sum(each.verdict in FAILED for each in report.rows)
+    skipped = sum(each.verdict in OPEN for each in report.rows)
+    counts = {"tests": str(len(report.rows)), "failures": str(failures), "skipped": str(skipped), "errors": "0"}
+    suites = ElementTree.Element("testsuites", {"name": "hakmem", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": _xml(report.title), **counts, "time": "0"})
+    for each in report.rows:
+        test = ElementTree.SubElement(
+            suite, "testcase", {"classname": _xml(each.metric), "name": _xml(each.case), "time": "0"}
+        )
+        said = _xml(f"{each.verdict}: gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)}); {each.reason}")
+        if each.verdict in FAILED:
+            ElementTree.SubElement(test, "failure", {"message": said, "type": each.verdict})
+        elif each.verdict in OPEN:
+            ElementTree.SubElement(test, "skipped", {"message": said})
+        else:
+            ElementTree.SubElement(test, "system-out").text = said
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """As GitHub's commands want it: what ends a line or a property is written in hexadecimal."""
+    found = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    for letter in more:
+        found = found.replace(letter, f"%{ord(letter):02X}")
+    return found
+
+
+def github(report: Report) -> str:
+    """An annotation per case."""
+    lines = []
+    for each in report.rows:
+        level = "error" if each.verdict in FAILED else "warning" if each.verdict in OPEN else "notice"
+        said = f"gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)}), {each.rounds} rounds: {each.reason}"
+        lines.append(f"::{level} title={_escaped(f'{each.verdict}: {each.case}', ':,')}::{_escaped(said)}")
+    return "\n".join(lines) + "\n"
+
+
+def write(report: Report, targets: dict[str, Path]) -> dict[str, str]:
+    """Writes the forms that have a file; returns the files by the forms' names."""
+    makers = {"markdown": markdown, "csv": as_csv, "junit": junit}
+    for form, path in targets.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(makers[form](report), encoding="utf-8")
+        except OSError as error:
+            raise LabError(f"cannot write {path}: {error.strerror}", f"Choose another place for --{form}.") from error
+    return {form: str(path) for form, path in targets.items()}
+
+
+def annotate(report: Report) -> str:
+    """GitHub's annotations; the table also goes to the job's summary, where GitHub says that there is one."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        try:
+            with open(summary, "a", encoding="utf-8") as file:
+                file.write(markdown(report) + "\n")
+        except OSError as error:
+            raise LabError(f"cannot write the job's summary {summary}: {error.strerror}", "Is it a file?") from error
+    return github(report)

@@ -1,0 +1,53 @@
+"""The index of a folder of results: every result with its verdict, its page and its runs, the newest first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hakmem_lab.pages import report
+from hakmem_lab.pages.page import Cell, Link, Page
+from hakmem_lab.pages.report import Item
+from hakmem_lab.results import Experiment
+
+
+def _when(item: Item) -> datetime:
+    """When the result was begun; of what does not say so, when its file was written."""
+    content = item.source.content
+    if isinstance(content, Experiment):
+        return content.head.created
+    return datetime.fromtimestamp(item.source.path.stat().st_mtime, timezone.utc)
+
+
+def _beside(path: Path, folder: Path) -> str:
+    return os.path.relpath(path.resolve(), folder.resolve())
+
+
+def write(folder: Path, items: Sequence[Item], problems: Sequence[str], single: bool) -> Path:
+    """Writes index.html into the folder, and the pages of results that have none or an older one."""
+    rows: list[list[Cell]] = []
+    for each in sorted(items, key=_when, reverse=True):
+        path = each.source.path
+        target = path.with_suffix(".html")
+        if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
+            report.write([each], each.verdict.of, target, single)
+        commit = each.source.content.head.commit if isinstance(each.source.content, Experiment) else ""
+        rows.append(
+            [
+                _when(each).strftime("%Y-%m-%d %H:%M"),
+                each.verdict.word,
+                each.verdict.figure,
+                Link(each.verdict.of, _beside(target, folder)),
+                commit,
+                Link("every run", _beside(path, folder)),
+            ]
+        )
+    page = Page(f"Results in {folder.resolve().name}", f"{len(items)} results, the newest first; times are UTC")
+    page.table(["begun", "verdict", "figure", "of", "commit", "file"], rows)
+    for said in problems:
+        page.text(said, "problem")
+    path = folder / "index.html"
+    page.write(path, single)
+    return path

@@ -1,0 +1,62 @@
+"""One run as a plan has it: what is prepared, the program with its input, what is cleaned up after it.
+
+Only the program is measured.  A preparation that fails ends the experiment: what follows would measure something
+else; so does a clean-up, since the next run would begin elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hakmem_lab import measure
+from hakmem_lab.errors import LabError
+from hakmem_lab.results import Plan, Surroundings
+from hakmem_lab.surroundings import Meter
+
+
+def run(
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[measure.Outcome, Surroundings | None]:
+    """Runs the resolved command once; whatever its exit status, what was prepared is cleaned up."""
+    _hook("--prepare", plan.prepare)
+    try:
+        meter = Meter()
+        source = Path(plan.input) if plan.input is not None else None
+        outcome = _measured(plan, command, environment, source)
+        beside = meter.stop(outcome.cpu_s)
+    finally:
+        _hook("--cleanup", plan.cleanup)
+    return outcome, beside
+
+
+def _measured(
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str], source: Path | None
+) -> measure.Outcome:
+    """The program alone, or as the server of a client."""
+    if plan.client is None:
+        return measure.run(command, environment, plan.timeout_s, source)
+    from hakmem_lab import latencies, servers
+
+    outcome = servers.run(command, environment, plan.client, plan.ready or "", plan.timeout_s, source)
+    if plan.latency is None or outcome.status != 0:
+        return outcome
+    return dataclasses.replace(outcome, quantiles=latencies.quantiles(plan.latency, outcome.output))
+
+
+def _hook(option: str, command: str | None) -> None:
+    """Runs a shell command in the lab's own environment; a LabError when it fails."""
+    if command is None:
+        return
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LabError(f"{option} '{command}': exit status {done.returncode}", measure.last_words(done.stdout))

@@ -1,0 +1,72 @@
+"""Verdicts for other programs: their forms, and what has to be escaped in each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from hakmem_lab import exports
+from hakmem_lab.errors import LabError
+from hakmem_lab.exports import Report, Row
+
+
+def row(case: str, verdict: str, high: float = 2.0) -> Row:
+    return Row(case, 'ops="(.*)" | x', 1.0, -0.5, high, 0.95, 10, verdict, "why, 100 %\nof it")
+
+
+REPORT = Report(
+    "B <against> A",
+    "NO-GO",
+    "shown to be worse",
+    [row("good", "GO"), row("bad|:,", "NO-GO"), row("open", "INCONCLUSIVE", math.inf), row("then", "WORSE")],
+    ["The machine was busy"],
+)
+
+
+def test_markdown_keeps_to_its_table() -> None:
+    lines = exports.markdown(REPORT).splitlines()
+    assert lines[0] == "### NO-GO: B &lt;against> A"
+    table = [line for line in lines if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in table} == {7}
+    assert "| +1.00 % | -0.50 % .. +2.00 % | 10 | GO |" in table[2]
+    assert lines[-1] == "- The machine was busy"
+
+
+def test_csv_is_read_back() -> None:
+    rows = list(csv.DictReader(io.StringIO(exports.as_csv(REPORT))))
+    assert tuple(rows[0]) == exports.COLUMNS
+    assert rows[0]["reason"] == "why, 100 %\nof it" and rows[1]["case"] == "bad|:,"
+    assert float(rows[0]["low_percent"]) == -0.5 and rows[2]["high_percent"] == ""
+
+
+def test_junit_counts_and_escapes() -> None:
+    hostile = Report("\x00<t>", "GO", "", [*REPORT.rows, row('"&\x1b', "LEVEL")])
+    suites = ElementTree.fromstring(exports.junit(hostile).encode())
+    assert (suites.get("tests"), suites.get("failures"), suites.get("skipped")) == ("5", "2", "1")
+    found = [[child.tag for child in test] for test in suites.iter("testcase")]
+    assert found == [["system-out"], ["failure"], ["skipped"], ["failure"], ["system-out"]]
+
+
+def test_annotations_are_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    lines = exports.annotate(REPORT).splitlines()
+    assert [line.split()[0] for line in lines] == ["::notice", "::error", "::warning", "::error"]
+    assert lines[1].startswith("::error title=NO-GO%3A bad|%3A%2C::gain +1.00 %25 (")
+    assert lines[1].endswith("why, 100 %25%0Aof it")
+    assert summary.read_text() == exports.markdown(REPORT) + "\n"
+
+
+def test_a_verdict_has_one_status() -> None:
+    assert exports.STATUS == {"GO": 0, "BETTER": 0, "LEVEL": 0, "NO-GO": 3, "WORSE": 3, "INCONCLUSIVE": 4}
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="cannot write"):
+        exports.write(REPORT, {"csv": tmp_path})
+    assert exports.write(REPORT, {"junit": tmp_path / "new" / "x.xml"}) == {"junit": str(tmp_path / "new" / "x.xml")}
