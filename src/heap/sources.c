@@ -181,7 +181,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    heap->idle_classes &= 1ull << class_index;
+    heap->idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
