@@ -313,7 +313,8 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 /* Bitmaps of a span that has ended, for the next one. */
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
 
-/* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
+/* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory.
+ * HAK_CLASSES: of all. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* --- assigned SuperSlabs (assigned.c) ------------------------------------------------------------------------------------------ */
