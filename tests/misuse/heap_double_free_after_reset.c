@@ -1,4 +1,4 @@
-// expect: hakmem: free\(\): invalid pointer 0x[0-9a-f]+: this block was never allocated
+// expect: hakmem: free\(\): double free of 0x[0-9a-f]+ \(112-byte block\)
 // A block freed after its heap was reset.
 #include <stdlib.h>
 
