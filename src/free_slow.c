@@ -13,6 +13,7 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "hardened.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
 #include "others.h"
@@ -103,13 +104,17 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
     if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
         size_t asked = hak__harden_huge_size(p, "free");
         if (asked != 0)
             hak__freed_hardened(p);
     }
     size_t bytes = hak__huge_usable(p);
-    hak__huge_free(p, "free");
+    if (hak_unlikely(own != NULL))
+        hak__own_huge_free(own, p, "free");
+    else
+        hak__huge_free(p, "free");
     hak__poll_huge(bytes, 0);
 }
 
@@ -172,17 +177,45 @@ static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct 
 /* A huge block, an address that is no block, or a block that needs verifying. */
 static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    if (hak__names_span((uint32_t)owner_diff ^ heap->tag))
-        free_foreign_verify(p, owner_diff, heap);
+    uint32_t word = (uint32_t)owner_diff ^ heap->tag;
+    while (hak__owner_is_own(word)) {
+        if (hak__own_free(p, word, "free"))
+            return;
+        word = hak__owner_of(p);   /* its heap has given it away, or ended */
+    }
+    if (hak__names_span(word))
+        free_foreign_verify(p, word ^ heap->tag, heap);
     else
-        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
+        free_rest(p, word, heap);
 }
 
-/* Whether owner_diff comes from a span's word. In the owner map only 0 and the words of spans have a class; a tag has none, so the
- * difference has the word's. */
-hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
+static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
-    return owner_diff != heap->tag && hak__owner_has_class((uint32_t)owner_diff);
+    const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
+    if (!hak__own_free_full(p, share->tag | (uint32_t)class_offset))
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
+}
+
+/* A block of the share that the thread used last (own/own.h) is freed as one of its own; any other is looked at again. */
+static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
+    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+                     || hak__looks_freed(p))) {
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
+        free_share_full(p, offset.bytes, heap);
+}
+
+/* Whether the slab whose word ^ the heap's tag this is has a class, as only 0 and the words of threads' spans have without the bit
+ * of a heap of one's own. A tag has none, so the difference has the word's. */
+hak_inline bool has_class(size_t owner_diff)
+{
+    return (owner_diff & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0;
 }
 
 /* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block that
@@ -190,11 +223,15 @@ hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
  * and marks it (docs/decisions/0069). */
 void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
+    if (hak_unlikely(!has_class(owner_diff))) {
+        free_share(p, owner_diff, heap, slab);
+        return;
+    }
     struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
-    bool absorbs = names_a_span(heap, owner_diff) && hak__cache_absorbs(heap, offset);
+    bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
         hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
-    if (hak_unlikely(!names_a_span(heap, owner_diff) || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_foreign_slow(p, owner_diff, heap);
         return;

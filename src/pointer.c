@@ -16,6 +16,8 @@ const char *hak__why_invalid(const void *p, uint32_t word)
 {
     if (hak__slab_of(p) >= hak_read_mostly(&hak__window.slabs))
         return "not from this allocator";
+    if (word == 0 && hak__spans[hak__slab_of(p)].account == HAK_SPAN_DESTROYED)
+        return "its heap has been destroyed";
     if (word == 0)
         return "no block is here, or it was freed before";
     return "not the start of a block";

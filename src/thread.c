@@ -17,6 +17,7 @@
 #include "guard/check.h"
 #include "heap/common.h"
 #include "heap/park.h"
+#include "own/own.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
@@ -89,6 +90,9 @@ static bool thread_is_gone(uint64_t thread)
 /* Caller holds the heap lock. */
 static void lay_aside(struct hak_heap *heap)
 {
+    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
+        hak__own_set_standard(heap, NULL, "malloc");
+    hak__own_leave(heap);
     hak__heap_collect(heap);
     hak__cache_leave(heap);
     hak__cache_park(heap);
@@ -163,6 +167,8 @@ static struct hak_heap *obtain_heap(void)
     if (heap != NULL) {
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
+            hak__cache_redirect(heap, false);
         hak__heap_unlock(heap);
         return heap;
     }
@@ -212,6 +218,7 @@ struct hak_heap *hak__thread_attach(void)
         early_heap = heap;
     set_thread(heap);
     set_current(heap);
+    hak__own_inherit(heap);
     if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
@@ -329,6 +336,8 @@ bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&exit_heap_mutex);
+    hak__own_fork_child();
+    hak__standards_fork_child(mine);
     if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
         exit_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {

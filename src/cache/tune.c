@@ -316,15 +316,18 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 
 /* --- polling ------------------------------------------------------------------------------------------------------------ */
 
-void hak__cache_set_polling(struct hak_heap *heap, bool polling)
+static void set_mode(struct hak_heap *heap, uint32_t bit, bool on)
 {
-    heap->mode = polling ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
+    heap->mode = on ? heap->mode | bit : heap->mode & ~bit;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);
-        if (!polling && heap->classes[index].absorbs)
+        if (!on && heap->classes[index].absorbs)
             hak__cache_absorb_begin(heap, index);
     }
 }
+
+void hak__cache_set_polling(struct hak_heap *heap, bool polling) { set_mode(heap, HAK_MODE_POLLING, polling); }
+void hak__cache_redirect(struct hak_heap *heap, bool away) { set_mode(heap, HAK_MODE_REDIRECTED, away); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 

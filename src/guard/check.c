@@ -33,7 +33,7 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
 {
     uint32_t index, word = hak__owner_of(block);
-    if (word != hak__owner_word(heap->id, class))
+    if (word != hak__owner_tagged(heap->tag, class))
         return true;   /* another heap's; hak__cache_is_valid has judged the class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,

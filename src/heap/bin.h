@@ -38,8 +38,8 @@ struct hak_heap_class {
 };
 _Static_assert(sizeof(struct hak_heap_class) == 128, "two cache lines");
 
-enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16,
-       HAK_MODE_PROFILED = 128 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_REDIRECTED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16,
+       HAK_MODE_PROFILED = 128, HAK_MODE_EXITED = 256 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
  * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, free_slow.c
@@ -48,5 +48,6 @@ enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_PROFILED = HAK_MODE_PROFILED,   /* of large classes only: their calls are counted (profile/profile.h) */
-    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
+    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED,   /* the thread's requests go to a heap of one's own (own/standard.c) */
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
 };

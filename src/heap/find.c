@@ -35,7 +35,7 @@ static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
 hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class))
+    if (hak__owner_of(p) != hak__owner_tagged(heap->tag, class))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)

@@ -21,11 +21,12 @@
 #include "base/forked.h"
 #include "base/lock.h"
 #include "heap/large.h"
+#include "heap/share.h"
 #include "heap/sources.h"
 #include "heap/state.h"
 #include "slab/span.h"
 
-enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE };
+enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
 
@@ -39,6 +40,9 @@ enum { HAK_WARM_MAX = 16 };
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
     int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
     uint32_t profile_session; /* the profile of which that is */ \
+    uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
+    intptr_t to_share; /* it lies so many bytes from here */ \
+    struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
@@ -76,6 +80,7 @@ struct hak_heap {
     uint32_t left;                                  /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
+    struct hak_share share;                         /* heaps of one's own */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     _Atomic size_t large_remote_freed;              /* bytes of large blocks that others have freed, spans and all */
@@ -101,6 +106,8 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     uint64_t idle = hak_counted(&heap->polling.idle_bytes);
     hak_store(&heap->polling.idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
+
+hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
@@ -138,7 +145,7 @@ hak_inline bool hak__enter_own(struct hak_heap *heap)
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
         return false;
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)

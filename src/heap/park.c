@@ -98,7 +98,8 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
-        if (heap == mine || heap == shared || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED))
+        if (heap == mine || heap == shared
+            || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE))
             continue;
         if (hak_load(&heap->lock, HAK_RELAXED) != 0)
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
@@ -115,7 +116,7 @@ bool hak__heaps_fork_further(void)
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED), user = hak_load(&heap->lock, HAK_RELAXED);
         bool active = state == HAK_HEAP_ACTIVE && user == HAK_SWEEPER;
-        if (active || (state == HAK_HEAP_PARKED && user != HAK_NOBODY))
+        if (active || ((state == HAK_HEAP_PARKED || state == HAK_HEAP_SHARE) && user != HAK_NOBODY))
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         known &= !active;
     }

@@ -32,17 +32,46 @@ static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
     return memory;
 }
 
-static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
     void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     *(void **)memory = *head;
     *head = memory;
 }
 
-static void count_begun(struct hak_heap *heap, const struct hak_span *span)
+static void count_begun(struct hak_heap *heap, struct hak_span *span)
 {
     hak_count(&heap->counts.slabs, span->slabs);
     hak_count(&heap->classes[span->class].span_count, 1);
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return;
+    hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    if (!span->fresh)
+        span->account = heap->share.account;
+}
+
+
+/* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit (share.h). */
+static bool admit(struct hak_heap *heap, unsigned slabs)
+{
+    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+static void discount(struct hak_heap *heap, unsigned slabs)
+{
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+
+static uint32_t owner_of_spans(const struct hak_heap *heap)
+{
+    return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0);
+}
+
+/* Slabs that could not become a span. */
+static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
+{
+    discount(heap, slabs);
+    hak__pool_give(slab, slabs);
 }
 
 static void count_ended(struct hak_heap *heap, const struct hak_span *span)
@@ -57,26 +86,26 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
     if (hak__span_reach(span, (size_t)slabs << HAK_SLAB_SHIFT)) {
-        hak__span_harden(span, heap->id);
+        hak__span_harden(span, owner_of_spans(heap));
         return true;
     }
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
-    hak__pool_give(slab, slabs);
+        hak__bitmaps_give(heap, bitmaps, bytes);
+    give_back(heap, slab, slabs);
     return false;
 }
 
 /* A span for a single block; NULL if the system refuses its memory. */
 static struct hak_span *begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, NULL, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
         count_begun(heap, span);
         return span;
     }
     hak__span_destroy(span);
-    hak__pool_give(slab, slabs);
+    give_back(heap, slab, slabs);
     return NULL;
 }
 
@@ -85,10 +114,10 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
     void *bitmaps = bytes == 0 ? NULL : bitmaps_take(heap, bytes);
     if (bytes != 0 && bitmaps == NULL) {
-        hak__pool_give(slab, slabs);
+        give_back(heap, slab, slabs);
         return NULL;
     }
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), bitmaps, fresh);
     if (hak_unlikely(hak__hardened.on) && !harden_span(heap, span))
         return NULL;
     hak__heap_list(heap, span);
@@ -103,9 +132,12 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     if (span->listed)
         hak__heap_unlist(heap, span);
     count_ended(heap, span);
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
+    discount(heap, span->slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
+        hak__bitmaps_give(heap, bitmaps, bytes);
 }
 
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
@@ -231,7 +263,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    heap->sources.idle_classes &= 1ull << class_index;
+    heap->sources.idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
@@ -303,11 +335,15 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, false, fresh);
 }
 
-/* A single-block span ends with its block, so there is none to adopt. */
-static bool may_adopt(uint32_t class_index) { return hak__classes[class_index].blocks > 1 || hak__hardened.on; }
+/* A single-block span ends with its block, so there is none to adopt; and a share must not take others' blocks with it when its
+ * heap ends. */
+static bool may_adopt(const struct hak_heap *heap, uint32_t class_index)
+{
+    return (hak__classes[class_index].blocks > 1 || hak__hardened.on) && !hak__heap_is_share(heap);
+}
 
 /* Finds slabs for a span of the class, `count` of them, and says which stage they come from. */
-static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
     *count = wanted_slabs(heap, class_index);
@@ -317,7 +353,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
         *stage = HAK_STAGE_OWN_EMPTY;
         slab = own_empty(heap, *count);
     }
-    if (slab == HAK_NO_RUN && may_adopt(class_index) && hak__heap_adopt(heap, class_index)) {
+    if (slab == HAK_NO_RUN && may_adopt(heap, class_index) && hak__heap_adopt(heap, class_index)) {
         *stage = HAK_STAGE_ADOPTED;
         return HAK_NO_RUN;
     }
@@ -334,6 +370,22 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     }
     if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
         hak__assigned_add(heap, slab);
+    return slab;
+}
+
+/* The same within the limit of a share's heap. The slabs that are counted beforehand are the most that there can be. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    unsigned most = wanted_slabs(heap, class_index);
+    *stage = HAK_STAGE_LOCKED;
+    if (hak_unlikely(!admit(heap, most))) {
+        hak__heap_spare(heap, class_index);
+        most = wanted_slabs(heap, class_index);
+        if (!admit(heap, most))
+            return HAK_NO_RUN;
+    }
+    size_t slab = search_slabs(heap, class_index, count, fresh, stage);
+    discount(heap, slab == HAK_NO_RUN ? most : most - *count);
     return slab;
 }
 
@@ -361,11 +413,15 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
+    if (!admit(heap, count))
+        return NULL;
+    unsigned most = count;
     size_t slab = hak__assigned_take(heap, count, &fresh);
     if (slab == HAK_NO_RUN && single != count) {
         count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
+    discount(heap, slab == HAK_NO_RUN ? most : most - count);
     if (slab == HAK_NO_RUN)
         return NULL;
     hak_count(&heap->counts.runs_claimed, 1);

@@ -33,7 +33,11 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 
-/* For want of memory: ends the empty spans of other classes, and has the rest give up what they have ahead of need. */
+/* Bitmaps of a span that has ended, for the next one. */
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
+
+/* For want of memory: ends the empty spans of other classes, and has the rest give up what they have ahead of need. HAK_CLASSES:
+ * of all. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */

@@ -61,7 +61,14 @@ struct hak_span {
     _Atomic uint8_t gate;                        /* ... held while a thread changes them, or reads one that may be */
     uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
+    uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/share.h): slabs, plus one */
+    void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
+                                                  * because slabs that were used before are in memory; of a huge block: its
+                                                  * heap of one's own (own/own_huge.c); of a slab without blocks:
+                                                  * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
 };
+
+#define HAK_SPAN_DESTROYED ((void *)1)
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
@@ -98,9 +105,10 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
  * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
 bool hak__span_is_single(size_t slab, uint32_t class);
 
-/* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or fewer, with
+/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. Of `slabs` slabs: as many as the class's spans have, or fewer, with
  * as many blocks as fit: of a large class then hak__class_single_slabs(), for a single one. `bitmaps` has
  * hak__span_bitmap_bytes() bytes, any content. */
+#define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
                                   bool fresh);
 
