@@ -159,6 +159,23 @@ class Dumps(Built):
         self.assertEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.f\.heap", name)]), 1)
         self.assertGreaterEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.i\.heap", name)]), 1)   # a busy machine joins periods
 
+    def letters(self, prefix):
+        names = [path.name for path in self.path.glob(f"{prefix}.*")]
+        found = [re.fullmatch(rf"{prefix}\.\d+\.(\d+)\.([a-z])\.json", name) for name in names]
+        return "".join(letter for _, letter in sorted((int(each[1]), each[2]) for each in found))
+
+    def test_growth_and_soft_limit(self):
+        self.run_user("grow", profile=f"1:{self.path}/g.json", profile_growth="64M")
+        self.assertRegex(self.letters("g"), r"^i{3,4}f$")   # 256 MiB, and what the program has besides
+        self.run_user("grow", profile=f"1:{self.path}/l.json", soft_limit="128M")
+        self.assertEqual(self.letters("l"), "lf")
+        first = next(self.path.glob("l.*.0.l.json"))
+        live = sum(s["allocated"][1] - s["freed"][1] for s in json.loads(first.read_text())["sites"])
+        self.assertGreater(live, 80 << 20)   # of blocks of 1 MiB, 86 % are samples
+        self.assertLess(live, 136 << 20)
+        self.run_user("grow", profile=f"1:{self.path}/k.json", profile_growth="2M")
+        self.assertRegex(self.letters("k"), r"^i{16}f$")   # the last ones stay
+
     def test_signal_starts_then_dumps(self):
         number = int(signal.SIGUSR2)
         self.run_user("raise", str(number), profile=f"ready:{self.path}/s.json", profile_signal=number)
