@@ -1,4 +1,4 @@
-"""Programs of three kinds with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled as it serves."""
+"""Three programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID."""
 
 from __future__ import annotations
 
@@ -166,12 +166,13 @@ def test_a_python_extension(tmp_path: Path) -> None:
     command = (compiler, "-g", "-O1", "-shared", "-fPIC", f"-I{include}", "-o", "leaky.so")
     line = built(tmp_path, "leaky.c", EXTENSION, *command)
     (tmp_path / "use.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport leaky\nfor i in range(500):\n    leaky.parse(str(i))\n"
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "import leaky\nfor i in range(500):\n    leaky.parse(str(i))\n"
     )
     lost(tmp_path, "leaky.c", line, 499 * 4000, sys.executable, tmp_path / "use.py")
 
 
-# --- a server that goes on ------------------------------------------------------------------------------------------------
+# --- a server that goes on ------------------------------------------------------------------------------------------
 
 
 def ask(port: int, *commands: str) -> str:

@@ -68,7 +68,8 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
 def load_bias(path: Path, file_offset: int, mapped_at: int) -> int | None:
     """What to add to the file's addresses, when the part of it at file_offset is mapped at mapped_at.
 
-    A page of the file can hold the end of one segment and the start of the next. A mapping that begins there is the next one's.
+    A page of the file can hold the end of one segment and the start of the next.
+    A mapping that begins there is the next one's.
     """
     bias = None
     page = os.sysconf("SC_PAGE_SIZE")
