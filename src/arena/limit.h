@@ -32,6 +32,10 @@ hak_cold void hak__thrift_begin(void);
 /* What is mapped has changed. */
 hak_noinline void hak__limit_note(size_t mapped);
 
+/* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces
+ * what was asked for before; SIZE_MAX: nothing. */
+hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
+
 extern _Atomic uint32_t hak__limit_notices;   /* bits, private to limit.c; 0: nothing waits */
 hak_cold void hak__limit_deliver_slow(void);
 
