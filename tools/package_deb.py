@@ -73,7 +73,7 @@ def build(target):
 
 def test(files):
     """Installs the packages in a bare root, and runs the package's own tests there, which autopkgtest would."""
-    root = bare_root("deb", ("gcc", "libc6-dev", "pkg-config"))
+    root = bare_root("deb", ("g++", "libc6-dev", "pkg-config"))
     (root / "packages").mkdir()
     for path in files:
         if path.suffix == ".deb" and "dbgsym" not in path.name:
