@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 
+import package_image
 from package_common import (OUT, PACKAGING, ROOT, Failed, bare_root, clock, epoch, fresh, inside, needs, project_files, run,
                             stage, stamp, version)
 
@@ -86,3 +87,4 @@ def test(files):
         raise Failed("perl did not run on HAKMEM")
     inside(root, "dpkg -P libhakmem-dev hakmem-tools libhakmem0; ! test -e /usr/include/hakmem.h")
     print("deb: installed in a bare root, both tests passed there, removed without a rest")
+    package_image.test(files)

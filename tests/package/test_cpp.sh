@@ -52,8 +52,9 @@ done
 
 # The example: the lines between ```cpp and ``` of the page, and what it says it prints, in the block behind it.
 page=$here/../../docs/api.md
-sed -n '/^```cpp$/,/^```$/p' "$page" | sed '/^```/d' >"$work/example.cpp"
-sed -n '/^```cpp$/,/^## /p' "$page" | sed -n '/^prints$/,$p' | sed -n '/^```$/,/^```$/p' | sed '/^```/d' >"$work/expected"
+awk '/^```cpp$/ { inside = 1; next } /^```/ { inside = 0 } inside' <"$page" >"$work/example.cpp"
+awk '/^```cpp$/ { seen = 1; next } seen && /^## / { exit } seen == 1 && /^prints$/ { seen = 2; next }
+  seen == 2 && /^```/ { if (inside++) exit; next } inside' <"$page" >"$work/expected"
 build "$work/example" "$work/example.cpp" g++ -std=c++17
 "$work/example" >"$work/printed"
 [ -s "$work/expected" ]
