@@ -35,7 +35,7 @@ class Image:
             shutil.copy2(path, self.root / target.strip("/"))
 
     def step_run(self, words):
-        inside(self.root, words, **self.environment)
+        self.shell(words)
 
     def step_env(self, words):
         self.environment.update(re.fullmatch(r"(\w+)=(.*)", word).groups() for word in shlex.split(words))
@@ -43,9 +43,14 @@ class Image:
     def step_cmd(self, words):
         self.command = shlex.join(json.loads(words))
 
+    def shell(self, command):
+        """A command in the root; the variables are set there, since chroot itself is a program of this system."""
+        exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in self.environment.items())
+        return inside(self.root, exports + command)
+
     def run(self):
         """What the image's program prints, with the statistics."""
-        return inside(self.root, f"{self.command} 2>&1", **self.environment, HAKMEM_STATS="1")
+        return self.shell(f"export HAKMEM_STATS=1; {self.command} 2>&1")
 
 
 def test(packages):
