@@ -93,7 +93,7 @@ static int objects()
 {
     hak::heap heap;
     {
-        auto one = hak::make_unique<wide>(heap, 7);
+        auto one = hak::make_unique_in<wide>(heap, 7);
         EXPECT(one->value == 7 && wide::alive == 1 && hak_heap_of(one.get()) == heap.get());
     }
     EXPECT(wide::alive == 0 && heap.stats().live_blocks == 0);
