@@ -51,11 +51,10 @@ void hak__free_late(void *p, uint32_t word, const char *function)
 void hak__free_unattached(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__thread_attach_to_free();
-    if (heap == NULL) {
+    if (heap == NULL || !hak__heap_lock_own(heap)) {
         hak__free_late(p, word, function);
         return;
     }
-    hak__heap_lock(heap);
     free_by(heap, p, word, function);
     hak__heap_unlock(heap);
 }

@@ -14,12 +14,12 @@ hak_inline struct hak_heap *hak__request_heap(void)
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
 }
 
-/* The same, locked. */
+/* The same, locked. Where a fork comes between, the child may have to leave the heap and take another. */
 hak_inline struct hak_heap *hak__request_enter(void)
 {
     struct hak_heap *heap = hak__request_heap();
-    if (hak_likely(heap != NULL))
-        hak__heap_lock(heap);
+    while (hak_likely(heap != NULL) && hak_unlikely(!hak__heap_lock_own(heap)))
+        heap = hak__request_heap();
     return heap;
 }
 

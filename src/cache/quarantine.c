@@ -25,8 +25,8 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
     bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER;
     if (!mine && hak__outbox_add(heap, p))
         return;
-    if (!inside)
-        hak__heap_lock(heap);
+    if (!inside && !hak__enter_own(heap))
+        return;   /* in a child that has had to leave the heap: what was in it is not used again */
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
     else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0))   /* whose bins are open */

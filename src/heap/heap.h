@@ -112,8 +112,9 @@ hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->s
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
-/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
-hak_cold void hak__heap_wait(struct hak_heap *heap);
+/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: a fork came between, in
+ * a handler, say, and the child has had to leave the heap, since whoever was collecting does not exist there. */
+hak_cold bool hak__heap_wait(struct hak_heap *heap);
 
 hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user user)
 {
@@ -121,10 +122,14 @@ hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user use
     /* acquire: pairs with the release in hak__heap_unlock. */
     return hak_cas_strong(&heap->lock, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
 }
+hak_inline bool hak__heap_lock_own(struct hak_heap *heap)
+{
+    return hak_likely(hak__heap_try_lock(heap, HAK_OWNER)) || hak__heap_wait(heap);
+}
 hak_inline void hak__heap_lock(struct hak_heap *heap)
 {
-    if (hak_unlikely(!hak__heap_try_lock(heap, HAK_OWNER)))
-        hak__heap_wait(heap);
+    for (unsigned tries = 0; hak_unlikely(!hak__heap_lock_own(heap)); tries++)
+        hak__nap(tries);
 }
 hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE); }
 
@@ -134,10 +139,7 @@ hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock,
 hak_inline bool hak__enter_own(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak_unlikely(hak__heap_is_unusable(heap)))
-        return false;
-    hak__heap_lock(heap);
-    return true;
+    return hak_likely(!hak__heap_is_unusable(heap)) && hak__heap_lock_own(heap);
 }
 
 /* The way into another thread's heap, as a sweeper: false if the heap is not in use, or locked at each of so many tries. The owner may

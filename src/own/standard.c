@@ -58,7 +58,10 @@ void hak__own_inherit(struct hak_heap *mine)
     hak__lock_release(&own->lock);
     if (!still)
         return;
-    hak__heap_lock(mine);
+    if (!hak__heap_lock_own(mine)) {
+        hak_fetch_sub(&own->standards, 1, HAK_RELAXED);
+        return;
+    }
     mine->share.standard = own;
     hak__cache_redirect(mine, true);
     hak__heap_unlock(mine);
