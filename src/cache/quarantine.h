@@ -87,9 +87,11 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
     return quarantine->bytes > hak__hardened.quarantine && hak__quarantine_queued(quarantine) > HAK_QUARANTINE_LEAST;
 }
 
-/* Passes a block that leaves on to where a free takes it. */
+/* Passes a block that leaves on to where a free takes it. NULL: in a forked child, one that another thread had just taken out. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
+    if (hak_unlikely(p == NULL))
+        return;
     uint32_t word = hak__owner_of(p), class = hak__owner_class(word);
     heap->quarantine->bytes -= hak__quarantine_bytes(word);
     bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_large(class);
