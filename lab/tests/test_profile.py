@@ -25,6 +25,7 @@ from hakmem_lab.symbols import Frame
 pytest.importorskip("google.protobuf")
 
 SOURCE = """
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +45,8 @@ int main(int count, char **arguments)
         loser();
     sink = 0;
     clear();
+    if (count > 1)
+        puts("ready"), fflush(stdout);
     while (count > 1 && arguments[1][0] == 'w') {
         for (int i = 0; i < 256; i++)
             free(kept[i]), kept[i] = keeper();
@@ -77,7 +80,7 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
     outputs = [part for name in names for part in ("-o", tmp_path / name)]
     done = hakmem("profile", "--interval", "64K", *outputs, "--", program)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"keeper \(known\.c:7\) < main", done.stdout), done.stdout
+    assert re.search(r"keeper \(known\.c:8\) < main", done.stdout), done.stdout
     document = json.loads((tmp_path / "a.json").read_text())
     live, allocated = (document["totals"][kind] for kind in ("live", "allocated"))
     assert abs(live["bytes"] - (256 * (64 << 10))) < 5 * live["error"]
@@ -88,7 +91,7 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
     again = profiles.read(tmp_path / "a.heap")
     assert again.total("live").bytes == pytest.approx(live["bytes"], rel=1e-3)
     page = (tmp_path / "a.html").read_text()
-    assert "keeper (known.c:7)" in page
+    assert "keeper (known.c:8)" in page
     assert "http" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     if shutil.which("go"):
         top = subprocess.run(
@@ -100,12 +103,12 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
 
 def test_a_running_process(program: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
-    with subprocess.Popen(run) as running:
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
         try:
-            time.sleep(1)
+            assert running.stdout and running.stdout.readline() == "ready\n"
             done = hakmem("profile", str(running.pid), "--seconds", "1", "--interval", "64K", "-o", tmp_path / "a.json")
             assert done.returncode == 0, done.stderr
-            assert "keeper (known.c:7) < main" in done.stdout
+            assert "keeper (known.c:8) < main" in done.stdout
             assert running.poll() is None
         finally:
             running.kill()
@@ -116,7 +119,7 @@ def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
     assert hakmem("leaks", "--", program).returncode == 0
     done = hakmem("leaks", "--json", tmp_path / "lost.json", "--", program, "lose")
     assert done.returncode == 23, done.stderr
-    assert re.search(r"#0 loser .*known\.c:9\b", done.stderr), done.stderr
+    assert re.search(r"#0 loser .*known\.c:10\b", done.stderr), done.stderr
     (found,) = json.loads((tmp_path / "lost.json").read_text())
     assert (found["bytes"], found["blocks"]) == (7000, 7)
     (tmp_path / "known.txt").write_text("# known\nleak:los*\nrace:other\n")

@@ -42,7 +42,7 @@ def test_signals_pass_through(number: signal.Signals) -> None:
     ) as child:
         assert child.stdout and child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(10) == -number
+        assert child.wait(60) == -number
 
 
 def test_the_program_takes_the_process_and_its_streams() -> None:
@@ -54,7 +54,7 @@ def test_the_program_takes_the_process_and_its_streams() -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        out, err = child.communicate("through\n", timeout=10)
+        out, err = child.communicate("through\n", timeout=60)
     assert (out, err) == (f"{child.pid}\nthrough\n", "err\n")
 
 

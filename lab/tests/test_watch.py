@@ -70,7 +70,7 @@ def test_the_process_ends_meanwhile(program: Path) -> None:
     ):
         assert watching.stdout and watching.stdout.readline()
         assert process.end() == 0
-        _, said = watching.communicate(timeout=20)
+        _, said = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert f"process {process.pid} has ended" in said.replace("\n", " ")
 
@@ -87,7 +87,7 @@ def test_control_c_ends_the_view(program: Path) -> None:
     ):
         assert watching.stdout and watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
         assert process.tell("a") == []  # goes on as if nothing had been
 
 
