@@ -305,6 +305,16 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
+/* Counts a single-block span that another thread has ended. The figures are sums over all heaps, so it does not matter whose counters
+ * say so: the caller's, or for a thread without a heap the owner's. Caller holds the heap lock. */
+static void note_ended(struct hak_heap *heap, uint32_t class, unsigned slabs)
+{
+    hak_count(&heap->classes[class].collected, 1);
+    hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)slabs);
+    hak_count(&heap->counts.remote_frees, 1);
+}
+
 void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function)
 {
     size_t slab = hak__slab_of(block);
@@ -324,14 +334,12 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     span->free_count = span->frontier;   /* no block is allocated any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
-    /* The figures are sums over all heaps, so it does not matter whose counters say so. A thread that has none leaves
-     * the figures as they are. */
-    if (heap == NULL)
-        return;
-    hak_count(&heap->classes[class].collected, 1);
-    hak_count(&heap->classes[class].span_count, (uint64_t)-1);
-    hak_count(&heap->counts.slabs, 0 - (uint64_t)slabs);
-    hak_count(&heap->counts.remote_frees, 1);
+    if (heap != NULL) {
+        note_ended(heap, class, slabs);
+    } else if (hak__enter_foreign(owner, HAK_HEAP_ASK_TRIES)) {
+        note_ended(owner, class, slabs);
+        hak__heap_unlock(owner);
+    }
 }
 
 /* A block freed by another thread already bears the key: its owner or a third thread has freed it too, unless the program stored

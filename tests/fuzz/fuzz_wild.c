@@ -15,7 +15,7 @@ enum { SLOTS = 48, FREED = 32, WILD_MOST = 6, CHILD_SECONDS = 20 };
 
 static struct slot {
     char *p;
-    size_t n;
+    size_t n, align;
 } slots[SLOTS];
 static char *freed[FREED];
 static bool freed_elsewhere[FREED];
@@ -39,10 +39,11 @@ static void allocate(struct fuzz_input *in, struct slot *slot)
 {
     uint8_t how = fuzz_byte(in);
     size_t n = some_size(in);
-    char *p = how % 8 == 0 ? hak_memalign((size_t)16 << how / 8 % 14, n) : hak_malloc(n);
+    size_t align = how % 8 == 0 ? (size_t)16 << how / 8 % 14 : 16;
+    char *p = align > 16 ? hak_memalign(align, n) : hak_malloc(n);
     expect(p != NULL);
     memset(p, how, n < 64 ? n : 64);
-    *slot = (struct slot){ p, n };
+    *slot = (struct slot){ p, n, align };
 }
 
 static void *free_elsewhere(void *p)
@@ -145,7 +146,7 @@ static const char *const names[CALLS] = { "free", "realloc", "malloc_usable_size
 struct call {
     void *p;
     unsigned function;
-    size_t n;
+    size_t n, align;
 };
 
 static void make_call(void *argument)
@@ -157,7 +158,7 @@ static void make_call(void *argument)
     case REALLOC: call->p == NULL ? hak_free(hak_realloc(NULL, call->n)) : hak_free(hak_realloc(call->p, call->n + 1)); break;
     case USABLE: _exit(hak_usable_size(call->p) >= call->n ? 0 : 3);
     case FREE_SIZED: hak_free_sized(call->p, call->n); break;
-    default: hak_free_aligned_sized(call->p, 16, call->n);
+    default: hak_free_aligned_sized(call->p, call->align, call->n);
     }
     hak_collect();
 }
@@ -187,6 +188,9 @@ static void wild(struct fuzz_input *in)
     call.p = (void *)wild_pointer(in);
     const struct slot *slot = live_at(call.p);
     call.n = slot != NULL ? slot->n : call.p == NULL ? 0 : fuzz_pair(in);
+    call.align = slot != NULL ? slot->align : 16;
+    if (call.align > 16 && call.function == FREE_SIZED)   /* not for aligned blocks, by the standard */
+        call.function = FREE_ALIGNED_SIZED;
     bool valid = slot != NULL || call.p == NULL;
     if (!valid && call.function == USABLE && was_freed_elsewhere(call.p))
         return;
