@@ -172,10 +172,11 @@ static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct 
 /* A huge block, or what is no block of a span. */
 static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
-    if (hak__names_span((uint32_t)owner_diff ^ heap->tag))
+    uint32_t word = (uint32_t)owner_diff ^ heap->tag;
+    if (hak__names_span(word))
         free_foreign_verify(p, owner_diff, heap);
-    else
-        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
+    else if (word != hak__owner_huge() || hak_unlikely(hak__profile_ever()) || !hak__huge_free_quickly(heap, p))
+        free_rest(p, word, heap);
 }
 
 /* Whether the slab whose word ^ the heap's tag this is is a span's: names_span for a word of the map, where only 0 and those of

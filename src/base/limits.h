@@ -37,6 +37,7 @@
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
 #define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
+#define HAK_WAITING_PLACES 16u              /* runs of huge blocks that may wait in front of the arena (arena/waiting.h) */
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
 #define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/window.h) */

@@ -2,6 +2,7 @@
 #include "base/retain.h"
 
 #include "base/bits.h"
+#include "base/limits.h"
 
 enum { RECENT_TIMES = 4, EMPTIED_SHARE = 3, UNUSED_SHARE = 8, USED_PER_RESERVED = 4 };
 
@@ -21,6 +22,7 @@ void hak__retain(const struct hak_retention *in, struct hak_retained *out)
     out->unused = unused + unused / 8;
     out->growth = in->dirty_limit + (in->recent_peak > in->taken ? in->recent_peak - in->taken : 0);
     out->reserve = in->taken / USED_PER_RESERVED;
+    out->waiting = in->pressure ? 0 : in->dirty_limit / HAK_WAITING_PLACES * RECENT_TIMES;
 }
 
 size_t hak__recent_peak(struct hak_recent *recent, size_t used, uint64_t now_ms, uint64_t period_ms)
