@@ -17,7 +17,7 @@ enum { CALLS_PER_HUGE = 8 };
 /* A large block that the thread keeps. */
 hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
 {
-    if (!hak__enter_own(heap))
+    if (!hak__try_enter_own(heap))
         return NULL;
     void *block = hak__large_cache_pop_near(heap, class);
     hak__heap_unlock(heap);
