@@ -109,6 +109,90 @@ void hak_profile_stop(void);
  * errno code: EPERM in a privileged process (AT_SECURE), EBUSY while another dump is written, EINVAL (no profile has begun),
  * or that of the file, which is left away then. */
 int hak_profile_dump(const char *path);
+/* --- heaps of one's own ---------------------------------------------------------------------------------------- */
+
+/* A heap that the program makes, any thread may use, and that ends at once: docs/heaps.md. hak_free and free take its blocks, from
+ * any thread; realloc and its kin keep them in it. Where a heap is asked for, NULL is the process's own malloc. */
+typedef struct hak_own hak_heap_t;
+
+/* A request of `wanted` bytes would bring what the heap has from the system above its limit. Called in the requesting thread,
+ * outside of all locks, so it may allocate and free. Not 0: try again (it has freed, or raised the limit); 0: let it fail. */
+typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
+
+enum hak_heap_purge {
+    HAK_HEAP_PURGE_LATER,       /* memory that the heap gives back goes to the system as any other does */
+    HAK_HEAP_PURGE_AT_ONCE,     /* ... when the heap is destroyed: nothing that was in it stays in memory */
+};
+#define HAK_HEAP_HARDENED 1u    /* ENOTSUP unless the process is hardened (HAKMEM_HARDEN); all its heaps are then */
+
+struct hak_heap_options {
+    size_t size;                /* sizeof(struct hak_heap_options) */
+    const char *name;           /* for statistics; the first 47 bytes are kept; NULL: none */
+    size_t limit;               /* bytes of slabs (64 KiB each) and of huge blocks; 0: no limit */
+    hak_heap_pressure *pressure;
+    void *argument;             /* of the pressure callback */
+    uint32_t purge;             /* enum hak_heap_purge */
+    uint32_t flags;             /* HAK_HEAP_... */
+};
+
+/* A heap without blocks; it takes no memory but its handle until the first. NULL with errno: ENOMEM, EINVAL, ENOTSUP. */
+hak_heap_t *hak_heap_new(const struct hak_heap_options *options);
+
+/* Ends the heap and all its blocks, in time that depends on its slabs, not on its blocks. A later free of such a block is reported
+ * misuse, until its address is used again. No other thread may be in a call with the heap or a block of it, but for a free that has
+ * to do with another heap; misuse if it is a thread's default. NULL does nothing. */
+void hak_heap_destroy(hak_heap_t *heap);
+
+/* The same, but the heap goes on with the memory that it has. */
+void hak_heap_reset(hak_heap_t *heap);
+
+/* Its blocks become the process's, as if malloc had given them; the heap is empty then. 0 or ENOMEM. As with hak_heap_destroy, no
+ * other thread may be in a call with the heap; frees of its blocks may go on. */
+int hak_heap_merge_into_default(hak_heap_t *heap);
+
+void *hak_heap_malloc(hak_heap_t *heap, size_t n);
+void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size);
+void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t align, size_t n);
+
+/* A block of just this heap (NULL allocates one); hak_realloc does the same without asking. */
+void *hak_heap_realloc(hak_heap_t *heap, void *p, size_t n);
+void hak_heap_free(hak_heap_t *heap, void *p);
+
+/* The heap whose block begins at p; NULL: it is malloc's, or none. */
+hak_heap_t *hak_heap_of(const void *p);
+
+void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
+
+struct hak_heap_figures {
+    const char *name;           /* valid until the heap ends */
+    uint64_t serial;            /* the how manieth heap of the process it is */
+    uint64_t used_bytes;        /* slabs and huge blocks: what counts against the limit */
+    uint64_t peak_bytes;        /* the most of that */
+    uint64_t live_blocks, live_bytes;   /* in the program's hands, by usable size */
+    uint64_t limit;             /* 0: none */
+    uint64_t refused;           /* times that it has refused memory */
+    uint64_t cached_bytes;      /* ready in threads' bins */
+    uint64_t slab_bytes, huge_blocks, huge_bytes;
+    uint64_t threads, shares;   /* threads that have bins here now; sets of bins */
+};
+
+/* As of no single moment while other threads use the heap. 0 or EINVAL (size is too small). */
+int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
+
+/* Calls for each block with its usable size, until that gives something else than 0, which is the result. No thread may use the heap
+ * meanwhile, the visitor included. */
+typedef int hak_heap_visitor(void *block, size_t size, void *argument);
+int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
+
+/* One heap after another; NULL before the first and after the last. */
+hak_heap_t *hak_heap_next(hak_heap_t *heap);
+
+/* Where the calling thread's malloc and its kin take their blocks from now on; gives what it was. */
+hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
+hak_heap_t *hak_heap_get_default(void);
+
+/* The same for threads that make their first request from now on. */
+hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *heap);
 
 /* --- options ----------------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "arena/limit.h"
 #include "guard/check.h"
 #include "guard/exact.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "request.h"
 #include "slab/hardened.h"
@@ -11,7 +12,7 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-/* The heap is entered. One of a thread that was there before the options could be read is open in a hardened process. */
+/* Caller holds the heap lock. The bins of a heap made before the options could be read are open even in a hardened process. */
 hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
 {
     if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))
@@ -38,6 +39,10 @@ void *hak__alloc_class(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__request_enter();
     void *block = NULL;
+    if (heap != NULL && hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) {
+        hak__heap_unlock(heap);
+        return hak__own_alloc_class(heap->share.standard, class, n, "malloc");
+    }
     if (hak_likely(heap != NULL)) {
         block = alloc_from(heap, class, n);
         hak__heap_unlock(heap);
@@ -74,6 +79,9 @@ void *hak__alloc_huge(size_t n, size_t align, bool *zero)
 {
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
         return NULL;
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
+        return hak__own_alloc_huge(heap->share.standard, n, align, zero, "malloc");
     void *block = hak__huge_alloc(n, align, zero);
     hak__poll_huge(0, block != NULL ? n : 0);
     return block;

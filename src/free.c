@@ -5,13 +5,12 @@
  *   owner_diff >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, an inner slab's, nobody's: free_foreign
  *   no word                                NULL, or outside of the window: free_outside
  *
- * A free that names the block's size asks one question more: whether the class can have been that of n bytes. Whatever is not
- * plain is checked by itself, and freed as any other. */
+ * A sized free also asks whether a request of n bytes can have got the class. hak__check_size_slow judges the rest, and the block is
+ * then freed like any other. */
 #include "free_slow.h"
 #include "hakmem.h"
 #include "pointer.h"
 
-/* Of a block that is the thread's own. */
 hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ (uint32_t)owner_diff }; }
 
 hak_export hak_fast_path void hak_free(void *p)

@@ -13,6 +13,7 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "hardened.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
 #include "others.h"
@@ -53,7 +54,7 @@ void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
         hak__free_full(p, class_offset, heap);
 }
 
-/* A large block, which the thread keeps. */
+/* Keeps a large block in the thread's large cache; false if that takes more than a push. */
 hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
     if (!hak__try_enter_own(heap))
@@ -63,7 +64,7 @@ hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
     return kept;
 }
 
-/* By why the bin of the class is closed; false: there is more to do. */
+/* Frees by the reasons for which the bin is closed; false: the slow path has to. */
 hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
@@ -93,7 +94,7 @@ void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
         free_full_slow(p, class_offset, heap);
 }
 
-/* The heap is entered. */
+/* Caller holds the heap lock. */
 static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
 {
     hak__outbox_add_slow(heap, p, word, "free");
@@ -103,17 +104,21 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
 
 static hak_noinline void free_huge(void *p)
 {
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
     if (hak_unlikely(hak__hardened.on) && hak__shield_lift(p)) {
         size_t asked = hak__harden_huge_size(p, "free");
         if (asked != 0)
             hak__freed_hardened(p);
     }
     size_t bytes = hak__huge_usable(p);
-    hak__huge_free(p, "free");
+    if (hak_unlikely(own != NULL))
+        hak__own_huge_free(own, p, "free");
+    else
+        hak__huge_free(p, "free");
     hak__poll_huge(bytes, 0);
 }
 
-/* What neither this thread's bin nor its outbox took. */
+/* Neither this thread's bin nor its outbox has taken the block. */
 static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
@@ -137,21 +142,21 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
-/* Keeps a block of another heap, which is in use, for the thread's own next request. */
+/* Keeps another heap's block for the thread's own next request. */
 hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
     hak__mark_freed(p);
     hak__cache_absorb(heap, offset, p);
 }
 
-/* Lays a block of another heap in the outbox. A sentinel, which absorbs nothing, has none. */
+/* Puts another heap's block into the outbox. A sentinel has none. */
 hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 {
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
 }
 
-/* A block of another heap that is to be absorbed and looks freed, or lies where no block began when the limit was read; or any of a
- * hardened span. This function and the next two have the same arguments in the same order, so that one leads to the other by a jump. */
+/* Another heap's block that looks freed and is to be absorbed, or lies above the span's start bound as it was read; or any block of a
+ * hardened span. This function and the next two take the same arguments in the same order, so that each reaches the next by a jump. */
 static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)owner_diff ^ heap->tag;
@@ -169,33 +174,72 @@ static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct 
         free_rest(p, word, heap);
 }
 
-/* A huge block, or what is no block of a span. */
+/* Lets the run of a huge block wait for the thread's next request; false: there is more to do. */
+hak_inline bool free_huge_quickly(struct hak_heap *heap, void *p)
+{
+    if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__own_of_huge(hak__slab_of(p)) != NULL))
+        return false;
+    return hak__huge_free_quickly(heap, p);
+}
+
+/* A huge block, an address that is no block, or a block that needs verifying. */
 static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)owner_diff ^ heap->tag;
+    while (hak__owner_is_own(word)) {
+        if (hak__own_free(p, word, "free"))
+            return;
+        word = hak__owner_of(p);   /* its heap has given it away, or ended */
+    }
     if (hak__names_span(word))
-        free_foreign_verify(p, owner_diff, heap);
-    else if (word != hak__owner_huge() || hak_unlikely(hak__profile_ever()) || !hak__huge_free_quickly(heap, p))
+        free_foreign_verify(p, word ^ heap->tag, heap);
+    else if (word != hak__owner_huge() || !free_huge_quickly(heap, p))
         free_rest(p, word, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag this is is a span's: names_span for a word of the map, where only 0 and those of
- * spans have a class. A tag has none, so the difference has the word's. */
-hak_inline bool names_a_span(const struct hak_heap *heap, size_t owner_diff)
+static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
-    return owner_diff != heap->tag && hak__owner_has_class((uint32_t)owner_diff);
+    const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
+    if (!hak__own_free_full(p, share->tag | (uint32_t)class_offset))
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
 }
 
-/* The frequent cases are a block that this thread can use itself and one that joins its neighbours in the outbox: they
- * call nothing, so that no register has to be saved. The block that goes into the outbox is not touched: its line may lie
- * in another processor's cache, and its owner, who will use it next, looks at it and marks it (docs/decisions/0069). */
+/* A block of the share that the thread used last (own/own.h) is freed as one of its own; any other is looked at again. */
+static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
+    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+                     || hak__looks_freed(p))) {
+        free_foreign_slow(p, hak__owner_of(p) ^ heap->tag, heap);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
+        free_share_full(p, offset.bytes, heap);
+}
+
+/* Whether the slab whose word ^ the heap's tag this is has a class, as only 0 and the words of threads' spans have without the bit
+ * of a heap of one's own. A tag has none, so the difference has the word's. */
+hak_inline bool has_class(size_t owner_diff)
+{
+    return (owner_diff & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0;
+}
+
+/* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block that
+ * goes into the outbox is not touched: its line may lie in another processor's cache, and its owner, who will use it next, checks
+ * and marks it (docs/decisions/0069). */
 void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
+    if (hak_unlikely(!has_class(owner_diff))) {
+        free_share(p, owner_diff, heap, slab);
+        return;
+    }
     struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
-    bool absorbs = names_a_span(heap, owner_diff) && hak__cache_absorbs(heap, offset);
+    bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
         hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
-    if (hak_unlikely(!names_a_span(heap, owner_diff) || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_foreign_slow(p, owner_diff, heap);
         return;

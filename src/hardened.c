@@ -1,6 +1,6 @@
-/* malloc and free of a hardened process (harden/harden.h). As in any other, nearly all calls are a pop from a stack of the
- * thread's or end with a push to it, without entering the heap; but the stack is the one behind the closed bin, and what is
- * pushed has waited in quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
+/* malloc and free of a hardened process (harden/harden.h). As in any other process, nearly all calls pop from a stack of the
+ * thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited in
+ * quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
 #include "hardened.h"
 
 #include <errno.h>
@@ -23,14 +23,14 @@
 
 enum { CALLS_PER_UPKEEP = 256 };
 
-/* What makes a heap one that is worked without being entered. */
+/* Whether the heap's hidden bins are used without its lock. */
 hak_inline bool is_quick(const struct hak_heap *heap)
 {
     return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED && hak__hardened.quick
                       && heap->quarantine != NULL);
 }
 
-/* A program that only hits comes to upkeep too. */
+/* So that a program whose calls all hit takes steps of upkeep too. */
 hak_inline void count_call(struct hak_heap *heap)
 {
     if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0)) {
@@ -122,8 +122,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     errno = saved;
 }
 
-/* Calls of the system are made for long blocks, and while blocks leave; the latter keep errno as they are reached from every
- * free. */
+/* Long blocks, and blocks that leave the quarantine, take system calls. Every free may come to the latter, so they keep errno. */
 hak_noinline void hak__free_hardened(void *p, uint32_t word)
 {
     hak__fork_check();

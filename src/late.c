@@ -8,7 +8,7 @@
 #include "harden/harden.h"
 #include "heap/find.h"
 
-/* A block of the heap itself, at which nobody has looked. */
+/* A block of the exit heap itself, not yet checked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
@@ -21,7 +21,7 @@ static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const 
         hak__cache_overflow(heap, class, p, function);
 }
 
-/* The heap is entered. */
+/* Caller holds the heap lock. */
 static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     if (hak__hardened_at(hak__slab_of(p)))
@@ -32,7 +32,7 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
         late_give_back(heap, p, word, function);
 }
 
-/* So that the free is counted. Nothing is left in the heap's outbox and quarantine: nobody comes back to it. */
+/* Counts the free as published. Leaves nothing in the heap's outbox and quarantine, since nobody comes back to it. */
 void hak__free_late(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__exit_heap_lock();
@@ -51,11 +51,10 @@ void hak__free_late(void *p, uint32_t word, const char *function)
 void hak__free_unattached(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__thread_attach_to_free();
-    if (heap == NULL) {
+    if (heap == NULL || !hak__heap_lock_own(heap)) {
         hak__free_late(p, word, function);
         return;
     }
-    hak__heap_lock(heap);
     free_by(heap, p, word, function);
     hak__heap_unlock(heap);
 }

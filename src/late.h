@@ -6,5 +6,5 @@
 /* A block of another heap, whose slab's word is `word`. */
 void hak__free_unattached(void *p, uint32_t word, const char *function);
 
-/* Any block of a span, by the heap that such threads share; hardened ones are judged already. */
+/* Frees any block of a span by the exit heap, which such threads share; the caller has checked hardened ones. */
 hak_cold void hak__free_late(void *p, uint32_t word, const char *function);

@@ -32,7 +32,7 @@ static void *alloc_timed(uint32_t class, size_t n)
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
-/* The process may be hardened or have blocks sampled for guards, or not know yet. */
+/* The process is hardened or samples blocks for guards, or does not know yet. */
 static hak_cold void *malloc_open(size_t n, uint32_t class)
 {
     void *block;
@@ -59,7 +59,7 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
     return block;
 }
 
-/* By why the bin of the class is closed; NULL: there is more to do. */
+/* Allocates by the reasons for which the bin is closed; NULL: the slow path has to. */
 hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 {
     uint32_t reasons = heap->closed_reasons[class];
@@ -78,7 +78,7 @@ void *hak__malloc_counted_down(size_t align, size_t n)
     return hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
 }
 
-/* What the real bin does not serve, or is sampled; it is not counted yet. */
+/* The real bin is empty or the bytes are used up. The request is not counted yet. */
 static hak_noinline void *malloc_counted_slow(size_t n)
 {
     uint32_t class = hak__class_of(n);
@@ -93,7 +93,7 @@ static hak_noinline void *malloc_counted_slow(size_t n)
     return block;
 }
 
-/* Every request of up to the mid pool comes here: the visible bins of all of them are one that is empty. */
+/* Every request of up to the mid pool comes here: the tables lead all of them to one empty bin. */
 static hak_noinline hak_fast_path void *malloc_counted(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -118,11 +118,12 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
     return block;
 }
 
-/* The run that waits for the thread. Whoever touches huge blocks is not called often: each counts as several calls of a poll. */
+/* The run that waits for the thread (arena/waiting.h). Threads that use huge blocks make few calls, so each counts as several of a poll. */
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
-    void *block = hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)) ? hak__huge_alloc_quickly(heap, n) : NULL;
+    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && (heap->mode & HAK_MODE_REDIRECTED) == 0;
+    void *block = hak_likely(plain) ? hak__huge_alloc_quickly(heap, n) : NULL;
     if (block == NULL)
         return malloc_rest(n, HAK_CLASSES);
     if ((heap->mode & HAK_MODE_SENTINEL) == 0) {
@@ -132,7 +133,7 @@ static hak_noinline void *malloc_huge(size_t n)
     return block;
 }
 
-/* Functions of their own, to each of which the question leads by a jump. */
+/* Separate functions, so that hak__malloc_slow reaches each by a jump. */
 static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_above_tiny(n)); }
 
 static hak_noinline void *malloc_to_mid(size_t n) { return malloc_of_class(n, hak__class_of(n)); }

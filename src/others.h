@@ -1,6 +1,6 @@
-/* The blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to its names
- * may yet be given blocks of the malloc that was there before, which go back to where they came from. In a process whose malloc
- * is this library's there are no such blocks, and a pointer from elsewhere is misuse. Called where one is found (free_slow.c, pointer.c). */
+/* Blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to this one's names
+ * may pass it blocks of the malloc that was there before, and get them freed there. In a process whose malloc is this library's, a
+ * pointer from elsewhere is misuse. Called by free_slow.c and pointer.c. */
 #pragma once
 
 #include "base/compiler.h"
@@ -9,10 +9,10 @@
  * library. */
 hak_cold bool hak__is_programs_malloc(void);
 
-/* Whether p lies in no memory of this library, and the program has another malloc, from which it must be then. */
+/* Whether p lies outside of this library's memory in a program that has another malloc. */
 hak_cold bool hak__is_others(const void *p);
 
-/* What the program's malloc does with its block p. */
+/* Pass p on to the program's malloc. */
 hak_cold void hak__others_free(void *p);
 hak_cold void *hak__others_realloc(void *p, size_t n);
 hak_cold size_t hak__others_usable(const void *p);

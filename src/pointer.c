@@ -16,12 +16,14 @@ const char *hak__why_invalid(const void *p, uint32_t word)
 {
     if (hak__slab_of(p) >= hak_read_mostly(&hak__window.slabs))
         return "not from this allocator";
+    if (word == 0 && hak__spans[hak__slab_of(p)].account == HAK_SPAN_DESTROYED)
+        return "its heap has been destroyed";
     if (word == 0)
         return "no block is here, or it was freed before";
     return "not the start of a block";
 }
 
-/* Whether the block of the class that begins at p is free; `keys_lost` where free ones may have lost their keys. */
+/* Whether the block of the class that begins at p is free; keys_lost: free blocks of its span may have lost their keys. */
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -1,5 +1,5 @@
-/* The questions about a pointer: whether a block in use begins there and why not, how much of it the program may use, and
- * whether a size that it names can be right. */
+/* The questions about a pointer: whether a block in use begins there, how much of it the program may use, and whether the size of a
+ * sized free can be right. */
 #pragma once
 
 #include "slab/hardened.h"
@@ -10,12 +10,12 @@ hak_inline bool hak__names_span(uint32_t word)
     return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word);
 }
 
-/* What to say of an address that is not the start of a block, by what the owner map has there. */
+/* Why no block begins at p, for a report; `word` is what the owner map has there. */
 const char *hak__why_invalid(const void *p, uint32_t word);
 
-/* Ends the program unless a block in use begins at p, an address in a span. The key of freed blocks may stand in a block
- * by the program's own doing; so the heap's own state decides. `why_freed` is what to say of a free one; NULL: that this is its
- * second free. */
+/* Ends the program unless a block in use begins at p, an address in a span. The program itself may
+ * have stored the key of freed blocks there, so the heap's own state decides. `why_freed`: what to report of a free block; NULL: a
+ * double free. */
 hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
@@ -47,7 +47,7 @@ hak_inline bool hak__size_fits(size_t have, size_t n)
     return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have);
 }
 
-/* From now on a block may be longer than its class says, because it could not become shorter. */
+/* From now on a block may be longer than the size that a sized free names, because it could not become shorter. */
 hak_cold void hak__allow_longer(void);
 
 /* The rest of hak__check_size: huge blocks, aligned ones, reports. */

@@ -1,5 +1,5 @@
-/* Warm requests: the block of the calling thread that serves one, or NULL, when the slow path has to. Called first by every
- * function that allocates; a closed bin makes them give NULL. */
+/* The fast path of every function that allocates: pops a block of the calling thread, or gives NULL, and the slow path has to serve.
+ * A closed bin always gives NULL. */
 #pragma once
 
 #include "base/bits.h"
@@ -21,8 +21,7 @@ hak_inline void *hak__pop(size_t n)
     return block;
 }
 
-/* Nearly every request ends here: with a block of the class of n rounded up, which is the smallest that is aligned if it is
- * aligned at all. */
+/* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */
 hak_inline void *hak__aligned_pop(size_t align, size_t n)
 {
     if (hak_unlikely(n > HAK_MID_MAX || align > HAK_MID_MAX))

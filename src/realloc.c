@@ -8,6 +8,7 @@
 #include "hakmem.h"
 #include "harden/harden.h"
 #include "heap/large.h"
+#include "heap_slow.h"
 #include "huge/huge.h"
 #include "others.h"
 #include "pointer.h"
@@ -20,11 +21,28 @@
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 
+static void *resize_huge(void *p, size_t n)
+{
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
+    return hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+}
+
+/* A block beside p: one of the same heap, if that is one of one's own. */
+static void *malloc_beside(const void *p, size_t n)
+{
+    struct hak_own *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak__own_of(p) : NULL;
+    if (hak_likely(own == NULL))
+        return hak_malloc(n);
+    bool zero;
+    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
+    return block != NULL ? block : hak__no_memory();
+}
+
 /* A new size at the old address, or for a huge block at any address without copying. NULL: it must be copied. */
 static void *resize_in_place(void *p, size_t have, size_t n)
 {
     if (have > HAK_LARGE_MAX)
-        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? hak__huge_resize(p, n) : NULL;
+        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? resize_huge(p, n) : NULL;
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
     if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
@@ -39,9 +57,9 @@ static void *resize_in_place(void *p, size_t have, size_t n)
 /* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
 hak_inline bool keeps(size_t have, size_t n) { return n - have / 2 <= have / 2; }
 
-/* What to ask for when a block moves to grow: what grows tends to go on. A step of less than an eighth is one of many,
- * so that a quarter is taken at once; a longer one has its own room ahead. A large block takes whole slabs, alone in
- * its span, since such a one can grow where it stands (docs/decisions/0010). */
+/* How much to ask for when a block moves to grow, since it will probably grow again: a quarter more than it had, if the step is
+ * less than an eighth; a longer step brings its own room. A large block takes whole slabs and is alone in its span, so it can grow
+ * in place (docs/decisions/0010). */
 static size_t with_room(size_t have, size_t n)
 {
     if (n < have || n > HAK_LARGE_MAX)
@@ -59,8 +77,8 @@ static bool is_too_long(const void *q, size_t n)
     return class != NULL && !hak__size_fits(class->size, n);
 }
 
-/* There is no other place: a block that is to shrink stays in its own, and gives back the part of it that it can. Sized frees
- * find it longer than the size that they name. */
+/* Without memory for a smaller block, a block that shrinks stays in place and returns the pages that it can. Sized frees then find
+ * it longer than the size that they name. */
 static hak_cold void *stay_longer(void *p, size_t have, size_t n, int saved)
 {
     errno = saved;
@@ -74,11 +92,11 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
 {
     size_t want = with_room(have, n);
     int saved = errno;
-    void *q = hak_malloc(want);
+    void *q = malloc_beside(p, want);
     if (hak_unlikely(want != n && (q == NULL || is_too_long(q, n)))) {
         errno = saved;
         hak_free(q);
-        q = hak_malloc(n);
+        q = malloc_beside(p, n);
     }
     if (hak_unlikely(q == NULL))
         return n <= have ? stay_longer(p, have, n, saved) : NULL;
@@ -87,14 +105,14 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
     return q;
 }
 
-/* To the profiler a block that changes its size without moving is one that is freed and another one. */
+/* To the profiler, a block that changes its size in place is freed and allocated again. */
 static hak_cold void count_anew(const void *before, void *after, size_t n)
 {
     hak__profile_forget(before);
     hak__profile_note(hak__heap_current(), after, n);
 }
 
-/* A block of `have` bytes that does not stay what it is. */
+/* Resizes a block of `have` bytes whose class does not fit n. */
 static hak_noinline void *change_size(void *p, size_t have, size_t n)
 {
     if (n == 0) {
@@ -118,8 +136,8 @@ static bool resize_span_block(void *p, uint32_t class, size_t have, size_t n, bo
     return done;
 }
 
-/* Hardened mode: the block has just n bytes, wherever it is; no more than half of it is wasted unless `wasteful`. A huge one
- * that is left unchanged by a failure gets its seal again. */
+/* Hardened mode: the block has exactly n bytes, wherever it is, and wastes at most its half unless `wasteful`. A failure that leaves
+ * a huge block unchanged seals it again. */
 static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
 {
     uint32_t word = hak__owner_of(p);
@@ -130,7 +148,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
     bool sealed = hak__harden_huge_unseal(p);
-    void *q = hak__huge_resize(p, hak__harden_huge_room(n));
+    void *q = resize_huge(p, hak__harden_huge_room(n));
     if (q != NULL || sealed)
         hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
     return q;
@@ -150,7 +168,7 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
     }
     size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
     int saved = errno;
-    if ((q = hak_malloc(want)) == NULL) {
+    if ((q = malloc_beside(p, want)) == NULL) {
         if (n > have)
             return NULL;
         errno = saved;

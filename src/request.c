@@ -19,7 +19,7 @@ void *hak__no_memory(void)
     return NULL;
 }
 
-/* Huge blocks need no heap, but a thread that has one takes its part in upkeep for what it frees. */
+/* Huge blocks need no heap, but a thread that has one takes part in upkeep for them. */
 void hak__poll_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -4,8 +4,8 @@
 #include "base/forked.h"
 #include "thread.h"
 
-/* The calling thread's heap, for what may be the first request of the thread or of the process. NULL when the thread has ended
- * its heap already (hak__thread_has_exited) or the system refuses memory. */
+/* The calling thread's heap; starts the library and attaches a heap if need be. NULL if the thread has given its heap back
+ * (hak__thread_has_exited) or the system refuses memory. */
 hak_cold struct hak_heap *hak__request_heap_slow(void);
 hak_inline struct hak_heap *hak__request_heap(void)
 {
@@ -14,12 +14,12 @@ hak_inline struct hak_heap *hak__request_heap(void)
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
 }
 
-/* The same, entered. */
+/* The same, locked. Where a fork comes between, the child may have to leave the heap and take another. */
 hak_inline struct hak_heap *hak__request_enter(void)
 {
     struct hak_heap *heap = hak__request_heap();
-    if (hak_likely(heap != NULL))
-        hak__heap_lock(heap);
+    while (hak_likely(heap != NULL) && hak_unlikely(!hak__heap_lock_own(heap)))
+        heap = hak__request_heap();
     return heap;
 }
 

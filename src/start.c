@@ -18,7 +18,7 @@ static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
 static bool options_read;
 
-/* When the options are known, which may be before or after the first allocation. */
+/* Once the options are known: before or after the first allocation. */
 static void begin_hardened(void)
 {
     hak__hardened_begin();
@@ -70,6 +70,6 @@ bool hak__start_options(void)
 }
 
 #if !defined(HAK_UNITY)
-/* Whoever starts the library has its constructor and destructor too, though an archive is linked file by file. */
+/* Makes the linker take init.c with its constructor and destructor from the archive too. */
 __attribute__((used)) static void (*const start_draws_init)(void) = hak__library_loaded;
 #endif

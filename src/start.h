@@ -3,8 +3,8 @@
 
 #include "base/compiler.h"
 
-/* Starts what is not started: the arena, the heap layer, the options. False when the system refuses; called again by
- * the next request then. */
+/* Starts the arena, the heap layer and the options unless they have started. False if the system refuses; the next request then
+ * tries again. */
 bool hak__start(void);
 bool hak__has_started(void);
 

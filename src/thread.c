@@ -17,6 +17,7 @@
 #include "guard/check.h"
 #include "heap/common.h"
 #include "heap/park.h"
+#include "own/own.h"
 #include "slab/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
@@ -24,7 +25,7 @@
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
-/* Never written, and nothing of it but its front exists: every path that would go further looks at the mode first. */
+/* Never written. Only its front exists: every path checks the mode before it reads more. */
 struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
@@ -32,8 +33,8 @@ struct hak_heap_front hak__sentinel = {
     .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
 };
 
-/* What a thread has after its heap was parked: a copy of the other, made by the first thread that ends, so that
- * processes in which none does pay nothing for it. */
+/* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread that ends makes it, so processes in
+ * which none does pay nothing. */
 static hak_rare_data struct hak_heap_front exited_sentinel;
 
 __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
@@ -66,9 +67,9 @@ enum { FREES_WITHOUT_HEAP = 16, ASKED_PER_CALL = 4, STEPS_PER_CALL = 64, HEAPS_S
 
 static __thread uint32_t frees_without_heap __attribute__((tls_model("initial-exec")));
 
-/* By number, so that it can be told when the thread has gone. A child of vfork() has other numbers in the same memory: they
- * name nobody whom take_back knows. A process with few heaps does not ask for numbers: it has few to lose, and may have
- * forbidden itself the call. */
+/* The thread's number, by which take_back asks later whether it has gone. A child of vfork() has other numbers in the same memory;
+ * take_back knows none of them. A process with few heaps does not ask for numbers: it has few to lose, and may have forbidden
+ * itself the call. */
 static void set_thread(struct hak_heap *heap)
 {
     uint64_t thread = 0;
@@ -86,9 +87,12 @@ static bool thread_is_gone(uint64_t thread)
     return gone;
 }
 
-/* The heap is entered. */
+/* Caller holds the heap lock. */
 static void lay_aside(struct hak_heap *heap)
 {
+    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
+        hak__own_set_standard(heap, NULL, "malloc");
+    hak__own_leave(heap);
     hak__heap_collect(heap);
     hak__cache_leave(heap);
     hak__cache_park(heap);
@@ -97,8 +101,8 @@ static void lay_aside(struct hak_heap *heap)
     heap->ending = false;
 }
 
-/* Nobody is inside of a heap whose thread has gone but sweepers; whoever finds it so under its lock does what the thread would
- * have done, as its owner. Gives whether the kernel has been asked. */
+/* Only sweepers lock a heap whose thread has gone. Whoever finds such a heap under its lock parks it as the thread would have done.
+ * Returns whether it asked the kernel. */
 static bool take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
@@ -117,9 +121,9 @@ static bool take_back(struct hak_heap *heap)
     return true;
 }
 
-/* Parks a few of the heaps whose threads have ended without their destructors, or came by their heaps after those. In turn:
- * where each new thread leaves one, heaps come to be twice as many as threads at most. Heaps that nothing is known of cost no
- * question: a row of them would else make a new heap each time it is met. */
+/* Parks a few of the heaps whose threads ended without destructors, or got their heaps after those. It goes round: if every new
+ * thread leaves one, there are at most twice as many heaps as threads. A heap without a number does not count as asked, or a row
+ * of them would cause a new heap each time. */
 static void take_some_back(void)
 {
     static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
@@ -163,6 +167,8 @@ static struct hak_heap *obtain_heap(void)
     if (heap != NULL) {
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
+            hak__cache_redirect(heap, false);
         hak__heap_unlock(heap);
         return heap;
     }
@@ -212,6 +218,7 @@ struct hak_heap *hak__thread_attach(void)
         early_heap = heap;
     set_thread(heap);
     set_current(heap);
+    hak__own_inherit(heap);
     if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
@@ -236,10 +243,10 @@ static void use_exited_sentinel(void)
     set_current(&exited_sentinel);
 }
 
-/* The key's destructor. The value may be that of a former thread with the same stack, which got its heap when no destructor
- * came any more: it is this thread's only if the thread works with it. The first time it only asks to be called again, so that
- * the destructors of other keys in this round still find the thread's heap; the second time the heap is emptied and parked, and
- * what comes later uses the exit heap. It does not wait for the last round: a heap attached by a destructor might never see it. */
+/* The key's destructor. The value may be left from a former thread with the same stack, which got its heap after its last
+ * destructor: it counts only if it is this thread's current heap. The first call only asks for another one, so that other keys'
+ * destructors in this round still find the heap; the second one empties and parks it, and later requests use the exit heap. It does
+ * not wait for the last round, which a heap attached by a destructor might never see. */
 static void thread_ends(void *value)
 {
     struct hak_heap *heap = value;
@@ -260,8 +267,7 @@ static void thread_ends(void *value)
     hak__background_thread_ends();
 }
 
-/* A process that has not allocated yet may never do so, and gets a heap when it does; unless its very first block may have
- * to be a sampled one. */
+/* A process that has not allocated gets its heap with its first block, unless that block may have to be a sampled one. */
 void hak__thread_init(void)
 {
     bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
@@ -270,7 +276,7 @@ void hak__thread_init(void)
         pthread_setspecific(key, heap);
 }
 
-/* The blocks of the first heap are not hardened ones: they can be freed, and it serves no more. */
+/* The first heap's blocks are not hardened: they can be freed, but it serves no more. */
 static hak_cold void leave_early(void)
 {
     hak_store(&early_heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
@@ -330,6 +336,8 @@ bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
     hak__lock_reset(&exit_heap_mutex);
+    hak__own_fork_child();
+    hak__standards_fork_child(mine);
     if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
         exit_heap = NULL;   /* a thread that does not exist here was inside it */
     if (!forker) {

@@ -5,7 +5,7 @@
 
 #include "cache/cache.h"
 
-/* Only the front of a heap: nothing behind it is ever read, since every slow path looks at the mode first. */
+/* Only the front of a heap exists: every slow path checks the mode before it reads more. */
 extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
 extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
@@ -17,12 +17,12 @@ hak_inline struct hak_heap *hak__heap_current(void)
 /* Before a thread without a heap takes a lock: it may be the process's second one. */
 void hak__thread_watch_forks(void);
 
-/* The calling thread's own heap, attaching one if it has none: a parked one or a new one. The library has started. NULL when the thread has
- * ended its heap already (see hak__thread_has_exited) or the system refuses memory. */
+/* The calling thread's own heap; attaches a parked or a new one if it has none. The library has started. NULL if the thread has given
+ * its heap back (hak__thread_has_exited) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);
 
-/* The same for a thread that frees another's block. One that has only done so a few times gets no heap: what the C library frees
- * for a thread after its last destructor is all that some of them ever do here, and nobody would park their heaps. */
+/* The same for a thread that frees another's block, but its first few such frees give it no heap: some threads only free what the C
+ * library frees for them after their last destructor, and nobody would park their heaps. */
 struct hak_heap *hak__thread_attach_to_free(void);
 
 /* The thread has given its heap back and only runs its last destructors. */
@@ -33,12 +33,12 @@ struct hak_heap *hak__exit_heap_lock(void);   /* NULL: the system refuses */
 void hak__exit_heap_unlock(void);
 
 void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
-bool hak__thread_fork_child(bool forker);   /* whether it is the thread that has forked; false: that is awaited */
-bool hak__thread_fork_arrive(void);         /* whether it was awaited, as the thread that has forked */
+bool hak__thread_fork_child(bool forker);   /* whether the caller has forked; false: the repair awaits that thread */
+bool hak__thread_fork_arrive(void);         /* whether the caller is the thread that was awaited */
 
-/* The first heap was opened before the options could be read: opens it again as they say. */
+/* Opens the first heap again, as the options say, if it was opened before they could be read. */
 void hak__thread_reopen_early(void);
 
-/* At the process's end: the blocks that threads have freed for others are collected, so that a double free among them is reported at
- * last. Waits for nobody; a forked child that has not been put in order yet is left as it is. */
+/* At the process's end: collects what threads have freed for others, so that a double free among those blocks is still reported.
+ * Waits for nobody, and leaves a forked child alone that has not been repaired yet. */
 hak_cold void hak__thread_settle(void);

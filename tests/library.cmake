@@ -74,6 +74,9 @@ foreach(source IN LISTS sources)
   endif()
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  if(stem MATCHES "^heap_")   # these call what only the library has
+    target_link_libraries(${target} PRIVATE hakmem_test_names)
+  endif()
   hakmem_register("misuse.${stem}" misuse "${source}"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:${target}>" "${source}")

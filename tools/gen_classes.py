@@ -30,6 +30,7 @@ MAX_WASTE = 0.06
 EIGHTHS_ABOVE = (1 << 10, 2 << 10, 4 << 10, 8 << 10)
 SPREAD = 128
 SPREAD_FROM = 4096
+CLASSES_MOST = 64   # HAK_CLASS_LIMIT in base/limits.h; as many as the public statistics have rows, and a word has bits
 BATCH = 32
 BATCH_BYTES = 64 << 10
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "src" / "size" / "classes.def"
@@ -112,6 +113,9 @@ def render():
     lines = [HEADER]
     previous = 0
     table = sizes()
+    if len(table) > CLASSES_MOST:
+        raise SystemExit(f"{len(table)} size classes: there are bins for {CLASSES_MOST} (HAK_CLASS_LIMIT in src/base/limits.h), so "
+                         f"take another class out of sizes()")
     for index, size in enumerate(table):
         slabs = span_slabs(size)
         blocks = slabs * SLAB // size

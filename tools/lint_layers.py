@@ -9,7 +9,8 @@ BESIDE = (*UNITS, "cxx_linked.c")  # the units themselves, and what differs in l
 
 # From the bottom up. Folders in one row are peers, which must not include one another.
 LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("slab",), ("shared",), ("heap",),
-          ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("upkeep",), ("stats",))
+          ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("own",), ("upkeep",),
+          ("stats",))
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 TOP = len(LAYERS)  # the files that lie directly in src/
 SHARED_OBJECT = "interpose"  # above them, in libhakmem.so alone, so not in unity.c

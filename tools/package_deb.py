@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 
+import package_image
 from package_common import (OUT, PACKAGING, ROOT, Failed, bare_root, clock, epoch, fresh, inside, needs, project_files, run,
                             stage, stamp, version)
 
@@ -73,7 +74,7 @@ def build(target):
 
 def test(files):
     """Installs the packages in a bare root, and runs the package's own tests there, which autopkgtest would."""
-    root = bare_root("deb", ("gcc", "libc6-dev", "pkg-config"))
+    root = bare_root("deb", ("g++", "libc6-dev", "pkg-config"))
     (root / "packages").mkdir()
     for path in files:
         if path.suffix == ".deb" and "dbgsym" not in path.name:
@@ -86,3 +87,4 @@ def test(files):
         raise Failed("perl did not run on HAKMEM")
     inside(root, "dpkg -P libhakmem-dev hakmem-tools libhakmem0; ! test -e /usr/include/hakmem.h")
     print("deb: installed in a bare root, both tests passed there, removed without a rest")
+    package_image.test(files)

@@ -5,7 +5,7 @@ import shutil
 from package_common import OUT, PACKAGING, Failed, bare_root, clock, fresh, inside, needs, project_files, run, stage, tarball, version
 
 PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
-WANTED = {"libs": "libhakmem.so.0", "devel": "include/hakmem.h", "tools": "bin/hakmem-run"}
+WANTED = {"libs": ["libhakmem.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"], "tools": ["bin/hakmem-run"]}
 
 
 def build(target):
@@ -20,10 +20,12 @@ def build(target):
          "--define", "hakmem_libdir /usr/lib64", "--define", "use_source_date_epoch_as_buildtime 1",
          "--define", "_buildhost localhost", PACKAGING / "rpm" / "hakmem.spec"], env=clock())
     made = sorted((top / "RPMS").rglob("*.rpm"))
-    for part, file in WANTED.items():
+    for part, files in WANTED.items():
         package = next((path for path in made if path.name.startswith(f"hakmem-{part}-")), None)
-        if package is None or file not in run(["rpm", "-qlp", package]):
-            raise Failed(f"rpmbuild made no hakmem-{part} with {file}")
+        listed = run(["rpm", "-qlp", package]) if package else ""
+        missing = [file.strip() for file in files if file not in listed]
+        if missing:
+            raise Failed(f"rpmbuild made no hakmem-{part} with {missing[0]}")
     return [target / path.name for path in made if shutil.copy2(path, target)]
 
 

@@ -31,6 +31,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+WRITTEN = ("docs/soak.md", "docs/compatibility.md")   # from a soak's results
 SKIPPED = 77
 NAMED_VALUE = re.compile(r"\b\w+=\S+")
 KEYS = {"tests", "command", "builds", "environment", "seconds", "quick_seconds", "amount", "quick_amount", "stride",
@@ -252,8 +253,8 @@ def git(*words):
 
 
 def commit():
-    """What is tested: the commit, marked when the tree differs from it in more than the report."""
-    changed = [line for line in git("status", "--porcelain").splitlines() if line[3:] != "docs/soak.md"]
+    """What is tested: the commit, marked when the tree differs from it in more than the soak's own pages."""
+    changed = [line for line in git("status", "--porcelain").splitlines() if line[3:] not in WRITTEN]
     return git("rev-parse", "--short=12", "HEAD") + ("-changed" if changed else "")
 
 
@@ -421,6 +422,8 @@ def work(options):
     page = path.parent / "quick.md" if options.quick or options.only else ROOT / "docs" / "soak.md"
     page.write_text(report(state, items), encoding="utf-8")
     print(f"the report is {page.relative_to(ROOT)}")
+    if page.name == "soak.md":
+        subprocess.run([sys.executable, "-B", ROOT / "tools" / "gen_compatibility.py"], check=True)
     return good
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs/tests.md and what is tested agree: every test that ctest knows is in the document, every one of the document's is in
-ctest's list, and where the document lists a test's cases they are those of its source.
+ctest's list, and where the document lists a test's cases they are those of its source. And docs/statistics.md names every
+figure of src/diag/stats.def.
 
     test_documented.py CTEST BUILD KIND...
 
@@ -83,6 +84,22 @@ def compare(root, tests, names, kinds):
             yield f"{pattern}: docs/tests.md lists a case twice"
 
 
+def figures_of(text):
+    """The names of the figures and columns in stats.def."""
+    return re.findall(r"^HAK_STATS_(?:FIGURE\(\w+, |COLUMN\()(\w+)", text, re.M)
+
+
+def missing_figures(root):
+    """The figures that docs/statistics.md does not name, in sentences."""
+    figures = figures_of((root / "src" / "diag" / "stats.def").read_text(encoding="utf-8"))
+    if not figures:
+        sys.exit("nothing was compared: src/diag/stats.def has no figures")
+    words = set(re.findall(r"\w+", (root / "docs" / "statistics.md").read_text(encoding="utf-8")))
+    for figure in figures:
+        if figure not in words:
+            yield f"the figure {figure} of src/diag/stats.def is not in docs/statistics.md: say what it means"
+
+
 def main(arguments):
     if len(arguments) < 3:
         sys.exit(__doc__)
@@ -91,7 +108,7 @@ def main(arguments):
     names = listed(ctest, build)
     if not tests or not names:
         sys.exit("nothing was compared: docs/tests.md or ctest's list is empty")
-    findings = list(compare(ROOT, tests, names, set(kinds)))
+    findings = [*compare(ROOT, tests, names, set(kinds)), *missing_figures(ROOT)]
     for finding in findings:
         print(finding)
     print(f"{len(names)} tests, {sum(len(cases) for _, cases in tests.values())} cases listed: "

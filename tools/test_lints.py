@@ -313,6 +313,14 @@ class Documented(LintTest):
         (finding,) = self.compare(self.PAGE.replace("- `two`", "- `three`: gone\n- `two`"), self.NAMES)
         self.assertIn("lists a case three that its source does not have", finding)
 
+    def test_a_figure_that_the_page_of_statistics_does_not_have(self):
+        self.plant("src/diag/stats.def", 'HAK_STATS_FIGURE(calls, new, COUNTER)\nHAK_STATS_COLUMN(size, "size")\n')
+        self.plant("docs/statistics.md", "| `size` | bytes of a block; newer |\n")
+        (finding,) = test_documented.missing_figures(self.root)
+        self.assertIn("the figure new of src/diag/stats.def is not in docs/statistics.md", finding)
+        self.plant("docs/statistics.md", "| `size`, `new` | both |\n")
+        self.assertEqual(list(test_documented.missing_figures(self.root)), [])
+
 
 @mock.patch.object(lint_circles, "EXCEPTIONS", ())
 class Runner(LintTest):

@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+import gen_compatibility
 import soak
 
 HEAD = "[soak]\nhours = 4\n"
@@ -191,6 +192,24 @@ class SoakTest(unittest.TestCase):
     def test_machine_and_commit_are_said(self):
         self.assertIn("processors", soak.machine())
         self.assertNotIn(os.uname().nodename + " ", soak.machine())
+
+    # --- the page of compatibility
+
+    def test_compatibility_shows_what_has_run(self):
+        text = soak.report(
+            {"commit": "c0ffee", "date": "2026-01-01", "machine": "a machine, Linux 6, glibc 2.36", "hours": 1, "items": {
+                "program it @ release": {"verdict": "failed", "figure": "program=it runs=1 served=3 blocks=12000 seconds=2",
+                                         "seconds": 2.0, "asked": {}}}},
+            [self.named("program it"), self.named("stress.other"), self.named("program absent")])
+        page = gen_compatibility.page(text)
+        self.assertIn("| it | what | 3 | 12000 | failed |", page)
+        self.assertIn("a machine, Linux 6, glibc 2.36", page)
+        for absent in ("stress.other", "absent", "own test suites", "Other processors"):
+            self.assertNotIn(absent, page)
+
+    @staticmethod
+    def named(name):
+        return soak.Item(name, "release", "what", "", "true", "", "", False, {}, 1.0)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def text(table: Table) -> str:
 
 def markdown(table: Table) -> str:
     def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for cell in cells) + " |"
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[") for cell in cells) + " |"
 
     rule = "| " + " | ".join("---" for _ in table.header) + " |"
     return "\n".join([f"#### {table.title}", "", table.about, "", row(table.header), rule, *(row(cells) for cells in table.rows)])

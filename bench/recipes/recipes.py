@@ -3,8 +3,9 @@
     ./dev bench --recipes [NAME...] [--rounds N] [--quick] [--publish]
 
 Time is that of the whole work, its server's start and end included. Memory is the most that the processes of the program held
-together, by PSS of the kernel, looked at every 50 ms. The results must be equal on both. --quick does one round, which says nothing of
-time. --publish writes the table of docs/recipes.md from the last measurement of each program, of five rounds or more."""
+together, by PSS of the kernel, looked at every 50 ms. The results must be equal on both, and the program's processes must have the
+library. --quick does one round, which says nothing of time. --publish writes the table of docs/recipes.md from the last measurement
+of each program, of five rounds or more."""
 import argparse
 import contextlib
 import json
@@ -40,11 +41,12 @@ class PlainRun(Run):
 
 
 class Memory(threading.Thread):
-    """The most that all processes below this one which bear the program's name hold at once."""
+    """The most that all processes below this one which bear the program's name hold at once, and which of them have a library."""
 
-    def __init__(self, names):
+    def __init__(self, names, library):
         super().__init__(daemon=True)
-        self.names, self.most, self.done = names, 0, threading.Event()
+        self.names, self.library, self.most, self.done = names, library, 0, threading.Event()
+        self.loaded = {}   # {process: whether the library is in it}
 
     def run(self):
         while not self.done.wait(INTERVAL):
@@ -54,6 +56,8 @@ class Memory(threading.Thread):
         with contextlib.suppress(OSError, ValueError):
             name = pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
             if any(pathlib.PurePath(name).match(pattern[:15]) for pattern in self.names):
+                if self.library and not self.loaded.get(pid):
+                    self.loaded[pid] = str(self.library) in pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
                 rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
                 return next(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:"))
         return 0
@@ -81,7 +85,7 @@ def once(program, folder, prepared, library):
     """One run: its result, its seconds, its bytes."""
     place = pathlib.Path(tempfile.mkdtemp(dir=folder))
     place.chmod(0o755)
-    run, memory = PlainRun(place, 0, prepared, library), Memory(names_of(program))
+    run, memory = PlainRun(place, 0, prepared, library), Memory(names_of(program), library)
     memory.start()
     begun = time.monotonic()
     try:
@@ -93,6 +97,8 @@ def once(program, folder, prepared, library):
         end_descendants()
         run.close()
         shutil.rmtree(place, ignore_errors=True)
+    if library and not any(memory.loaded.values()):
+        raise Failure(f"{program.name} did not run on HAKMEM: none of {len(memory.loaded)} processes has the library")
     return result, seconds, held
 
 

@@ -157,8 +157,16 @@ def test_sweep_page_marks_the_knee(tmp_path: Path) -> None:
     assert '"text":"knee"' in json.dumps(charts_of(page), separators=(",", ":"))
 
 
+def empty_tree(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Has records written into an otherwise empty tree; returns their folder."""
+    records = root / record.FOLDER
+    records.mkdir(parents=True)
+    monkeypatch.setattr(record, "tree", lambda: root)
+    return records
+
+
 def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "folder", lambda: tmp_path)
+    records = empty_tree(tmp_path, monkeypatch)
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
     path = record.write("0042-b-instead-of-a", made, found)
@@ -167,10 +175,11 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for heading in ("Context", "Options", "Measurement", "Figures", "Verdict"):
         assert f"\n## {heading}\n" in text
     for link in re.findall(r"\]\(([^)]+)\)", text):
-        assert (tmp_path / link).is_file()
-    assert "\nhakmem report docs/decisions/0042-b-instead-of-a.json\n" in text
-    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".md"]  # no page: it is drawn when wanted
-    content = (tmp_path / "0042-b-instead-of-a.json").read_text()
+        assert (records / link).is_file()
+    assert "\nhakmem report bench/runs/0042-b-instead-of-a.json\n" in text
+    assert [each.name for each in records.iterdir()] == ["0042-b-instead-of-a.md"]
+    assert len(list((tmp_path / "bench" / "runs").iterdir())) == 1  # no page: it is drawn when wanted
+    content = (tmp_path / "bench" / "runs" / "0042-b-instead-of-a.json").read_text()
     assert results.from_document(content, "it") == made
     with pytest.raises(LabError, match="the number is taken"):
         record.check_free("0042-another")
@@ -178,18 +187,25 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "folder", lambda: tmp_path)
+    empty_tree(tmp_path, monkeypatch)
     pair = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
     caps = (48, 8)
     swept = make_experiment({f"cap={cap}": near(1.0, cap) for cap in caps}, points=[{"cap": str(cap)} for cap in caps])
     record.write("0042-many-things/one", pair, verdict.compare(pair, "A", "B"))
-    path = record.write("0042-many-things/the-sweep", swept, sweep.analyse(swept, "cap=48"))
-    text = path.read_text()
-    headings = [line for line in text.splitlines() if re.match("#{1,2} ", line)]
-    assert headings == ["# 0042: Many things", "## One", "## The sweep"]
-    assert "| cap=8 |" in text and "hakmem report docs/decisions/0042-many-things/the-sweep.json" in text
-    for link in re.findall(r"\]\(([^)]+)\)", text):
-        assert (tmp_path / link).is_file()
+    best = sweep.analyse(swept, "cap=48")
+    path = record.write("0042-many-things/the-sweep", swept, best)
+    assert path.read_text() == (
+        "# 0042: Many things\n\n"
+        "- [One](../../bench/runs/0042-many-things/one.md): verdict: GO.\n"
+        f"- [The sweep](../../bench/runs/0042-many-things/the-sweep.md): best: {best.best}.\n"
+    )
+    part = tmp_path / "bench" / "runs" / "0042-many-things" / "the-sweep.md"
+    text = part.read_text()
+    assert text.startswith("# 0042: The sweep\n")
+    assert "| cap=8 |" in text and "hakmem report bench/runs/0042-many-things/the-sweep.json" in text
+    for page in (path, part):
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / link).is_file()
     with pytest.raises(LabError, match="written already"):
         record.check_free("0042-many-things/one")
     with pytest.raises(LabError, match="the number is taken"):

@@ -189,7 +189,7 @@ def test_kept_results_are_read_and_written_as_they_are() -> None:
     """A field that is renamed in the code keeps its name in files: the decision records come out alike."""
     tree = libhakmem.source_tree()
     assert tree is not None
-    kept = sorted((tree / "docs" / "decisions").glob("*/*.json"))
+    kept = sorted((tree / "bench" / "runs").glob("*/*.json"))
     assert kept
     for path in kept:
         text = path.read_text()

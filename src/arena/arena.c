@@ -108,14 +108,14 @@ static size_t free_end(void)
     return 0;
 }
 
-/* Rather one whose pages are there, or at least mapped. */
+/* Prefers one whose pages are resident, or at least mapped. */
 static size_t find_one(void)
 {
     size_t newest = hak__lru_newest();
     return newest != HAK_NO_SUPER ? newest : hak__reserve_find();
 }
 
-/* Finds a run and maps it; the run is not yet marked. Holes met on the way are marked and passed over. */
+/* Finds a run and maps it, but does not mark it as taken. Marks the holes it meets and passes over them. */
 static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, size_t *first)
 {
     for (unsigned holes = 0; holes < HOLES_PER_CALL;) {
@@ -177,7 +177,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     hak__arena_state.waited += hak__arena_state.mapped != mapped;
     if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
-    if (hak__arena_state.dirty > 0)   /* what is in use has grown: less may stay besides */
+    if (hak__arena_state.dirty > 0)   /* more is in use, so less unused memory may stay */
         hak__lru_due(now);
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
@@ -216,8 +216,8 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_unlock();
 }
 
-/* The first `moved` bytes of a SuperSlab lie elsewhere now. What is mapped behind them is no prefix any more and goes too; if
- * the system refuses, a prefix comes back; if it refuses that as well, whoever maps there next will find a hole. */
+/* The first `moved` bytes of a SuperSlab have moved elsewhere. What is mapped behind them is no prefix any more and goes too. If the
+ * system refuses, the prefix is mapped again; if it refuses that as well, the next thread to map there finds a hole. */
 static void move_away(size_t super, size_t moved)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
@@ -260,7 +260,7 @@ int hak__arena_init(void)
     return code;
 }
 
-/* Of a limit for `idle` bytes and emptied SuperSlabs together, the part that the latter leave. */
+/* What a limit for `idle` bytes and emptied SuperSlabs together leaves for the former. */
 static size_t room_within(size_t limit, size_t idle)
 {
     size_t kept = hak_counted(&hak__arena_published.dirty);
@@ -278,8 +278,8 @@ size_t hak__arena_dirty_room(size_t idle)
     return room_within(may.unused, idle);
 }
 
-/* The most bytes in use at the looks of this period and of the one before; a period is as long as unused memory stays. Threads
- * that look at the same time may overwrite each other's figure, which the next look corrects. */
+/* The most bytes seen in use in this period and the one before; a period is the purge delay. Threads that come here at the same time
+ * may overwrite each other's figure; the next call corrects it. */
 static size_t most_used(size_t used, uint64_t now_ms)
 {
     static _Atomic uint64_t begun_ms;
@@ -304,8 +304,8 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
     return room_within(may.growth, idle);
 }
 
-/* Under HAKMEM_UNMAP what is mapped is to be near what is there, and a part of a SuperSlab can't be unmapped. Pages that came
- * back meanwhile still count, so this is an upper bound. */
+/* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a part of a SuperSlab can't be unmapped. Pages that came back
+ * meanwhile still count, so this is an upper bound. */
 bool hak__arena_purge_range(void *start, size_t bytes)
 {
     size_t super = ((uintptr_t)start - hak__window.base) >> HAK_SUPER_SHIFT;
@@ -322,7 +322,7 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 
 int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice) { return hak__os_advise((uintptr_t)start, bytes, advice); }
 
-/* What a thread that does not exist here was just taking or giving is free, and all of it may hold old data. */
+/* A SuperSlab that a thread was taking or giving at the fork is free, and all of it may hold old data. */
 static void arena_settle(size_t super)
 {
     struct hak_super *at = &hak__supers[super];
@@ -360,8 +360,7 @@ static void sum_anew(void)
     }
 }
 
-/* Unless another thread had the lock when the process forked, all is as it has to be, and a child that went over it would only
- * copy the pages of the tables. */
+/* Unless another thread had the lock when the process forked, the state is sound, and repairing it would only copy the tables' pages. */
 void hak__arena_fork_child(void)
 {
     if (hak__arena_is_locked()) {

@@ -2,7 +2,7 @@
  * windows beside it. The only caller of the operating system's memory functions.
  *
  * Nothing is reserved: memory is mapped upwards from the window's random base in growing steps, so the virtual size
- * of the process is the heap's. A foreign mapping met on the way is a hole that is stepped over, whatever its size (regions.c).
+ * of the process is the heap's. A foreign mapping on the way is a hole; the arena steps over it, whatever its size (opening.c).
  *
  * A SuperSlab below `top` is free or taken (bit in `taken`); a free one may be mapped (a prefix of `mapped` bytes) and
  * dirty (a prefix of `dirty` bytes may hold old data). All of this changes only under the arena's lock, in an order
@@ -91,20 +91,20 @@ void hak__supers_give(size_t first, size_t count);
  * nothing has changed: the system refuses, as it does (EFAULT) where the block lies in several mappings. */
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
 
-/* Of `idle` bytes of unused slabs that hold old data, how many may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT).
- * Where there are more, with the emptied SuperSlabs, than the limit says, the oldest of those go back first. */
+/* How many of `idle` bytes of unused slabs with old data may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT). Emptied SuperSlabs
+ * count too; if all together exceed the limit, the oldest of those go back first. */
 size_t hak__arena_dirty_room(size_t idle);
 
-/* The same where memory becomes resident that was not: `used` bytes are in use, and with what may stay they are no more than was
- * in use lately, and HAKMEM_DIRTY_LIMIT. */
+/* The same when new memory becomes resident: the `used` bytes in use and what may stay do not exceed the most in use lately and
+ * HAKMEM_DIRTY_LIMIT. */
 size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
 
-/* Returns the pages of a range of one SuperSlab that the caller has to himself; it reads as zeros then. False: the system
- * refused, or under HAKMEM_UNMAP too much would be mapped and not there. */
+/* Returns the pages of a range of one SuperSlab that is the caller's alone; it then reads as zeros. False: the system refused, or under
+ * HAKMEM_UNMAP too much would be mapped and not resident. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes whole pages of a run that the caller has fault when they are touched, or be as new again (HAK_OS_GUARD, HAK_OS_UNGUARD);
- * or forbids and allows access, where what is in them stays. 0 or an errno code: EINVAL where the kernel has no such guards. */
+/* Makes whole pages of the caller's run fault when touched, or new again (HAK_OS_GUARD, HAK_OS_UNGUARD); or forbids and allows access,
+ * which keeps their content. 0 or an errno code: EINVAL if the kernel has no such guards. */
 int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
 extern struct hak_super *hak__supers;

@@ -21,8 +21,8 @@ bool hak__is_crowded(void)
     return !addresses_count || many > most / 4 * 3;
 }
 
-/* Once and for all: a gap that is filled between two mappings leaves them two for the kernel, which does not merge what has
- * had pages apart, so the count falls below what there is. */
+/* For good: if a gap between two mappings is filled, the kernel does not merge them once both have had pages, so the count falls below
+ * the real number. */
 void hak__crowd_publish(void)
 {
     if (hak_unlikely(hak__is_crowded()))

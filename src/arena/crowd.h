@@ -1,17 +1,17 @@
-/* Few mappings, where the kernel allows the process no more (crowd.c). */
+/* Keeping the number of mappings small when the kernel allows the process few more (crowd.c). */
 #pragma once
 
 #include "arena/arena.h"
 
-/* Whether there have ever been so many mappings that no more were to be made (crowd.c). */
+/* Whether the process has ever had so many mappings that the arena stopped making more. */
 bool hak__arena_crowded(void);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* Whether there are so many mappings that no more are to be made. */
+/* Whether there are so many mappings that the arena makes no more. */
 bool hak__is_crowded(void);
 
 void hak__crowd_publish(void);   /* notes it for hak__arena_crowded */
 
-/* Of a run for `bytes` bytes, what to map: then the tail of its last SuperSlab too. */
+/* How much of a run for `bytes` bytes to map: then the tail of its last SuperSlab too. */
 size_t hak__crowd_bytes(size_t bytes);

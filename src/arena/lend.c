@@ -1,10 +1,9 @@
-/* Emptied SuperSlabs lend their pages to huge blocks. A run is found by its addresses; of some of its parts there may be no
- * pages, while others wait elsewhere. To move those costs a hundredth of what faulting new ones in does, and nothing is
- * resident twice (docs/decisions/0049). What has moved is a mapping of its own until it is unmapped (hak_super.moved), so
- * there is a limit to it. Called by huge/ for a run that it has just taken.
+/* Emptied SuperSlabs lend their pages to huge blocks. A run is found by its addresses, and parts of it may have no
+ * pages while others lie unused elsewhere. Moving those costs a hundredth of faulting new ones in, and nothing is resident twice
+ * (docs/decisions/0049). A piece that has moved is a mapping of its own until it is unmapped (hak_super.moved), so there is a limit. Called by huge/ for a run that it has just taken.
  *
- * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes
- * before its pages go, so the child may at worst believe that mapped memory is not. */
+ * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes before its
+ * pages go, so the child may at worst take mapped memory for unmapped. */
 #include "arena/lend.h"
 
 #include "arena/crowd.h"
@@ -14,11 +13,11 @@
 #include "arena/state.h"
 #include "os/os.h"
 
-/* How many emptied SuperSlabs are compared for each gap; of how many mappings that the kernel allows the process one may be a
- * piece that lies where it has moved to (512 by default); and below what a call costs as much as the faults. */
+/* How many emptied SuperSlabs are compared for each gap; one in so many of the mappings that the kernel allows may be a moved piece
+ * (512 by default); and the size below which a call costs as much as the faults. */
 enum { LOOKS_PER_GAP = 64, MAPPINGS_PER_MOVED = 128, PIECE_LEAST = 64 << 10 };
 
-/* Of the newest, the one with the least that is enough, else the one with most; HAK_NO_SUPER if there is none. */
+/* Among the newest, the one with the fewest pages that suffice, else the one with most; HAK_NO_SUPER if there is none. */
 static size_t find_lender(size_t bytes)
 {
     size_t best = HAK_NO_SUPER, least = 0;
@@ -54,7 +53,7 @@ static void lengthen_loan(size_t lender, size_t bytes)
 
 enum lent { LENT, NOT_LENT, PLACE_LOST };
 
-/* The last `bytes` bytes of what a lender has move to an offset in a SuperSlab. Where the kernel refuses, they go back to it. */
+/* Moves the last `bytes` bytes of a lender to an offset in a SuperSlab. If the kernel refuses, unmaps them. */
 static enum lent lend_piece(size_t lender, size_t bytes, size_t super, size_t offset)
 {
     size_t keeps = hak__supers[lender].mapped - bytes;
@@ -69,7 +68,7 @@ static enum lent lend_piece(size_t lender, size_t bytes, size_t super, size_t of
     return hak__place_stays(to, bytes) ? NOT_LENT : PLACE_LOST;
 }
 
-/* The first `need` bytes of a SuperSlab are to have pages, as far as others have some. */
+/* Gives the first `need` bytes of a SuperSlab pages, as far as others have some. */
 static enum lent lend_fill(size_t super, size_t need)
 {
     enum lent done = LENT;

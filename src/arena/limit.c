@@ -17,10 +17,10 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2 };
+enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2, NOTICE_WATCH = 4 };
 enum pressure { CALM, WAITING, CALLING, TOLD };
 
-/* The system is asked what it allows by the library's constructor; should so much be mapped before that runs, then. */
+/* The library's constructor asks the system what it allows; if so much is mapped before that runs, the request does. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
 /* Of address space or data: up to this, SuperSlabs are mapped in pieces (pieces.c). */
@@ -29,6 +29,8 @@ enum { LITTLE_ROOM = 64 << 20 };
 _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure;          /* enum pressure */
 static _Atomic size_t noted_bytes;         /* mapped, when it was last told */
+static _Atomic size_t watch_beyond = SIZE_MAX;
+static void (*_Atomic watch_function)(size_t mapped);
 static _Atomic bool system_asked;
 static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
 static hak_pressure_function *on_pressure;
@@ -85,6 +87,8 @@ void hak__limit_note(size_t mapped)
         hak_store(&system_asked, true, HAK_RELAXED);
         notify_limit(NOTICE_SYSTEM);
     }
+    if (hak_unlikely(mapped > hak_load(&watch_beyond, HAK_RELAXED)))
+        notify_limit(NOTICE_WATCH);
     if (state == CALM && limit != 0 && mapped > limit) {
         hak_store(&pressure, WAITING, HAK_RELAXED);
         notify_limit(NOTICE_PRESSURE);
@@ -93,7 +97,7 @@ void hak__limit_note(size_t mapped)
     }
 }
 
-/* Less than the usual amount of dirty memory where there is little, and a bound on what lies in threads' caches. */
+/* Where memory is scarce: a smaller dirty limit, and a bound on the threads' caches. */
 static void follow_system(void)
 {
     struct hak_os_seen seen;
@@ -134,6 +138,21 @@ static void call_back(void)
     hak_store(&pressure, function != NULL ? TOLD : CALM, HAK_RELAXED);
 }
 
+void hak__limit_watch(size_t beyond, void (*function)(size_t mapped))
+{
+    hak_store(&watch_function, function, HAK_RELAXED);
+    /* release: pairs with the acquire of limit_watched, which finds the function. */
+    hak_store(&watch_beyond, beyond, HAK_RELEASE);
+}
+
+static void limit_watched(void)
+{
+    size_t mapped = hak_load(&noted_bytes, HAK_RELAXED);
+    /* acquire: the function was stored before. */
+    if (mapped > hak_exchange(&watch_beyond, SIZE_MAX, HAK_ACQUIRE))
+        hak_load(&watch_function, HAK_RELAXED)(mapped);
+}
+
 void hak__limit_deliver_slow(void)
 {
     int saved = errno;
@@ -142,6 +161,8 @@ void hak__limit_deliver_slow(void)
         follow_system();
     if ((notices & NOTICE_PRESSURE) != 0)
         call_back();
+    if ((notices & NOTICE_WATCH) != 0)
+        limit_watched();
     errno = saved;
 }
 
@@ -153,7 +174,7 @@ void hak__limit_set_callback(hak_pressure_function *function, void *argument)
     hak__lock_release(&callback_lock);
 }
 
-/* Whoever was in the callback does not exist here, or is the thread that has forked from inside it and has been told. */
+/* A thread that was in the callback does not exist here, or is the one that forked from inside it and has been told. */
 void hak__limit_fork_child(void)
 {
     hak__lock_reset(&callback_lock);

@@ -1,9 +1,7 @@
 /* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows.
  *
- * arena.c asks and tells while it holds its lock; what follows from it (a callback, and should the library's constructor
- * not have run yet, reading the system's files) waits as
- * a notice until somebody who holds no lock and is in no heap's slow path delivers it: malloc_slow.c and huge/, after a
- * request. */
+ * arena.c asks and tells under its lock. What follows (the callback, and reading the system's files if the library's constructor has
+ * not run yet) waits as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a request's end. */
 #pragma once
 
 #include "base/atomic.h"
@@ -21,18 +19,22 @@ hak_noinline bool hak__limit_exists(void);
 hak_noinline size_t hak__limit_mappings(void);
 hak_noinline bool hak__limit_addresses(void);
 
-/* Whether what is mapped counts though nobody has touched it: because of HAKMEM_UNMAP, or since new memory has been found
- * to be there at once (mlockall). Nothing is mapped ahead of need then. */
+/* Whether mapped memory counts although nobody has touched it: under HAKMEM_UNMAP, or once new memory was found resident at once
+ * (mlockall). Then nothing is mapped ahead of need. */
 bool hak__ahead_counts(void);
 
 hak_cold void hak__ahead_end(void);   /* that has been found */
 
-/* Whether no memory is to be mapped that is not used: there is little room, or it would be locked. */
+/* Whether to map only what is used: there is little room, or the kernel locks what is mapped. */
 bool hak__is_thrifty(void);
 hak_cold void hak__thrift_begin(void);
 
 /* What is mapped has changed. */
 hak_noinline void hak__limit_note(size_t mapped);
+
+/* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces
+ * what was asked for before; SIZE_MAX: nothing. */
+hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
 
 extern _Atomic uint32_t hak__limit_notices;   /* bits, private to limit.c; 0: nothing waits */
 hak_cold void hak__limit_deliver_slow(void);
@@ -43,7 +45,7 @@ hak_inline void hak__limit_deliver(void)
         hak__limit_deliver_slow();
 }
 
-/* Makes what the system allows into defaults of options. Reads files: no lock may be held, nor a heap be entered. */
+/* Makes what the system allows the defaults of options. Reads files, so the caller holds no lock, the heap's included. */
 hak_noinline void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);

@@ -88,8 +88,8 @@ size_t hak__lru_newest(void) { return hak__arena_state.newest != 0 ? hak__arena_
 
 /* --- return ---------------------------------------------------------------------------------------------------------- */
 
-/* The SuperSlab's state says that it is not mapped beforehand: a child forked in between may at worst believe that
- * mapped memory is not, which it finds out when it maps there. */
+/* The state changes before the memory is unmapped: a child forked in between may at worst take mapped memory for unmapped, which it
+ * finds out when it maps there. */
 bool hak__super_unmap(size_t super)
 {
     struct hak_super *me = &hak__supers[super];
@@ -108,15 +108,15 @@ bool hak__super_unmap(size_t super)
     return false;
 }
 
-/* Gives the pages of adjacent SuperSlabs back; all but the last are wholly mapped. Where the kernel will not (locked
- * pages), pages came by mremap and keep mappings apart, or what is mapped counts, they are unmapped one by one. */
+/* Returns the pages of adjacent SuperSlabs; all but the last are wholly mapped. Unmaps them one by one if the kernel refuses (locked
+ * pages), if pages came by mremap and keep mappings apart, or if mapped memory counts. */
 static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
     bool stay = !moved && !hak__limit_exists();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
-        /* What can't be unmapped, for want of mappings or by a prohibition, can still give its pages back. */
+        /* A SuperSlab that can't be unmapped, for want of mappings or by a prohibition, can still return its pages. */
         if (!purged
             && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
             continue;
@@ -133,7 +133,7 @@ static bool goes_along(size_t super, uint64_t before_ms)
     return hak__super_is_dirty(super) && !me->moved && hak_load(&me->freed_ms, HAK_RELAXED) <= before_ms;
 }
 
-/* Returns one SuperSlab and the neighbours that are due as well, as far as `keep` allows. */
+/* Returns one SuperSlab and the neighbours that are due too, as far as `keep` allows. */
 static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
 {
     struct hak_super *me = &hak__supers[super];
@@ -152,7 +152,7 @@ static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
 size_t hak__lru_purge(uint64_t before_ms, size_t keep)
 {
     size_t freed = 0;
-    /* What the system refuses to take comes back as the newest; each is tried once. */
+    /* One that the system refuses becomes the newest; each is tried once. */
     for (size_t tries = hak__arena_state.kept; tries > 0 && hak__arena_state.dirty > keep && hak__arena_state.oldest != 0; tries--) {
         size_t oldest = hak__arena_state.oldest - 1;
         uint64_t age = hak_load(&hak__supers[oldest].freed_ms, HAK_RELAXED);
@@ -242,8 +242,8 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* Another thread may have been at the links, with the lock held. What is free and may hold old data is in the list; the
- * order is lost, so all count as emptied just now. */
+/* Another thread may have held the lock and been changing the links. Every free SuperSlab that may hold old data joins the list; the
+ * order is lost, so all count as emptied now. */
 void hak__lru_rebuild(void)
 {
     uint64_t now = hak__os->now_ms();

@@ -3,8 +3,7 @@
 
 #include "arena/arena.h"
 
-/* Returns the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY or longer at `now_ms`; all = every one, also
- * those that are newer. Gives the bytes returned. */
+/* Returns to the system the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY at `now_ms`; all: newer ones too. Gives the bytes. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
@@ -29,16 +28,16 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep);
 /* Takes the lock and returns the oldest until `keep` dirty bytes are left. Gives those that are. */
 size_t hak__lru_shorten(size_t keep);
 
-/* What every give and take does: cheap unless the list is too long or its last look is long ago. */
+/* Part of every give and take: cheap, unless the list is too long or was last checked long ago. */
 void hak__lru_due(uint64_t now_ms);
 
-/* Notes what is in use: before less is, since it may be a peak. */
+/* Notes how much is in use, before that falls, since it may be a peak. */
 void hak__lru_note(uint64_t now_ms);
 
-/* Unmaps a free SuperSlab; false when the system refuses, and the SuperSlab is kept then. */
+/* Unmaps a free SuperSlab. False: the system refuses, and the SuperSlab stays. */
 bool hak__super_unmap(size_t super);
 
-/* Unmaps every free SuperSlab: the last resort before a request is refused. Whether there was one. */
+/* Unmaps every free SuperSlab: the last resort before a request is refused. Returns whether there was one. */
 bool hak__lru_unmap_all(void);
 
 /* In a forked child: links the list anew. */

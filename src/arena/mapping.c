@@ -11,19 +11,18 @@
 #include "arena/thp.h"
 #include "os/os.h"
 
-/* Gaps of free SuperSlabs below that are mapped along; blocks aligned to more lie further apart. */
+/* The longest gap of free SuperSlabs below that is mapped too; blocks aligned to more lie farther apart. */
 enum { GAP_MOST = 64 };
 
 /* --- mapping without gaps -------------------------------------------------------------------------------------------- */
 
-/* Free, and nothing of it is mapped. A closed region may be somebody else's, and what is mapped there would not be seen. */
+/* Free, and nothing of it is mapped. Not in a closed region: it may be somebody else's. */
 static bool is_gap(size_t super)
 {
     return hak__region_is_open(super / HAK_REGION_SUPERS) && hak__supers[super].mapped == 0 && !hak__super_is_taken(super);
 }
 
-/* The bytes that are not mapped between a SuperSlab of which nothing is and the end of what is mapped below; 0 if there are
- * none, or more than may be mapped along. */
+/* The bytes between an unmapped SuperSlab and the end of what is mapped below; 0 if there are none, or more than may be mapped too. */
 static size_t gap_below(size_t super)
 {
     size_t at = super;
@@ -44,7 +43,7 @@ static int map_new(uintptr_t address, size_t size)
     return code;
 }
 
-/* What was a gap is mapped now; the SuperSlab at the bottom may be in use, and has its tail. */
+/* Notes that the gap is mapped. The SuperSlab at its bottom may be in use; the gap has its tail. */
 static void fill_gap(size_t super, size_t gap)
 {
     hak__arena_state.mapped += gap;
@@ -52,7 +51,7 @@ static void fill_gap(size_t super, size_t gap)
         hak__super_set_mapped(--super, HAK_SUPER_SIZE);
 }
 
-/* Maps the gap below and `length` bytes behind what is mapped of the SuperSlab by one call. 0 or an errno code. */
+/* Maps, by one call, the gap below and `length` bytes behind the mapped part of the SuperSlab. 0 or an errno code. */
 static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintptr_t, size_t))
 {
     if (!hak__limit_allows(hak__arena_state.mapped, gap + length))

@@ -1,5 +1,5 @@
-/* Layout and growth of the metadata windows: by window.c and opening.c with the arena's lock held. What other layers keep there
- * takes it. */
+/* Layout and growth of the metadata windows, for window.c and opening.c under the arena's lock. The functions for other layers take
+ * that lock. */
 #include "arena/meta.h"
 
 #include <errno.h>
@@ -186,7 +186,7 @@ void *hak__meta_alloc(size_t bytes)
         int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
         hak__arena_unlock();
         if (code != 0) {
-            /* Give the room back unless somebody has taken more in the meantime; then it is lost address space. */
+            /* Give the room back, unless another thread has taken more meanwhile; then it is lost address space. */
             size_t expected = offset + bytes;
             hak_cas_strong(&pool_used, &expected, offset, HAK_RELAXED, HAK_RELAXED);
             return NULL;

@@ -1,6 +1,6 @@
 /* The metadata windows: address ranges beside the user data that grow as the data does. The first half is arena/'s own.
- * Each is mapped from its start in steps and never shrinks, but for the span descriptors: there, those of regions that are
- * closed are left out (regions.c). All change under the arena's lock. */
+ * Each is mapped from its start in steps and never shrinks; of the span descriptors, those of closed regions are left out
+ * (regions.c). All change under the arena's lock. */
 #pragma once
 
 #include "base/atomic.h"
@@ -17,19 +17,18 @@ size_t hak__meta_span(size_t supers);
 
 uintptr_t hak__meta_start(enum hak_meta_window window);
 
-/* The first `bytes` bytes of the window are mapped afterwards. 0 or an errno code. */
+/* Maps the window's first `bytes` bytes, if they are not mapped. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
 size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first region */
 size_t hak__meta_bytes(void);                           /* of all windows */
 
-/* Maps a piece of a window that has more than its beginning: descriptors of a region that is not the first, or a part of a heap.
- * Once the caller has noted it, it says so. */
+/* Maps a piece of a window apart from its start: descriptors of a region other than the first, or a part of a heap. The caller calls
+ * hak__meta_piece_done once it has noted the piece. */
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
 
-/* The first *bytes bytes of a heap are mapped afterwards; ids follow one another, and *bytes says how many it were if the last
- * one is asked for again. */
+/* Maps the first *bytes bytes of a heap. Ids follow one another; for the last one, asked for again, *bytes says how many it has. */
 int hak__meta_heap(size_t id, size_t *bytes);
 size_t hak__meta_heaps(void);      /* how many there are */
 

@@ -65,14 +65,15 @@ int hak__run_open(size_t first, size_t count)
 
 /* --- holes ------------------------------------------------------------------------------------------------------------ */
 
-/* Of a SuperSlab where nothing is ours: its first page tells. Where the kernel does not, each is met by itself. */
+/* Whether somebody else has mapped the first page of a SuperSlab where nothing is ours. If the kernel does not tell, each such
+ * SuperSlab is found when it is mapped. */
 static bool begins_foreign(size_t super)
 {
     unsigned char page;
     return hak__os_resident((uintptr_t)hak__super_start(super), hak__page_size(), &page) == 0;
 }
 
-/* The first SuperSlab behind `super` where something is ours, or the window's end: nobody is asked beyond it. */
+/* The first SuperSlab behind `super` where something is ours, or the window's end: the bound of the search. */
 static size_t next_own(size_t super)
 {
     for (super = hak__super_from(super + 1); super < hak__arena_top(); super = hak__super_from(super + 1))
@@ -81,8 +82,8 @@ static size_t next_own(size_t super)
     return hak__window_supers();
 }
 
-/* Where the foreign mapping that has been met at a SuperSlab ends: steps that double, then halves. A gap behind it that is shorter
- * than the mapping may be taken for a part of it. */
+/* The end of the foreign mapping found at a SuperSlab, by steps that double, then halves. May take a gap that is shorter than the
+ * mapping for a part of it. */
 static size_t foreign_end(size_t super)
 {
     size_t low = super, limit = next_own(super), step = 1;
@@ -99,7 +100,7 @@ static size_t foreign_end(size_t super)
     return high;
 }
 
-/* What we had there goes. If even the unmapping is refused, our part stays where it is, counted as mapped. */
+/* Unmaps our part. If the system refuses even that, it stays where it is, counted as mapped. */
 static void make_hole(size_t super)
 {
     if (!hak__super_unmap(super)) {
@@ -110,7 +111,7 @@ static void make_hole(size_t super)
     hak__super_set_taken(super, true);
 }
 
-/* The regions of its two ends are open afterwards, those between them need no entries. */
+/* The regions at its two ends are open afterwards; those between need no entries. */
 void hak__hole_make(size_t super)
 {
     size_t end = foreign_end(super);

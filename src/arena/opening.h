@@ -7,5 +7,5 @@
  * errno code. */
 int hak__run_open(size_t first, size_t count);
 
-/* Somebody else's mapping lies in a SuperSlab: it is never used again, nor are those behind it where that mapping goes on. */
+/* Marks a SuperSlab in which somebody else's mapping lies as never to be used, and those behind it as far as the mapping goes on. */
 void hak__hole_make(size_t super);

@@ -3,6 +3,7 @@
  * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
+ *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (own/own.h)
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *
@@ -37,12 +38,16 @@ hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class) { return h
 hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
 hak_inline uint32_t hak__owner_huge(void) { return HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE; }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
+hak_inline bool hak__owner_is_own(uint32_t word) { return (word & HAK_CLASS_OFFSET_OWN) != 0; }
 hak_inline struct hak_class_offset hak__owner_offset(uint32_t word)
 {
-    return (struct hak_class_offset){ word & ((1u << HAK_CLASS_OFFSET_BITS) - 1) };
+    return (struct hak_class_offset){ word & (HAK_CLASS_OFFSET_OWN - 1) };
 }
 hak_inline bool hak__owner_has_class(uint32_t word) { return hak__owner_offset(word).bytes < HAK_CLASS_OFFSET_LIMIT; }
 hak_inline bool hak__owner_is_inner(uint32_t word) { return hak__owner_offset(word).bytes == HAK_CLASS_OFFSET_INNER; }
+
+/* The word of the slabs of a class of the heap that has this tag. */
+hak_inline uint32_t hak__owner_tagged(uint32_t tag, uint32_t class) { return tag | class * HAK_BIN_SIZE; }
 
 /* The class of a word that has one; of another a number from HAK_CLASSES up. */
 hak_inline uint32_t hak__owner_class(uint32_t word) { return hak__class_of_offset(hak__owner_offset(word)); }

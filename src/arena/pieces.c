@@ -1,7 +1,7 @@
-/* SuperSlabs in pieces. Where the system refuses 2 MiB at once, a SuperSlab is opened bare: as addresses, of which each span
- * has mapped what it uses, a few pages at a time (slab/span.c, hak__span_reach), and unmaps it when it ends. A thrifty process
- * does so from the start: it has little room (RLIMIT_AS, RLIMIT_DATA), or what it maps is there at once and locked
- * (MCL_FUTURE), so that what nobody uses costs as much as what is used.
+/* SuperSlabs in pieces. If the system refuses 2 MiB at once, a SuperSlab is opened bare: as addresses, in which each span maps
+ * what it uses, a few pages at a time (slab/span.c, hak__span_reach), and unmaps it when it ends. A thrifty process does so from the
+ * start: it has little room (RLIMIT_AS, RLIMIT_DATA), or what it maps is resident at once and locked (MCL_FUTURE), so that unused
+ * memory costs as much as used memory.
  *
  * Of a bare SuperSlab hak_super.mapped is 0, and an unused slab has nothing mapped: it is free, wholly unmapped and as new when
  * all its slabs are unused. The pieces are summed up in state.pieces, which is a part of state.mapped.
@@ -18,10 +18,10 @@
 #include "arena/waiting.h"
 #include "os/os.h"
 
-/* So many new SuperSlabs are looked at: are their pages there at once? */
+/* How many new SuperSlabs are checked for pages that are resident at once. */
 enum { LOOKED_AT_MOST = 16 };
 
-/* Nobody has touched it: it is there only because all are at once. One page tells. */
+/* Nobody has touched the SuperSlab, so one resident page means that all are. */
 static bool there_at_once(size_t super)
 {
     static _Atomic uint32_t looks;

@@ -3,10 +3,10 @@
 
 #include "arena/arena.h"
 
-/* A SuperSlab for slabs: wholly mapped, or bare. `whole` is refused where the process is to be thrifty; and where new memory
- * turns out to be there at once, the SuperSlab is bare after all. */
+/* Opens a SuperSlab for slabs: wholly mapped, or bare. Refuses `whole` in a thrifty process; and if new memory turns out to be resident
+ * at once, the SuperSlab is bare after all. */
 size_t hak__supers_open(bool whole, bool *fresh);
 
-/* Maps, or unmaps, a piece of a bare SuperSlab, in slabs that the caller has. 0 or an errno code; false: the system refuses. */
+/* Map and unmap a piece of a bare SuperSlab, in the caller's slabs. 0 or an errno code; false: the system refuses. */
 int hak__piece_map(void *start, size_t bytes);
 bool hak__piece_unmap(void *start, size_t bytes);

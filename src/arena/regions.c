@@ -1,7 +1,7 @@
 /* Regions of the window: which parts of it are in use, and where the next SuperSlabs come from. A region is 64 SuperSlabs,
  * one word of bits. It is opened when a run in it is first taken: its span descriptors are mapped then, and walks come to it.
- * What a wide alignment skips, and what somebody else has mapped, stays closed: it costs a bit for each 128 MiB, and is
- * passed over by 64 regions at once.
+ * A region that a wide alignment skips, or that somebody else has mapped, stays closed: it costs a bit for each 128 MiB, and
+ * walks pass over 64 of them at once.
  * Opened by opening.c under the arena's lock; the walks of other layers read the bits without it: a region never
  * closes again.
  *

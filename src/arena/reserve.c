@@ -1,6 +1,6 @@
-/* SuperSlabs mapped ahead of need, so that a heap that grows does not wait for the system. Upkeep calls the refill;
- * what is reserved is free like any other SuperSlab, goes first when a request needs one, and is unmapped with the rest
- * before a request is refused (lru.c, hak__lru_unmap_all). Nothing of it is touched, so resident memory stays. */
+/* SuperSlabs mapped ahead of need, so that a growing heap does not wait for the system. Upkeep maps them. A reserved SuperSlab is free
+ * like any other, serves first when a request needs one, and is unmapped with the rest before a request is refused (lru.c,
+ * hak__lru_unmap_all). Nobody touches it, so it takes no resident memory. */
 #include "arena/reserve.h"
 
 #include "arena/limit.h"
@@ -18,7 +18,7 @@ static size_t refused_at;   /* bytes that were mapped when the system last refus
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
 
-/* One page tells: nobody has touched it, so it is there only if all are. */
+/* Nobody has touched them, so one resident page means that all are. */
 void hak__ahead_mapped(size_t first, size_t count)
 {
     unsigned char page = 0;
@@ -73,7 +73,7 @@ static bool map_one(size_t super)
         return false;
     if (hak__run_open(super, 1) == 0 && hak__run_map(super, 1, HAK_SUPER_SIZE, &at) == 0)
         return true;
-    refused_at = hak__arena_state.mapped;   /* no memory, or somebody else's mapping: who needs it will find out */
+    refused_at = hak__arena_state.mapped;   /* no memory, or somebody else's mapping: the next request finds out */
     return false;
 }
 

@@ -12,5 +12,5 @@ size_t hak__reserve_refill(void);
 /* The lowest SuperSlab that is free and wholly mapped; HAK_NO_SUPER if there is none. */
 size_t hak__reserve_find(void);
 
-/* Says that a run was mapped ahead. If its pages are there at once, it is unmapped, and hak__ahead_counts from now on. */
+/* Notes that a run was mapped ahead. If its pages are resident at once, unmaps it, and hak__ahead_counts from now on. */
 void hak__ahead_mapped(size_t first, size_t count);

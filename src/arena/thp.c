@@ -1,4 +1,4 @@
-/* What is asked of the kernel about huge pages. See thp.h. */
+/* See thp.h. */
 #include "arena/thp.h"
 
 #include <errno.h>
@@ -8,14 +8,14 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* A SuperSlab that is unmarked to be collapsed is a mapping of its own; of what a process may have, one in so many is. */
+/* A SuperSlab unmarked for collapsing is a mapping of its own; at most one in so many of the process's mappings may be one. */
 enum { MAPPINGS_PER_UNMARKED = 16 };
 
 static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
 static _Atomic bool impossible;         /* the kernel cannot collapse */
 struct hak_thp_counts hak__thp_counts;
 
-/* Looked at once: a change of it later concerns what is mapped by then as little as what others do to the process. */
+/* Read once: a later change of the setting does not concern what is already mapped. */
 static enum hak_os_huge_setting thp_setting(void)
 {
     uint32_t seen = hak_load(&setting_seen, HAK_RELAXED);

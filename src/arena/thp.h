@@ -9,7 +9,7 @@
 
 #include "arena/arena.h"
 
-/* Looks at the system's setting, which is a file, so that it need not be looked at later. */
+/* Reads the system's setting, a file, so that nobody needs to read it later. */
 hak_noinline void hak__thp_look(void);
 
 /* Marks memory that was just mapped as the option wants it. */

@@ -1,6 +1,6 @@
-/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit (the same in
- * each run where the process was started so),
- * metadata windows first, then the ranges for sampled blocks and for blocks of no bytes, then user data. Nothing is
+/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit (the same
+ * in each run if the process was started with fixed addresses): metadata windows first, then the ranges for sampled blocks and for
+ * blocks of no bytes, then user data. Nothing is
  * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
  * the system is asked where there is room, for less and less. */
 #include "arena/window.h"
@@ -19,7 +19,7 @@ static size_t window_supers;
 
 static uintptr_t guarded_start;
 
-/* In place of random numbers, where addresses are to repeat (setarch -R, debuggers). */
+/* Used in place of random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
 static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }

@@ -1,6 +1,6 @@
 /* The choice of the window of addresses, once at start, and the two ranges beside it: for sampled blocks (sample/sample.h) and for
- * blocks of no bytes. Those are numbers, nothing is reserved: of the first only the pages of blocks in use are mapped, so that a
- * freed block faults, and costs no memory and no mapping. Any thread maps there, without a lock. */
+ * blocks of no bytes. These are only numbers; nothing is reserved. Of the first, only the pages of blocks in use are mapped, so a freed
+ * block faults and costs neither memory nor a mapping. Any thread maps there, without a lock. */
 #pragma once
 
 #include "base/atomic.h"
@@ -18,7 +18,7 @@ uintptr_t hak__guarded_start(void);
 /* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
 uintptr_t hak__zero_size_start(void);
 
-/* Fresh zeroed pages exactly there, or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
+/* Maps fresh zeroed pages exactly there; 0 or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
  * HAKMEM_LIMIT counts. */
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);

@@ -5,8 +5,8 @@
  *   mark == NULL   the kernel has refused the page so far: a child finds out by the process's number, and only before a
  *                  thread without a heap gets one, or waits; fork.c sees that this is enough
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
- * A second thread of the child may come to a slow path before the one that has forked (fork.c); whoever is second waits for
- * the repair. AWAITED: it is done but for what only the thread that has forked can do, and each thread looks whether it is that. */
+ * A second thread of the child may come to a slow path before the one that has forked (fork.c); the second one waits for
+ * the repair. AWAITED: all is done but what only the thread that has forked can do; each thread checks whether it is that one. */
 #pragma once
 
 #include "base/atomic.h"
@@ -43,7 +43,7 @@ hak_cold bool hak__fork_is_home(void);
 hak_inline void hak__fork_check(void)
 {
     _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
-    /* acquire: pairs with the release of who has repaired. */
+    /* acquire: pairs with the release of the thread that has repaired. */
     if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
         hak__fork_found();
 }

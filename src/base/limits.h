@@ -55,6 +55,7 @@
 #define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
 #define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a one-block span */
 #define HAK_CLASS_OFFSET_HUGE (HAK_CLASS_OFFSET_LIMIT + HAK_BIN_SIZE) /* the first slab of a huge block */
+#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the code in the slabs of a heap of one's own (own/own.h) */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
@@ -72,5 +73,6 @@
 _Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab is 32 slabs");
 _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");
 _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
-_Static_assert(HAK_CLASS_OFFSET_HUGE < (1u << HAK_CLASS_OFFSET_BITS), "codes fit their bits");
+_Static_assert(HAK_CLASS_OFFSET_HUGE < HAK_CLASS_OFFSET_OWN && HAK_CLASS_OFFSET_OWN < (1u << HAK_CLASS_OFFSET_BITS),
+               "codes fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");

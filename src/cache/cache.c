@@ -1,5 +1,5 @@
 /* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
- * malloc_slow.c, free_slow.c and guard/, with the heap entered. */
+ * malloc_slow.c, free_slow.c and guard/, under the heap lock. */
 #include "cache/cache.h"
 
 #include <string.h>
@@ -19,12 +19,12 @@ void *const hak__closed_slots[2] = { NULL, NULL };
 
 enum { OUTBOX_MISSES = 32 };
 
-/* A class that has missed DRY times in a row without getting blocks back is being built up: it takes BURST times as much
- * at once. In mixed traffic larger batches would only spread over more lines than are used. */
+/* A class that has missed DRY times in a row without getting blocks back is building up, and takes BURST times as much at once. In
+ * mixed traffic larger batches would only spread over more lines. */
 enum { DRY = 4, BURST = 4 };
 
-/* A thread that has just begun takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few of each, and what is
- * taken has to be given back when they end (docs/decisions/0036). */
+/* A new thread takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few, and have to give the others back when they
+ * end (docs/decisions/0036). */
 enum { RAMP_BATCH = 4, RAMP_END = 6 };
 
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
@@ -50,7 +50,7 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
 }
 
-/* A miss is counted, and what waits in the outbox of a thread that goes on allocating is flushed now and then. */
+/* Counts a miss, and flushes the outbox now and then for a thread that only allocates. */
 hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
 {
     hak_count(&class->misses, 1);
@@ -64,7 +64,7 @@ hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
     class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
 }
 
-/* A batch for the bin, which pops its last block. */
+/* Moves a batch into the bin and pops its last block. */
 hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -104,7 +104,7 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 
 /* --- the way back --------------------------------------------------------------------------------------------------- */
 
-/* Blocks that may be other heaps': those go out as the frees that they are. */
+/* Gives back blocks among which other heaps' may be: those are published as remote frees. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
     for (uint32_t n = 0; n < count;) {

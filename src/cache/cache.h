@@ -36,7 +36,7 @@ hak_inline bool hak__cache_push(struct hak_bin *bin, void *block)
     return true;
 }
 
-/* Gives the blocks of a stack back, among which those of other heaps may be (cache.c). */
+/* Gives the blocks of a stack back, other heaps' among them (cache.c). */
 void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
 
 /* What a closed bin points to: empty to a pop, full to a push. */
@@ -46,7 +46,7 @@ extern void *const hak__closed_slots[2];
 /* Refills the empty bin of a class and pops a block; NULL when the system refuses. */
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class);
 
-/* Pushes a block on a full bin: makes room by growth or by draining the oldest half. */
+/* Pushes a block on a full bin: makes room by growth, or by draining the older half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
 /* Drains the oldest `count` blocks of a class into the heap. */
@@ -57,9 +57,9 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
-/* A thread that allocates from a class itself, and has less than half of what it may cache of it, keeps a block of
- * another heap, which is marked as free, for its own next request. Of small blocks it must have less than HAK_ABSORB_MOST. Only
- * sizes of a cache line or more (docs/decisions/0003, 0053). */
+/* A thread that allocates from a class itself keeps another heap's block, marked as free, for its own next request, while its bin is
+ * less than half full, and of small blocks holds fewer than HAK_ABSORB_MOST. Only sizes of a cache line or more (docs/decisions/0003,
+ * 0053). */
 hak_inline bool hak__cache_absorbs(struct hak_heap *heap, struct hak_class_offset offset)
 {
     return hak__bin_at(heap, offset)->top < heap->absorb[hak__class_of_offset(offset)];

@@ -7,10 +7,10 @@
 #include "cache/quarantine.h"
 #include "diag/broken.h"
 
-/* What a thread that ends leaves of a class for the next one: blocks, and bytes of them (docs/decisions/0057). */
+/* The most that a thread leaves of a class for the next one: blocks, and their bytes (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
 
-/* Of what may be another heap's nothing stays: others wait for it, and it would be another's block for ever. */
+/* Leaves nothing that may be another heap's: its owner waits for it, and it would stay another's block for ever. */
 static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
 {
     if (heap->foreign[class] || heap->classes[class].marks != 0)
@@ -40,8 +40,8 @@ static void flush_all(struct hak_heap *heap, bool leave)
 void hak__cache_flush(struct hak_heap *heap) { flush_all(heap, false); }
 void hak__cache_leave(struct hak_heap *heap) { flush_all(heap, true); }
 
-/* The thread that left it has not touched a bin since, and the next one takes back the word before it does; all three
- * have entered the heap. */
+/* The thread that left the blocks has not touched a bin since, and the next one takes back the word before it does; all three hold the
+ * heap lock. */
 void hak__cache_age_left(struct hak_heap *heap, bool all)
 {
     if (heap->left == HAK_LEFT_NOTHING)
@@ -59,7 +59,7 @@ void hak__cache_take_up(struct hak_heap *heap)
     hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
 }
 
-/* Of a heap that is entered: its owner may pop and push meanwhile. */
+/* Caller holds the heap lock; the owner may pop and push meanwhile. */
 static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *const *slot)
 {
     const void *block = hak_peek(slot);

@@ -1,5 +1,5 @@
 /* All that a heap caches, at once, in bins, quarantine, large cache and outbox: emptied, left for the next thread, checked. Called
- * by thread.c, api.c and upkeep/, with the heap entered. */
+ * by thread.c, api.c and upkeep/, under the heap lock. */
 #pragma once
 
 #include "cache/cache.h"

@@ -1,5 +1,5 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
- * every call comes here, and the stack behind the closed bin is worked with the heap locked, as everything below the cache is.
+ * every call comes here, and the stack behind the closed bin is used under the heap lock, like everything below the cache.
  * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
  * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
  * and upkeep/.
@@ -24,10 +24,10 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* A block may be of so many classes above the request's. */
+/* A request may get a block of up to so many classes above its own. */
 enum { REACH = 3 };
 
-/* The limit is computed anew after so many blocks. */
+/* Computes the limit anew after so many blocks. */
 enum { LOOK_EVERY = 32 };
 
 /* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
@@ -91,7 +91,7 @@ void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
     return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
 }
 
-/* Gives `count` of the blocks back, from a place in the stack on. */
+/* Gives back `count` blocks, from a place in the stack on. */
 static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -155,7 +155,7 @@ static void give_up_oldest(struct hak_heap *heap)
 
 static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
 
-/* The thread may have so much in large blocks, in use and cached together: the most in use lately, the budget's share of it, and
+/* How much the thread may have in large blocks, in use and cached together: the most in use lately, the budget's share of that, and
  * half of the budget. */
 static size_t room_for_large(const struct hak_heap *heap)
 {
@@ -170,7 +170,7 @@ static bool weigh_due(const struct hak_heap *heap)
         && heap->large_cache.clock - heap->large_cache.weighed >= hak_min(WEIGH_EVERY, heap->large_cache.clock / 8);
 }
 
-/* Counts the pages of the block that are not in memory; a sample moves the figure by a quarter. Whether it was far from it. */
+/* Counts the block's absent pages; a sample moves the figure by a quarter. Returns whether the sample was far from it. */
 static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     unsigned char pages[HAK_LARGE_MAX >> 12];
@@ -184,8 +184,8 @@ static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, cons
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
-/* The cache may hold the budget and the share of what the thread's spans hold, as all of a thread's cache (docs/decisions/0026), and
- * no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
+/* The cache may hold the budget and the share of what the thread's spans hold, like the rest of the thread's cache
+ * (docs/decisions/0026), but no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
 static size_t large_cache_limit(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
@@ -198,7 +198,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
     return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
 }
 
-/* Makes room for the block just freed by giving up others. False: it is not to be cached. */
+/* Makes room for the block just freed by releasing others. False: do not cache it. */
 static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -224,7 +224,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
     return true;
 }
 
-/* On top of a stack that has room. */
+/* Pushes on a stack that has room. */
 hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -259,15 +259,15 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 
 /* --- a block that is not cached ---------------------------------------------------------------------------------------- */
 
-/* Gives up a block in whose place one of the class fits, or else the oldest. */
+/* Releases a cached block in whose place one of the class fits, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
     uint64_t larger = heap->large_cache.classes & single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
-/* Whether a new SuperSlab fits the heap's peak of large blocks. Where much of these is absent, cached blocks rather stay where their
- * pages are: in the place of others they would touch new ones. */
+/* Whether a new SuperSlab fits the heap's peak of large blocks. If much of these is absent, cached blocks stay where their pages are:
+ * elsewhere they would touch new ones. */
 static bool may_open(struct hak_heap *heap)
 {
     uint32_t oldest = oldest_class(heap);
@@ -292,7 +292,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 
 /* --- aging ------------------------------------------------------------------------------------------------------------- */
 
-/* Gives up the blocks freed before that time. */
+/* Releases the blocks freed before that time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
     while (heap->large_cache.classes != 0) {
@@ -303,7 +303,7 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
     }
 }
 
-/* Weighs the block freed last of one class, and of the next ones while the figure surprises. */
+/* Samples the block freed last of one class, and of the next ones while the figure surprises. */
 static void weigh_some(struct hak_heap *heap)
 {
     uint64_t left = heap->large_cache.classes;

@@ -1,5 +1,5 @@
-/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose stacks are worked with the heap
- * entered (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/. */
+/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose stacks are used under the heap lock
+ * (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/. */
 #pragma once
 
 #include "cache/cache.h"

@@ -1,6 +1,6 @@
-/* Marks: NULLs between the blocks of a stack. The fast path takes one for an empty stack and goes the slow way, which
- * knows the size that is asked for and serves this one request elsewhere (HAKMEM_SAMPLE_GUARDS). So one in N of the
- * blocks that refills bring is found without the fast path's counting anything. Called by cache.c and guard/. */
+/* Marks: NULLs between the blocks of a stack. The fast path takes one for an empty stack and calls the slow path, which
+ * knows the size asked for and serves this one request elsewhere (HAKMEM_SAMPLE_GUARDS). So one in N of the blocks that refills bring
+ * is sampled, and the fast path counts nothing. Called by cache.c and guard/. */
 #include "cache/mark.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 
 enum { MARKS_MOST = 250 };
 
-/* How many requests from now on the next sample is: evenly 1 .. 2N - 1, which is N on average and in no step with loops of
- * the program. */
+/* How many requests from now the next sample comes: evenly 1 .. 2N - 1, so N on average, and out of step with the program's
+ * loops. */
 static uint64_t draw_mark(void)
 {
     uint64_t n = hak__option(HAK_OPTION_sample_guards);

@@ -45,7 +45,7 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
     }
 }
 
-/* Publishes what is left in a bucket and empties it; by the owner, with its heap entered. */
+/* Publishes what is left in a bucket and empties it. By the owner, under its heap lock. */
 static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *bucket, const char *function)
 {
     uint32_t count = hak_load(&bucket->count, HAK_RELAXED), taken = hak_load(&bucket->taken, HAK_RELAXED);
@@ -88,7 +88,7 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
     hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
 
-/* A block that is not to wait here. */
+/* Publishes a block that does not wait here. */
 static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     hak_count(&heap->counts.remote_frees, 1);
@@ -96,8 +96,8 @@ static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const ch
     hak__outbox_bypass(p, word, function);
 }
 
-/* A block of the large pool does not wait for its owner's next miss. One that is alone ends with its span; for others
- * their owner is collected at once, unless it is in a slow path just now and will look itself. */
+/* A block of the large pool does not wait for its owner's next miss. A single-block span ends at once; other blocks are collected for
+ * their owner at once, unless it is in a slow path now and will collect them itself. */
 static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {

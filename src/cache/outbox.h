@@ -31,12 +31,12 @@ hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
 }
 hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p) { return hak__outbox_add_at(heap, hak__slab_of(p), p); }
 
-/* The same with all that may take: a new bucket, publication, a report of misuse. `word` is the slab's owner word. */
+/* The rest of it: a new bucket, publication, a report of misuse. `word` is the slab's owner word. */
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
-/* The same from a thread that has no heap: published at once. */
+/* The same from a thread that has no heap: publishes at once. */
 void hak__outbox_bypass(void *p, uint32_t word, const char *function);
 void hak__outbox_flush(struct hak_heap *heap, const char *function);
 
-/* Publishes what waits in the outbox, for a sweeper that holds the heap's lock; gives the number of blocks. */
+/* Publishes what waits in the outbox, for a sweeper that holds the heap lock; returns the number of blocks. */
 hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);

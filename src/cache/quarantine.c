@@ -16,7 +16,7 @@ void hak__quarantine_open(struct hak_heap *heap)
     hak_owner_store(&heap->quarantine, quarantine);
 }
 
-/* The caller may have entered the heap. */
+/* Caller may hold the heap lock. */
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
@@ -25,8 +25,8 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
     bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER;
     if (!mine && hak__outbox_add(heap, p))
         return;
-    if (!inside)
-        hak__heap_lock(heap);
+    if (!inside && !hak__enter_own(heap))
+        return;   /* in a child that has had to leave the heap: what was in it is not used again */
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
     else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0))   /* whose bins are open */
@@ -53,7 +53,7 @@ bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
     return any;
 }
 
-/* Calls for the block in every place, NULL included. */
+/* Calls back for the block in every place, NULL included. */
 hak_inline bool look_through(const struct hak_heap *heap, bool look(void *argument, const void *p), void *argument)
 {
     struct hak_quarantine *quarantine = hak_peek(&heap->quarantine);

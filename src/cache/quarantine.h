@@ -1,9 +1,9 @@
-/* Freed blocks that wait before they may be used again, in hardened mode; one quarantine per heap, worked by its owner, whether
- * or not the heap is entered. A child that another thread forks just then may lose a block, and never has one twice.
+/* Freed blocks that wait before they may be used again, in hardened mode; one quarantine per heap, used by its owner alone,
+ * with or without the heap lock. A child that another thread forks meanwhile may lose a block, but never has one twice.
  * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
  * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
- * whatever their size. What leaves goes where a free would have taken it: into the bin behind the closed one, or to the
- * heap whose it is. Called by guard/, cache.c, verify.c. */
+ * whatever their size. A block that leaves goes where a free would have taken it: into the bin behind the closed one,
+ * or to its owner's heap. Called by guard/, cache.c, verify.c. */
 #pragma once
 
 #include "cache/cache.h"
@@ -25,7 +25,7 @@ struct hak_quarantine {
     void *queue[HAK_QUARANTINE_QUEUE];
 };
 
-/* For a heap of hardened mode; without memory there is none, and blocks are used again at once. */
+/* Opens the quarantine of a hardened heap. Without memory there is none, and blocks are used again at once. */
 hak_cold void hak__quarantine_open(struct hak_heap *heap);
 
 /* While the heap's thread seals or clears a block, the check at the program's end passes it over: the thread may have been
@@ -46,7 +46,7 @@ hak_inline void hak__quarantine_at_end(struct hak_heap *heap, const void *before
         hak_slot_store(&heap->quarantine->at, before);
 }
 
-/* The rest of hak__quarantine_leave: with the heap entered, by its owner. */
+/* The rest of hak__quarantine_leave: by the owner, under the heap lock. */
 hak_aside void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine)
@@ -54,7 +54,7 @@ hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quaranti
     return quarantine->next - quarantine->first;
 }
 
-/* What leaves is out of the quarantine before it is anywhere else. */
+/* A block that leaves is out of the quarantine before it is anywhere else. */
 hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
 {
     void **slot = &quarantine->queue[quarantine->first % HAK_QUARANTINE_QUEUE], *p = *slot;
@@ -87,9 +87,11 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
     return quarantine->bytes > hak__hardened.quarantine && hak__quarantine_queued(quarantine) > HAK_QUARANTINE_LEAST;
 }
 
-/* Where a free takes what leaves. */
+/* Passes a block that leaves on to where a free takes it. NULL: in a forked child, one that another thread had just taken out. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
+    if (hak_unlikely(p == NULL))
+        return;
     uint32_t word = hak__owner_of(p), class = hak__owner_class(word);
     heap->quarantine->bytes -= hak__quarantine_bytes(word);
     bool own = hak__owner_id(word) == heap->id && heap->classes[class].capacity != 0 && !hak__is_large(class);
@@ -112,7 +114,7 @@ hak_inline void hak__quarantine_add(struct hak_heap *heap, void *p, uint32_t wor
         hak__quarantine_leave(heap, hak__quarantine_first(quarantine), function);
 }
 
-/* All blocks leave; whether there were any. */
+/* Lets all blocks leave; returns whether there were any. */
 hak_cold bool hak__quarantine_flush(struct hak_heap *heap, const char *function);
 
 hak_cold bool hak__quarantine_has(const struct hak_heap *heap, const void *p);

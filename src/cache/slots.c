@@ -9,8 +9,8 @@
 #include "base/bits.h"
 #include "diag/options.h"
 
-/* Areas of 16, 32, 64, ... slots and the guard word below them; kept apart by size when given back. A capacity between
- * two of them has the larger area, of which it never touches the rest. */
+/* Areas have 16, 32, 64, ... slots and the guard word below them, and are kept apart by size when given back. A capacity between two
+ * sizes gets the larger area and never touches the rest. */
 static unsigned slots_order(uint32_t slots)
 {
     return slots <= HAK_SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / HAK_SLOTS_LEAST) + 1;
@@ -24,8 +24,7 @@ bool hak__slots_are_local(uint32_t class)
     return band != 0 && hak__option((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2)) != 0;
 }
 
-/* The slot area is what no class has as its local slots of those in the struct, which is all or nothing, then what lies
- * behind the struct. */
+/* The slot area begins with the slots in the struct unless classes have them as their local slots, and goes on behind the struct. */
 void hak__slots_open(struct hak_heap *heap)
 {
     bool any_local = false;

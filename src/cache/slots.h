@@ -1,4 +1,4 @@
-/* Where the slots of the bins lie. Called by tune.c, with the heap entered. */
+/* Where the slots of the bins lie. Called by tune.c, under the heap lock. */
 #pragma once
 
 #include "heap/heap.h"
@@ -11,6 +11,6 @@ bool hak__slots_are_local(uint32_t class);
 /* Lays the slots of a new heap out. */
 void hak__slots_open(struct hak_heap *heap);
 
-/* An area for so many slots, of which the first is given; NULL when the system refuses. And its way back. */
+/* Takes an area for so many slots and returns the first; NULL if the system refuses. And gives one back. */
 void **hak__slots_take(struct hak_heap *heap, uint32_t slots);
 void hak__slots_give(struct hak_heap *heap, void **bottom, uint32_t slots);

@@ -18,12 +18,12 @@
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
-/* The process is charged for large blocks that are kept in such steps. */
+/* The process is charged for cached large blocks in such steps. */
 enum { KEPT_STEP = 2 << 20 };
 
 /* --- first capacities -------------------------------------------------------------------------------------------------- */
 
-/* Blocks of more than FIRST_BYTES are cached only as far as the thread's budget goes, so from none on. */
+/* A class of blocks above FIRST_BYTES starts with no capacity: the thread's budget pays for all of it. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 {
     if (hak__is_large(class))
@@ -70,7 +70,7 @@ static hak_line_aligned _Atomic size_t all_bytes;   /* what every thread reads l
 
 size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
 
-/* Adds to the sum, unless the process has a budget which that would exceed. */
+/* Adds to the sum, unless that would exceed the process's budget. */
 static bool budget_charge(struct hak_heap *heap, size_t bytes)
 {
     size_t budget = hak__option(HAK_OPTION_process_budget);
@@ -145,7 +145,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     open_or_close(heap, index);
 }
 
-/* What a heap begins with is its right: only growth asks the budgets. */
+/* A heap gets its first capacities in any case: only growth asks the budgets. */
 static void count_first_capacities(struct hak_heap *heap)
 {
     size_t bytes = 0;
@@ -158,8 +158,8 @@ static void count_first_capacities(struct hak_heap *heap)
 }
 
 /* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
- * the threads share lines for good. From a line's size on only edges are shared; but of the smaller ones there are many, so a
- * thread keeps a few only, when it is running short (docs/decisions/0053). */
+ * the threads share lines for good. From a line's size on they share only edges; but small ones are many, so a
+ * thread keeps only a few, when it is running short (docs/decisions/0053). */
 static bool may_absorb(uint32_t class)
 {
     return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64;
@@ -225,16 +225,15 @@ static void budget_reclaim(struct hak_heap *heap, size_t limit)
     }
 }
 
-/* Where the budget is spent and no class is idle, looking for room at every miss would cost more than the misses. */
+/* If the budget is spent and no class is idle, looking for room at every miss would cost more than the misses. */
 static bool refuse_for_a_while(struct hak_heap *heap)
 {
     heap->budget.pause = GROW_PAUSE;
     return false;
 }
 
-/* What the thread may cache but large blocks: the option's bytes, and a share of what its spans of those classes
- * hold. A thread that works with much moves much, and a cache that is too small for it spreads its blocks over more
- * pages, not fewer (docs/decisions/0026). */
+/* What the thread may cache, large blocks aside: the option's bytes, and a share of what its spans of those classes hold. A thread
+ * with much memory moves many blocks, and too small a cache spreads them over more pages, not fewer (docs/decisions/0026). */
 static size_t budget_of_thread(const struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget), slabs = 0;
@@ -264,8 +263,8 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
     return budget_charge(heap, extra);
 }
 
-/* Only a class that runs empty as well as over is too small. One that is only built up or only taken down would learn
- * nothing by growing, and keep for good what it needed once. */
+/* Only a class that runs both empty and over is too small. One that only builds up or only shrinks would gain nothing by growing, and
+ * keep for good what it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -317,15 +316,18 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 
 /* --- polling ------------------------------------------------------------------------------------------------------------ */
 
-void hak__cache_set_polling(struct hak_heap *heap, bool polling)
+static void set_mode(struct hak_heap *heap, uint32_t bit, bool on)
 {
-    heap->mode = polling ? heap->mode | HAK_MODE_POLLING : heap->mode & ~(uint32_t)HAK_MODE_POLLING;
+    heap->mode = on ? heap->mode | bit : heap->mode & ~bit;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);
-        if (!polling && heap->classes[index].absorbs)
+        if (!on && heap->classes[index].absorbs)
             hak__cache_absorb_begin(heap, index);
     }
 }
+
+void hak__cache_set_polling(struct hak_heap *heap, bool polling) { set_mode(heap, HAK_MODE_POLLING, polling); }
+void hak__cache_redirect(struct hak_heap *heap, bool away) { set_mode(heap, HAK_MODE_REDIRECTED, away); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 

@@ -14,20 +14,24 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
  * has not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
 
-/* Sends the calls of the heap's large bins to the profiler from now on. The caller holds the heap's lock. */
+/* Sends the calls of the heap's large bins to the profiler from now on. Caller holds the heap lock. */
 hak_cold void hak__cache_profile(struct hak_heap *heap);
 
 /* Closes all bins, so that every call takes the slow path, or opens them again (upkeep/polling.h). */
 hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
 
+/* The same while the requests of the thread go to a heap of one's own (own/standard.c). */
+hak_cold void hak__cache_redirect(struct hak_heap *heap, bool away);
+
 /* Halves what each class holds that has moved no batch since the last call, and its capacity, down to its first one. */
 hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
 
-/* Takes a heap that is about to be parked out of the process's sum of capacities; adds one that has been taken up. Locked. */
+/* Takes a heap that is about to be parked out of the process's sum of capacities; adds one that has been taken up. Caller holds the
+ * heap lock. */
 hak_noinline void hak__cache_park(struct hak_heap *heap);
 hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
-/* Charges the process with some more bytes that may be kept, or takes back what is not used; false: its budget is spent. */
+/* Charges the process with some more bytes of cached blocks, or takes back what is not used; false: its budget is spent. */
 bool hak__cache_charge_kept(struct hak_heap *heap);
 hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);

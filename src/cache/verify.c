@@ -10,19 +10,19 @@ static hak_cold bool has_freed(struct hak_heap *heap, uint32_t class, const void
     return hak__heap_has_free(heap, class, p) || hak__quarantine_has(heap, p);
 }
 
-/* A look that takes in no more than the span. */
+/* Searches the span alone. */
 static hak_cold bool has_in_span(struct hak_heap *heap, uint32_t class, const void *p)
 {
     return hak__heap_has_in_span(heap, class, p);
 }
 
-/* The span may change hands before the look, which is then repeated. */
+/* If the span changes hands before the search, repeats it. */
 static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, const void *p)
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
         if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
-            return true;   /* the span has ended, which no block in use lets happen */
+            return true;   /* the span has ended, so no block of it is in use */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;
         if (hak__owner_of(p) == word)

@@ -1,8 +1,8 @@
 /* Walks everything that has an invariant. See check.h.
  *
- * Some of it changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. What
- * looks broken there is looked at again; only what stays so, through ATTEMPTS whole walks with other threads running in
- * between, longer each time, is a finding. */
+ * Some of it changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. The check
+ * repeats what looks broken there, and reports only what stays so through ATTEMPTS whole walks, between which other threads run,
+ * longer each time. */
 #include "guard/check.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "harden/harden.h"
 #include "slab/superslab.h"
 
-/* A heap that stays locked is passed over: its thread may have been interrupted by the one that checks. */
+/* Tries for a heap's lock before the check passes it over: its thread may be the one that was interrupted by the check. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
 /* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
@@ -29,11 +29,11 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
 
-/* A ready block of the heap's own is outside of its span. */
+/* A ready block of the heap's own counts as allocated in its span. */
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
 {
     uint32_t index, word = hak__owner_of(block);
-    if (word != hak__owner_word(heap->id, class))
+    if (word != hak__owner_tagged(heap->tag, class))
         return true;   /* another heap's; hak__cache_is_valid has judged the class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
@@ -95,8 +95,8 @@ static bool check_blocks(const struct hak_span *span)
     return valid;
 }
 
-/* A span is looked at with its heap entered, under which it neither ends nor changes hands; one of a single block can end
- * at any time by another thread's hand and is left alone. */
+/* Checks a span under its heap's lock, so that it neither ends nor changes hands. Leaves out single-block ones, which any thread may
+ * end at any time. */
 static bool check_slab(size_t slab, bool blocks)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
@@ -182,7 +182,7 @@ static bool check_all(struct hak_broken *broken, bool blocks)
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < NAPS * attempt; i++)
-            hak__nap(PATIENCE_OF_CHECK);   /* who was interrupted has to get a processor */
+            hak__nap(PATIENCE_OF_CHECK);   /* an interrupted thread has to get a processor */
     }
     return false;
 }

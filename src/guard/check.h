@@ -1,19 +1,19 @@
-/* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. It holds for the moment at which it looks: each heap is
- * entered while its spans and bins are looked at, the arena's state under their lock; what other threads pop and push
- * meanwhile breaks no invariant. Called by api.c, malloc_slow.c, free_slow.c, thread.c and init.c. */
+/* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. It holds for the moment of the check: each heap is
+ * locked while its spans and bins are checked, the arena's state under the arena's lock; pops and pushes of other threads meanwhile
+ * break no invariant. Called by api.c, malloc_slow.c, free_slow.c, thread.c and init.c. */
 #pragma once
 
 #include "diag/broken.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 
-/* False: *broken says which invariant is broken first, and where. No heap is entered and no lock held by the caller. */
+/* False: *broken says which invariant is broken first, and where. The caller holds no lock, the heap's included. */
 hak_cold bool hak__check(struct hak_broken *broken);
 
-/* The same without a look at single blocks of hardened mode. */
+/* The same without single blocks of hardened mode. */
 hak_cold bool hak__check_structure(struct hak_broken *broken);
 
-/* The same, reported in one line that begins with the name of who asks; the option's checks end the program then. */
+/* The same, and reports in one line that begins with the caller's name; the option's checks then end the program. */
 hak_cold bool hak__check_report(const char *who);
 hak_cold void hak__check_or_die(const char *who);
 

@@ -1,5 +1,5 @@
 /* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
- * is to the allocator; then the signal takes the course it would have taken. Called by init.c. */
+ * is to the allocator; then the signal proceeds as it would have without us. Called by init.c. */
 #pragma once
 
 #include "heap/heap.h"
@@ -7,6 +7,5 @@
 /* Installs the handlers. `mine` gives the calling thread's heap, for the report. */
 void hak__crash_init(const struct hak_heap *(*mine)(void));
 
-/* What an address is to the allocator, as the report says it; NULL or an address from elsewhere too. Takes no lock and
- * writes nothing but `text`. */
+/* Describes any address as the report does, NULL and foreign ones too. Takes no lock and writes nothing but `text`. */
 hak_cold void hak__crash_describe(uintptr_t address, char *text, size_t size);

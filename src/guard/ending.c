@@ -1,4 +1,4 @@
-/* See ending.h. Two passes: the first one collects what looks wrong, each heap entered for a span at a time; the second looks at
+/* See ending.h. Two passes: the first collects what looks wrong, under each heap's lock for a span at a time; the second checks
  * that again and again. */
 #include "guard/ending.h"
 
@@ -49,7 +49,7 @@ static bool is_being_worked(const void *p)
     return false;
 }
 
-/* A heap that has stayed locked is asked just once again. */
+/* Tries only once for a heap that has stayed locked before. */
 static bool enter_at_end(struct hak_heap *heap)
 {
     static const struct hak_heap *stays_busy;
@@ -59,7 +59,7 @@ static bool enter_at_end(struct hak_heap *heap)
     return entered;
 }
 
-/* The heap of the span is entered. */
+/* Caller holds the lock of the span's heap. */
 static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, const void *p, bool *free)
 {
     uint64_t bits = span->free[index / 64] | hak_load(&span->remote[index / 64], HAK_RELAXED);
@@ -72,7 +72,7 @@ static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, 
     return wrong != HAK_WRONG_NOTHING && is_being_worked(p) ? HAK_WRONG_NOTHING : wrong;
 }
 
-/* The span that begins at the slab, its heap entered; NULL: it is no hardened one, or its heap is locked. */
+/* Locks the heap of the span that begins at the slab; NULL: the span is not hardened, or its heap stays locked. */
 static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
@@ -192,8 +192,7 @@ static void report_suspects(const struct suspects *found)
 
 /* --- the check --------------------------------------------------------------------------------------------------------------- */
 
-/* No thread is inside of a heap or of the arena's state: one that was interrupted there, and goes on no more, leaves behind
- * what is half done. */
+/* Whether no thread holds a heap's lock or the arena's: one that was interrupted for ever leaves half-done work behind. */
 static bool is_quiet(void)
 {
     for (unsigned tries = 0; tries < ENDING_PATIENCE; tries++) {

@@ -6,8 +6,8 @@
  *
  * The seal is a word made of the block's address, its slack and secret numbers, its lowest byte 0; it says what n is. From
  * the end of the request on, as far as SLACK_CHECKED bytes reach, slack has a secret pattern; its first byte is 0, so that a
- * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has no seal: to find
- * it is proof of a block in use, and only who does not find it asks the heap what the pointer is.
+ * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has no seal: finding one
+ * proves that the block is in use, and without one the heap is asked what the pointer is.
  *
  * A huge block ends with two words: n, disguised, and a seal of it. */
 #pragma once
@@ -134,11 +134,11 @@ hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class
 /* The smallest class with room for n bytes whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
 hak_aside uint32_t hak__harden_class(size_t align, size_t n);
 
-/* A block of n bytes of that class; the heap is entered. Zeroed if the part zero is on. NULL when the system refuses. */
+/* A block of n bytes of that class, zeroed if the part zero is on; NULL when the system refuses. Caller holds the heap lock. */
 hak_aside void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
 
 /* The bytes asked for of the block in use that begins at p, an address in a hardened span; otherwise ends the program.
- * `why_freed` is what to say of a free one; NULL: that this is its second free. No heap is entered. */
+ * `why_freed`: what to report of a free one; NULL: a double free. Caller holds no heap lock. */
 hak_aside size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* The same of a block that bears a canary; else, for the free that follows to judge, `otherwise`. */

@@ -1,5 +1,5 @@
-/* Bins: a class's stack of ready blocks, in two words for the fast path and a struct for the rest, and the reasons for
- * which a bin is closed. Part of the heap; cache/ works them. */
+/* Bins: a class's stack of ready blocks, two words for the fast path and a struct for the rest, and why a bin is closed. Part of the
+ * heap; used by cache/. */
 #pragma once
 
 #include "slab/span.h"
@@ -38,15 +38,16 @@ struct hak_heap_class {
 };
 _Static_assert(sizeof(struct hak_heap_class) == 128, "two cache lines");
 
-enum { HAK_MODE_EXACT = 1, HAK_MODE_EXITED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16,
-       HAK_MODE_PROFILED = 128 };
+enum { HAK_MODE_EXACT = 1, HAK_MODE_REDIRECTED = 2, HAK_MODE_SENTINEL = 4, HAK_MODE_POLLING = 8, HAK_MODE_HARDENED = 16,
+       HAK_MODE_PROFILED = 128, HAK_MODE_EXITED = 256 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
- * without capacity until it gets some; the others are the heap's mode. What the reasons lead to stands in malloc_slow.c,
- * free_slow.c, and for an entered heap in guard/exact.c. Samples close nothing: they are marks in open bins. */
+ * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, free_slow.c
+ * and, under the heap lock, guard/exact.c act on the reasons. Samples close nothing: they are marks in open bins. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_PROFILED = HAK_MODE_PROFILED,   /* of large classes only: their calls are counted (profile/profile.h) */
-    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
+    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED,   /* the thread's requests go to a heap of one's own (own/standard.c) */
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
 };

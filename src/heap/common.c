@@ -1,23 +1,23 @@
-/* The common heaps: they belong to no thread, and serve the first blocks of small classes to the threads of a process that
- * has many. A thread that uses little would else have a page of its own for each class; these share theirs. What such a
- * thread frees beyond a block or two goes back at once, for any other's next request (cache/outbox.c). A class that has
- * taken FIRST_BLOCKS is served by spans of its own thread from then on: for it nothing is different.
+/* The common heaps belong to no thread. They serve the first blocks of small classes to the threads of a process that has many:
+ * otherwise a thread that uses little would have a page of its own for each class. What such a thread frees beyond a block or two
+ * returns at once, for any other's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
+ * it.
  *
- * Who takes enters one as a sweeper and never waits: it tries a few, then its own spans serve. There are several because a
- * thread may be interrupted inside for long. Called by cache/cache.c, with the thread's heap entered; made by thread.c;
- * left by a forked child as the heaps of threads that do not exist. */
+ * A thread locks one as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a thread may
+ * be interrupted for long while it holds one. Called by cache/cache.c, under the lock of the thread's heap; made by thread.c; a forked
+ * child treats them as heaps of threads that do not exist. */
 #include "heap/common.h"
 
 #include "base/bits.h"
 #include "heap/heap.h"
 
-/* Blocks of a class that a thread has from here; bytes of them that one request takes. */
+/* The blocks of a class that a thread gets from here; the bytes that one request takes. */
 enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
 
 /* Smaller ones lie several to a cache line; of larger ones hardly two share a page. */
 enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
 
-/* One for every so many heaps, and of them so many are tried. */
+/* One common heap for so many heaps; how many of them a thread tries. */
 enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
 
 static _Atomic uint32_t commons[COMMON_MAX];   /* ids */
@@ -48,7 +48,7 @@ uint32_t hak__common_first(uint32_t class)
     return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
 }
 
-/* One that nobody is inside, entered; or NULL. Threads begin at different ones. The last may have no id yet. */
+/* Locks a free one, or returns NULL. Threads begin at different ones. The last may have no id yet. */
 static struct hak_heap *enter_common(uint32_t first)
 {
     uint32_t count = hak_load(&common_count, HAK_RELAXED);

@@ -1,18 +1,18 @@
-/* The common heaps: they belong to no thread and serve the first blocks of small classes (common.c). Called by thread.c and
- * cache/, with the thread's heap entered. */
+/* The common heaps, which belong to no thread and serve the first blocks of small classes (common.c). Called by thread.c and
+ * cache/, under the lock of the thread's heap. */
 #pragma once
 
 #include "heap/heap.h"
 
-/* Makes a heap that has just been opened a common one, if the process has so many that there should be one more. */
+/* Makes a new heap a common one, if the process has so many heaps that it needs one more. */
 bool hak__common_add(struct hak_heap *heap);
 
-/* Blocks of the class that they may give to a heap that is opened now. */
+/* How many blocks of the class they may give to a new heap. */
 uint32_t hak__common_first(uint32_t class);
 
-/* A few blocks of a class with common_left, no more than its capacity, into out[0..], as hak__heap_take gives them; 0 when
- * there are none just now. */
+/* Takes a few blocks of a class with common_left, at most its capacity, into out[0..], like hak__heap_take; returns 0 if there are none
+ * now. */
 uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out);
 
-/* In a forked child, before hak__heaps_fork_child: they are heaps of threads that do not exist, like others. */
+/* In a forked child, before hak__heaps_fork_child: makes them heaps of threads that do not exist. */
 void hak__common_fork_child(void);

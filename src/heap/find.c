@@ -1,16 +1,15 @@
 /* Looking for a free block in the heaps' own state, before anybody is told that it was freed twice: the key in its first word
  * may be the program's own (slab/freed.h). Called by heap.c when blocks are collected, and by cache/verify.c.
  *
- * A look goes into one heap at a time, which it has entered: so no batch moves there, no slot area, no span of it. What
- * may go on meanwhile is what the owner does without entering: it pops, pushes, and adds to its outbox.
+ * The search locks one heap at a time, so no batch, slot area or span of it moves. Meanwhile the owner may do what it does without
+ * the lock: pop, push, and add to its outbox.
  *
- * To find a block is proof. Whoever frees a block in use had it handed to him; that hand-over orders the pop of the
- * block, the publication of its bucket or the clearing of its bits before the look. The top of the stack and the count
- * of the bucket are read with acquire, before what lies below them: an older pointer there has been overwritten before
- * the top went over it again. The stale ones, above the top and in the part of a bucket that a sweeper has published, are
- * not looked at.
+ * Finding a block is proof. A thread that frees a block in use was handed that block, and the hand-over orders the pop of the
+ * block, the publication of its bucket or the clearing of its bits before the search. The top of the stack and the count of the
+ * bucket are read with acquire, before what lies below them: an older pointer there was overwritten before the top moved over it
+ * again. The search skips stale pointers: those above the top, and in the part of a bucket that a sweeper has published.
  *
- * Not to find it is no proof: it may be on its way from one heap to another. */
+ * Not finding it proves nothing: it may be on its way from one heap to another. */
 #include "heap/find.h"
 
 static hak_cold bool is_in_bin(struct hak_heap *heap, uint32_t class, const void *p)
@@ -32,11 +31,11 @@ static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
     return false;
 }
 
-/* Spans change hands only while both their heaps are entered, so the word stays what it is for the time of the look. */
+/* A span changes hands only under the locks of both heaps, so the word is stable during the search. */
 hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_word(heap->id, class))
+    if (hak__owner_of(p) != hak__owner_tagged(heap->tag, class))
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)

@@ -44,8 +44,8 @@ struct hak_heap *hak__heap_new(void)
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The head is stored so that another thread may look whether there are any (sources.c). A span of a SuperSlab that drains
- * comes behind the first; no pointer to the list's end is kept. */
+/* The head is stored atomically, since other threads check whether there are any (sources.c). A span of a draining SuperSlab goes
+ * behind the first; there is no pointer to the list's end. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
@@ -77,8 +77,8 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 
 /* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
-/* A span is wholly free or not listed. It is listed, or ended when it is empty and not the last one of its class. One of
- * large blocks is always ended: it has several slabs, which serve every class and thread from the pool. */
+/* For a span that is wholly free or not listed: ends it if it is empty and not the last one of its class, else lists it. An empty
+ * span of large blocks always ends, since its slabs can serve every class and thread from the pool. */
 static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak__span_allocated(span) == 0) {
@@ -116,8 +116,7 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
     hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
 }
 
-/* Takes from a span down to out[0]; false when no other span should be asked, because the frontier moves one page per
- * miss. */
+/* Takes from a span down to out[0]; false if no other span should be asked, because the frontier moves one page per miss. */
 hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
 {
     *got += hak__span_take(span, out, want - *got);
@@ -126,7 +125,7 @@ hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **o
     return !at_frontier && *got < want;
 }
 
-/* From a span of the warm pool, and new ones while that is not enough. */
+/* Takes from a span of the warm pool, then from the next ones. */
 hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
 {
     uint32_t class_index = span->class, got = 0;
@@ -136,7 +135,7 @@ hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void
     return got;
 }
 
-/* The listed spans are asked in turn, the last resort is a new one. */
+/* Asks the listed spans in turn, then makes a new one. */
 static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -183,7 +182,7 @@ static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **
     return 1;
 }
 
-/* A span's frontier can't move: there is no memory. Freed blocks may be in others, or an empty span may give its memory. */
+/* No memory to move a span's frontier: takes freed blocks of other spans, or has an empty span give up its memory. */
 static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     for (struct hak_span *span = heap->classes[class_index].spans; span != NULL; span = span->next) {
@@ -264,7 +263,7 @@ static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_spa
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
-/* Blocks are back in a span; `counter` is the class's drained or collected. */
+/* Counts blocks that are back in a span; `counter` is the class's drained or collected. */
 hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_counter *counter, uint32_t count)
 {
     hak_count(counter, count);
@@ -322,7 +321,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     unsigned slabs = span->slabs;
     struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
     hak_fetch_add(&owner->large_remote_freed, hak__classes[class].size, HAK_RELAXED);
-    span->free_count = span->frontier;   /* nothing is outside any more */
+    span->free_count = span->frontier;   /* no block is allocated any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
     /* The figures are sums over all heaps, so it does not matter whose counters say so. A thread that has none leaves
@@ -335,8 +334,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     hak_count(&heap->counts.remote_frees, 1);
 }
 
-/* A block that another thread has freed, and that bears the key: its owner or a third thread has freed it too, unless the key is
- * the program's own. */
+/* A block freed by another thread already bears the key: its owner or a third thread has freed it too, unless the program stored
+ * the key itself. */
 static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
 {
     struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
@@ -367,10 +366,14 @@ void hak__heap_collect(struct hak_heap *heap)
 
 /* --- heaps of other threads ------------------------------------------------------------------------------------------ */
 
-void hak__heap_wait(struct hak_heap *heap)
+bool hak__heap_wait(struct hak_heap *heap)
 {
-    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
+    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++) {
         hak__yield(tries);
+        if (hak_unlikely(hak__heap_is_unusable(heap)))
+            return false;
+    }
+    return true;
 }
 
 void hak__heap_sweep(struct hak_heap *heap)

@@ -1,9 +1,9 @@
 /* What one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
- * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked and taken over whole.
+ * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
- *   bins                     the owner thread; while the heap is parked, who holds `lock`
- *   classes, bitmaps            who holds `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
+ *   bins                     the owner thread; while the heap is parked, the holder of `lock`
+ *   classes, bitmaps            the holder of `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
  *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
  *                               over heaps that were not locked
  *   outbox                      the owner appends without `lock`; all else under it (cache/outbox.h)
@@ -21,11 +21,12 @@
 #include "base/forked.h"
 #include "base/lock.h"
 #include "heap/large.h"
+#include "heap/share.h"
 #include "heap/sources.h"
 #include "heap/state.h"
 #include "slab/span.h"
 
-enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE };
+enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
 enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
 
@@ -39,6 +40,9 @@ enum { HAK_WARM_MAX = 16 };
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
     int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
     uint32_t profile_session; /* the profile of which that is */ \
+    uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
+    intptr_t to_share; /* it lies so many bytes from here */ \
+    struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
@@ -70,13 +74,14 @@ struct hak_heap {
     struct hak_sources sources;
     struct hak_assigned assigned;
     struct hak_heap_counts counts;
-    size_t large_out;                               /* bytes of large blocks outside of their spans, and large_remote_freed */
+    size_t large_out;                               /* bytes of large blocks that are allocated, and large_remote_freed */
     struct hak_quarantine *quarantine;              /* hardened mode: freed blocks that are not used again yet */
     _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
     bool ending;                                    /* the thread has begun to run its destructors */
     uint32_t left;                                  /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state;                         /* enum hak_heap_state */
     _Atomic uint32_t parked_next;                   /* id of the next parked heap */
+    struct hak_share share;                         /* heaps of one's own */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     _Atomic size_t large_remote_freed;              /* bytes of large blocks that others have freed, spans and all */
@@ -94,8 +99,8 @@ hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
     return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->bins[class];
 }
 
-/* Blocks of so many bytes were given back, or taken. Under `lock`, or by the owner; should both do so at once, the figure
- * is a little wrong, and only decides how soon upkeep comes. */
+/* Counts bytes of blocks given back, or taken. Under `lock`, or by the owner; if both do so at once, the figure is a little wrong, but
+ * it only decides how soon upkeep comes. */
 hak_inline void hak__heap_idle_more(struct hak_heap *heap, size_t bytes) { hak_count(&heap->polling.idle_bytes, bytes); }
 hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 {
@@ -103,11 +108,14 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     hak_store(&heap->polling.idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
 
+hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
+
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
-/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. */
-hak_cold void hak__heap_wait(struct hak_heap *heap);
+/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: a fork came between, in
+ * a handler, say, and the child has had to leave the heap, since whoever was collecting does not exist there. */
+hak_cold bool hak__heap_wait(struct hak_heap *heap);
 
 hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user user)
 {
@@ -115,23 +123,24 @@ hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user use
     /* acquire: pairs with the release in hak__heap_unlock. */
     return hak_cas_strong(&heap->lock, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
 }
+hak_inline bool hak__heap_lock_own(struct hak_heap *heap)
+{
+    return hak_likely(hak__heap_try_lock(heap, HAK_OWNER)) || hak__heap_wait(heap);
+}
 hak_inline void hak__heap_lock(struct hak_heap *heap)
 {
-    if (hak_unlikely(!hak__heap_try_lock(heap, HAK_OWNER)))
-        hak__heap_wait(heap);
+    for (unsigned tries = 0; hak_unlikely(!hak__heap_lock_own(heap)); tries++)
+        hak__nap(tries);
 }
 hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE); }
 
-/* The way into a heap for its own thread, which a fork check or a signal may have brought into a child: false there if the heap
- * had to be left, half done by a sweeper that does not exist any more. The thread has another one then, or a sentinel. (The bare
- * hak__heap_lock is for a heap that has just been attached, taken up from the parked ones, or is shared under a lock.) */
+/* How a thread locks its own heap. A fork check or a signal may have brought it into a child: false there if it had to leave the heap,
+ * which a sweeper that no longer exists left half done. It then has another heap, or a sentinel. (The bare hak__heap_lock is for a heap
+ * just attached or taken up from the parked ones, or one shared under a lock.) */
 hak_inline bool hak__enter_own(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak_unlikely(hak__heap_is_unusable(heap)))
-        return false;
-    hak__heap_lock(heap);
-    return true;
+    return hak_likely(!hak__heap_is_unusable(heap)) && hak__heap_lock_own(heap);
 }
 
 /* The same for a path that has a slower one behind it: false also while another thread is inside. */
@@ -146,7 +155,7 @@ hak_inline bool hak__try_enter_own(struct hak_heap *heap)
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
         return false;
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)
@@ -158,7 +167,7 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 }
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
- * serve others. `mine` is entered by the caller. */
+ * serve others. Caller holds the lock of `mine`. */
 void hak__heaps_sweep(const struct hak_heap *mine);
 
 /* The same for one heap, which is not the caller's. */
@@ -194,16 +203,15 @@ hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, siz
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
-/* Ends a listed span of which no block is outside, whether or not it is the last of its class; its slabs count as idle
+/* Ends a listed span of which no block is allocated, whether or not it is the last of its class; its slabs count as idle
  * for as long as their SuperSlab has been. */
 hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
 
-/* Ends a span of one block on behalf of another thread that has freed the block: its slabs go to the pool at once and
- * do not wait for their owner, who holds nothing but counters of such a span. `heap` is the freeing thread's (NULL: it has
- * none), `word` the slab's owner word as it was found. */
+/* Ends a single-block span for another thread that has freed the block: its slabs go to the pool at once, since the owner holds
+ * nothing but counters of such a span. `heap` is the freeing thread's (NULL: it has none), `word` the slab's owner word as read. */
 void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function);
 
 /* Collects the spans on which other threads have freed blocks. */

@@ -1,8 +1,8 @@
 /* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See large.h.
  *
- * A heap with many large blocks looks first in the SuperSlabs assigned to it, and other heaps are not shown them, so that threads
- * which open and end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives
- * no rights: anybody may give slabs back, purge them, or claim some before a new SuperSlab is opened (hak__pool_take_assigned).
+ * A heap with many large blocks looks first in the SuperSlabs assigned to it. Other heaps do not see these, so threads that open and
+ * end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives no rights: any
+ * thread may give slabs back, purge them, or claim some before it opens a new SuperSlab (hak__pool_take_assigned).
  * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
 #include "heap/large.h"
 
@@ -14,7 +14,7 @@
 
 /* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */
 
-/* Upkeep looks whether there are any before it enters the heap. */
+/* Read by upkeep before it locks the heap. */
 static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&heap->assigned.count, count); }
 
 /* Keeps the order: the first assigned serves first. */
@@ -32,7 +32,7 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
     hak__pool_unassign(super, heap->id);
 }
 
-/* A run of an entry; one that is no good any more leaves the list and gives none. */
+/* A run of an entry's SuperSlab. An entry out of date leaves the list and gives none. */
 static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
     size_t super = heap->assigned.supers[place];
@@ -67,8 +67,7 @@ static bool is_spare(const struct hak_heap *heap, size_t super)
         && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
 }
 
-/* A few that are empty are kept, so that a thread whose blocks come and go does not open and close SuperSlabs all the
- * time. */
+/* Keeps a few empty ones, so that a thread whose blocks come and go does not open and close SuperSlabs all the time. */
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
@@ -96,13 +95,13 @@ static unsigned worst_place(const struct hak_heap *heap)
     return worst;
 }
 
-/* What a heap has in large blocks before it gets a SuperSlab. In one of its own for a block or two most slabs would be unused;
+/* How much a heap has in large blocks before it gets a SuperSlab. With a block or two, most slabs of its own SuperSlab would be unused;
  * but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). */
 enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
 
 static bool is_worth_one(struct hak_heap *heap)
 {
-    size_t freed = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free what is not counted yet */
+    size_t freed = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free blocks that are not counted yet */
     return heap->large_out >= freed + WORTH_ONE;
 }
 
@@ -130,7 +129,7 @@ void hak__assigned_let_go(struct hak_heap *heap)
 
 /* --- change of size ----------------------------------------------------------------------------------------------------- */
 
-/* The slabs that a span of one block has gained or keeps say that they are inside of it. */
+/* Writes the owner words of the inner slabs that a single-block span gains or keeps. */
 static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
 {
     size_t slab = hak__span_slab(span);

@@ -29,14 +29,14 @@ static struct hak_heap *first_parked(void)
     while ((uint32_t)head != 0) {
         struct hak_heap *heap = hak__heap_by_id((uint32_t)head);
         uint32_t next = hak_load(&heap->parked_next, HAK_RELAXED);
-        /* acquire: the heap as it was left. release: who finds it gone sees that it is borrowed (hak__heap_take_up). */
+        /* acquire: the heap as it was left. release: a thread that finds it gone sees that it is borrowed (hak__heap_take_up). */
         if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQ_REL, HAK_ACQUIRE))
             return heap;
     }
     return NULL;
 }
 
-/* One that was opened before the options could be read, in a process that is hardened since, serves no more. */
+/* A heap opened before the options could be read serves no more if the process is hardened. */
 static bool is_usable(struct hak_heap *heap)
 {
     if (hak_unlikely(hak__hardened.on && (heap->mode & HAK_MODE_HARDENED) == 0))
@@ -54,8 +54,8 @@ struct hak_heap *hak__heap_unpark(void)
     return heap;
 }
 
-/* A heap is never unmapped, so one that is taken off the list meanwhile may be looked at as well; the list is then that of
- * another moment, and the look ends sooner or goes on elsewhere. */
+/* Heaps are never unmapped, so reading one that another thread has taken off the list is safe; the walk then ends sooner or goes on
+ * elsewhere. */
 bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most)
 {
     uint32_t id = (uint32_t)hak_load(&parked, HAK_ACQUIRE);
@@ -76,8 +76,8 @@ void hak__heaps_borrow(bool begin)
         hak_fetch_sub(&borrowers, 1, HAK_RELEASE);     /* what was borrowed is parked again */
 }
 
-/* A heap more would have its own slab of each class for good, so a borrowed one is waited for; not for long, because its
- * borrower may be interrupted. */
+/* Waits for a borrowed heap, since one heap more would have its own slab of each class for good. Not for long: the borrower may be
+ * interrupted. */
 struct hak_heap *hak__heap_take_up(void)
 {
     for (unsigned tries = 0;; tries++) {
@@ -90,15 +90,16 @@ struct hak_heap *hak__heap_take_up(void)
     }
 }
 
-/* A parked heap is locked when a sweeper was inside. It becomes unusable where it stands in the list, because what stands above it
- * there may be sound; who takes heaps off passes it over. */
+/* A parked heap that a sweeper had locked becomes unusable, but stays in the list, because those above it may be sound; threads that
+ * take heaps off pass it over. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
     hak_store(&borrowers, 0, HAK_RELAXED);   /* their heaps are among those that are parked here */
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
-        if (heap == mine || heap == shared || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED))
+        if (heap == mine || heap == shared
+            || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE))
             continue;
         if (hak_load(&heap->lock, HAK_RELAXED) != 0)
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
@@ -115,7 +116,7 @@ bool hak__heaps_fork_further(void)
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED), user = hak_load(&heap->lock, HAK_RELAXED);
         bool active = state == HAK_HEAP_ACTIVE && user == HAK_SWEEPER;
-        if (active || (state == HAK_HEAP_PARKED && user != HAK_NOBODY))
+        if (active || ((state == HAK_HEAP_PARKED || state == HAK_HEAP_SHARE) && user != HAK_NOBODY))
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         known &= !active;
     }

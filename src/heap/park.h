@@ -6,18 +6,18 @@
 void hak__heap_park(struct hak_heap *heap);
 struct hak_heap *hak__heap_unpark(void);      /* NULL if none is parked */
 
-/* The same for a new thread, which waits a little while one is borrowed: taken off the list by an adopter, who says so before
- * the first and after the last of those that he takes and parks again. */
+/* take_up: the same for a new thread, which waits a little while a heap is borrowed. An adopter says so before it takes heaps off the
+ * list, and again when it has parked them all. */
 struct hak_heap *hak__heap_take_up(void);
 void hak__heaps_borrow(bool begin);
 
-/* Whether one of the first few parked heaps is wanted, without taking any off the list; just now, and perhaps not any more. */
+/* Whether one of the first few parked heaps is wanted at this moment. Takes none off the list. */
 bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most);
 
-/* In a forked child: the heaps of the threads that do not exist there are parked, or unusable if they were locked; `mine` and
+/* In a forked child: parks the heaps of threads that do not exist there, or makes them unusable if they were locked. `mine` and
  * `shared` (either may be NULL) stay in use. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
 
-/* The same where nobody can tell which heap is still in use: only those in which a sweeper was become unusable. False if a thread may
- * still take one of them for its own. */
+/* The same if it is not known which heap is still in use: only those that a sweeper had locked become unusable. False if a thread
+ * may still take one of these for its own. */
 bool hak__heaps_fork_further(void);

@@ -9,7 +9,7 @@
  * Either 2 comes after b and finds 0, so the span is pushed again; or it comes before b, and b's acquire makes 1
  * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
  * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
- * hands meanwhile; who finds a span that is not his sends it on to its owner, or drops it when it has none. */
+ * hands meanwhile; an owner that finds another's span sends it on, or drops it if it has no owner. */
 #include "heap/remote.h"
 
 #include "diag/report.h"
@@ -24,9 +24,9 @@ static void remote_push(struct hak_heap *heap, struct hak_span *span)
     while (!hak_cas_weak(&heap->pending, &head, span, HAK_RELEASE, HAK_RELAXED));
 }
 
-/* Puts a span on its owner's stack unless it stands on one already. A span without owner has ended, and nothing waits
- * in it; but it may come to life again while its mark is taken back, and a publisher of that life may have relied on
- * the mark: so the owner is looked at once more afterwards. */
+/* Pushes a span on its owner's stack unless it is on one already. A span without an owner has ended, and nothing waits in it. But it
+ * may come to life again while its mark is taken back, and a publisher of that life may have relied on the mark: so the owner is read
+ * once more afterwards. */
 static void remote_queue(struct hak_span *span)
 {
     while (hak_exchange(&span->queued, 1, HAK_ACQ_REL) == 0) {

@@ -1,9 +1,9 @@
 /* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
- * (hak_heap.counts). Also how a span begins and ends. Called by heap.c, with the heap entered.
+ * (hak_heap.counts). Also how a span begins and ends. Called by heap.c, under the heap lock.
  *
  *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
  *                    blocks any of those assigned to this heap (large.c)
- *   0.5  own empty   the heap's own span of another class, of which no block is outside
+ *   0.5  own empty   the heap's own span of another class, of which no block is allocated
  *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
  *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
  *                    has been collected
@@ -17,7 +17,7 @@
 #include "shared/pool.h"
 #include "slab/hardened.h"
 
-/* So many spans of a class are short (docs/decisions/0040, 0059). */
+/* A class's first spans are short (docs/decisions/0040, 0059). */
 enum { SHORT_SPANS = 3 };
 
 /* --- begin and end ---------------------------------------------------------------------------------------------------- */
@@ -32,17 +32,46 @@ static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
     return memory;
 }
 
-static void bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
     void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     *(void **)memory = *head;
     *head = memory;
 }
 
-static void count_begun(struct hak_heap *heap, const struct hak_span *span)
+static void count_begun(struct hak_heap *heap, struct hak_span *span)
 {
     hak_count(&heap->counts.slabs, span->slabs);
     hak_count(&heap->classes[span->class].span_count, 1);
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return;
+    hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    if (!span->fresh)
+        span->account = heap->share.account;
+}
+
+
+/* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit (share.h). */
+static bool admit(struct hak_heap *heap, unsigned slabs)
+{
+    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+static void discount(struct hak_heap *heap, unsigned slabs)
+{
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+
+static uint32_t owner_of_spans(const struct hak_heap *heap)
+{
+    return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0);
+}
+
+/* Slabs that could not become a span. */
+static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
+{
+    discount(heap, slabs);
+    hak__pool_give(slab, slabs);
 }
 
 static void count_ended(struct hak_heap *heap, const struct hak_span *span)
@@ -51,32 +80,32 @@ static void count_ended(struct hak_heap *heap, const struct hak_span *span)
     hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
 }
 
-/* All of a hardened span is there from the start. */
+/* A hardened span is mapped whole from the start. */
 static bool harden_span(struct hak_heap *heap, struct hak_span *span)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
     if (hak__span_reach(span, (size_t)slabs << HAK_SLAB_SHIFT)) {
-        hak__span_harden(span, heap->id);
+        hak__span_harden(span, owner_of_spans(heap));
         return true;
     }
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
-    hak__pool_give(slab, slabs);
+        hak__bitmaps_give(heap, bitmaps, bytes);
+    give_back(heap, slab, slabs);
     return false;
 }
 
-/* A span for a single block, or NULL where its memory can't be had. */
+/* A span for a single block; NULL if the system refuses its memory. */
 static struct hak_span *begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, NULL, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
         count_begun(heap, span);
         return span;
     }
     hak__span_destroy(span);
-    hak__pool_give(slab, slabs);
+    give_back(heap, slab, slabs);
     return NULL;
 }
 
@@ -85,10 +114,10 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
     void *bitmaps = bytes == 0 ? NULL : bitmaps_take(heap, bytes);
     if (bytes != 0 && bitmaps == NULL) {
-        hak__pool_give(slab, slabs);
+        give_back(heap, slab, slabs);
         return NULL;
     }
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, heap->id, bitmaps, fresh);
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), bitmaps, fresh);
     if (hak_unlikely(hak__hardened.on) && !harden_span(heap, span))
         return NULL;
     hak__heap_list(heap, span);
@@ -96,16 +125,19 @@ static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, 
     return span;
 }
 
-/* Ends a span but for its slabs, which are the caller's then. */
+/* Ends a span, but leaves its slabs to the caller. */
 static void end_span(struct hak_heap *heap, struct hak_span *span)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
         hak__heap_unlist(heap, span);
     count_ended(heap, span);
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
+    discount(heap, span->slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
-        bitmaps_give(heap, bitmaps, bytes);
+        hak__bitmaps_give(heap, bitmaps, bytes);
 }
 
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
@@ -126,20 +158,20 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 
 /* --- adoption: spans of heaps whose threads have ended --------------------------------------------------------------------
  *
- * A parked heap is taken off the parked list first, so nobody else works in it; it is entered like any other because a
- * sweeper may be inside, and parked again afterwards. Rewriting the owner words is then safe: no thread matches the old
- * tag any more, and only the adopter matches the new one. A thread that has read the old word frees as a stranger,
+ * The adopter first takes the parked heap off the list, so nobody else can adopt from it; locks it, because a sweeper may have; and
+ * parks it again afterwards. Rewriting the owner words is then safe: no thread matches the old tag any more, and only the adopter
+ * matches the new one. A thread that has read the old word frees as a stranger,
  * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
 
 enum { HEAPS_PER_CALL = 4 };
 
-/* Whether a look inside may be worth it, judged without entering. */
+/* Whether the heap may be worth locking: a guess without the lock. */
 static bool sources_promising(struct hak_heap *heap, uint32_t class)
 {
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
 
-/* The few blocks that a thread left for the next one go with their spans. */
+/* The few blocks that the thread left for the next one move with their spans. */
 static void give_what_is_left(struct hak_heap *heap, uint32_t index)
 {
     struct hak_bin *bin = hak__heap_bin(heap, index);
@@ -150,8 +182,8 @@ static void give_what_is_left(struct hak_heap *heap, uint32_t index)
     hak_owner_store(&bin->top, bottom);
 }
 
-/* A heap that a forked child has parked is as the fork found it: the blocks in its bin may lie in the spans that go, and are
- * drained as another heap's from then on. */
+/* A heap that a forked child has parked is as the fork found it: blocks in its bin may lie in the adopted spans, and are drained as
+ * another heap's from then on. */
 static bool caches_blocks(struct hak_heap *heap, uint32_t index)
 {
     return hak__heap_bin(heap, index)->top != heap->classes[index].bottom;
@@ -231,7 +263,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
-    heap->sources.idle_classes &= 1ull << class_index;
+    heap->sources.idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
@@ -243,16 +275,16 @@ void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
     }
 }
 
-/* The slabs that a new span of the class is to have. The first ones are short: of most sizes above 16 KiB a thread has
- * a few blocks at a time, and the rest of a full span would lie idle. */
+/* How many slabs a new span of the class gets. The first ones are short: of most sizes above 16 KiB a thread uses only a few
+ * blocks at a time, and the rest of a full span would lie idle. */
 static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
 {
     bool few = hak_counted(&heap->classes[class_index].span_count) < SHORT_SPANS && !hak__hardened.on;
     return few ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
 }
 
-/* Large blocks of which a full span has several also take a run that holds just one: the ends of SuperSlabs that full
- * spans leave over are filled with them. */
+/* If a full span of large blocks has several, a run for just one serves too: such runs fill the ends of SuperSlabs that full spans
+ * leave over. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
     unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
@@ -279,8 +311,8 @@ static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsig
     return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
 
-/* Slabs that are not resident make the process grow as a new SuperSlab does, though others are resident and unused, but too
- * short or out of sight. */
+/* Slabs that are not resident make the process grow like a new SuperSlab, while others are resident and unused, but too short or out
+ * of sight. */
 static void grown_by(struct hak_heap *heap, unsigned count)
 {
     heap->sources.clean_slabs += count;
@@ -290,7 +322,7 @@ static void grown_by(struct hak_heap *heap, unsigned count)
     hak__pool_trim();
 }
 
-/* Where the system gives no new SuperSlab, those that other heaps hold and use serve as well. */
+/* Opens a SuperSlab. If the system gives none, those assigned to other heaps serve too. */
 static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     if (heap->sources.no_new_span)
@@ -303,11 +335,15 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
     return slab != HAK_NO_RUN ? slab : hak__pool_open(count, false, fresh);
 }
 
-/* Spans that have just one block end with it, so there are none to adopt. */
-static bool may_adopt(uint32_t class_index) { return hak__classes[class_index].blocks > 1 || hak__hardened.on; }
+/* A single-block span ends with its block, so there is none to adopt; and a share must not take others' blocks with it when its
+ * heap ends. */
+static bool may_adopt(const struct hak_heap *heap, uint32_t class_index)
+{
+    return (hak__classes[class_index].blocks > 1 || hak__hardened.on) && !hak__heap_is_share(heap);
+}
 
-/* Slabs for a span of the class, as many as a full one has or fewer, and where they come from. */
-static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+/* Finds slabs for a span of the class, `count` of them, and says which stage they come from. */
+static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
     *count = wanted_slabs(heap, class_index);
@@ -317,7 +353,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
         *stage = HAK_STAGE_OWN_EMPTY;
         slab = own_empty(heap, *count);
     }
-    if (slab == HAK_NO_RUN && may_adopt(class_index) && hak__heap_adopt(heap, class_index)) {
+    if (slab == HAK_NO_RUN && may_adopt(heap, class_index) && hak__heap_adopt(heap, class_index)) {
         *stage = HAK_STAGE_ADOPTED;
         return HAK_NO_RUN;
     }
@@ -337,6 +373,22 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
     return slab;
 }
 
+/* The same within the limit of a share's heap. The slabs that are counted beforehand are the most that there can be. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    unsigned most = wanted_slabs(heap, class_index);
+    *stage = HAK_STAGE_LOCKED;
+    if (hak_unlikely(!admit(heap, most))) {
+        hak__heap_spare(heap, class_index);
+        most = wanted_slabs(heap, class_index);
+        if (!admit(heap, most))
+            return HAK_NO_RUN;
+    }
+    size_t slab = search_slabs(heap, class_index, count, fresh, stage);
+    discount(heap, slab == HAK_NO_RUN ? most : most - *count);
+    return slab;
+}
+
 struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;
@@ -349,7 +401,7 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    if (count == 1)   /* single slabs gather; if they went where there was room for a longer run, few runs would be left */
+    if (count == 1)   /* single slabs gather here, so that long runs stay whole elsewhere */
         heap->sources.home = slab + 1;
     hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
@@ -361,11 +413,15 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
+    if (!admit(heap, count))
+        return NULL;
+    unsigned most = count;
     size_t slab = hak__assigned_take(heap, count, &fresh);
     if (slab == HAK_NO_RUN && single != count) {
         count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
+    discount(heap, slab == HAK_NO_RUN ? most : most - count);
     if (slab == HAK_NO_RUN)
         return NULL;
     hak_count(&heap->counts.runs_claimed, 1);

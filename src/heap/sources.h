@@ -1,4 +1,4 @@
-/* Where new spans come from, and how a span begins and ends. Called by heap.c and upkeep/, with the heap entered. */
+/* Where new spans come from, and how a span begins and ends. Called by heap.c and upkeep/, under the heap lock. */
 #pragma once
 
 #include "slab/span.h"
@@ -10,7 +10,7 @@ enum hak_stage {
     HAK_STAGE_OWN_HINT, HAK_STAGE_OWN_EMPTY, HAK_STAGE_ADOPTED, HAK_STAGE_CLAIMED, HAK_STAGE_LOCKED, HAK_STAGES
 };
 
-/* What a heap remembers for it. */
+/* What a heap remembers about its sources. */
 struct hak_sources {
     void *bitmaps[HAK_BITMAP_SIZES];    /* given back, by size */
     uint64_t idle_classes;              /* bit c: the only listed span of class c may be empty */
@@ -24,16 +24,20 @@ struct hak_heap;
 /* A span of the class with blocks to give, for a heap that has none listed; NULL when the system refuses. */
 struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class);
 
-/* A block of a class whose spans have just one: such a span is never listed. NULL when the system refuses. */
+/* A block of a class of single-block spans, which are never listed; NULL when the system refuses. */
 void *hak__heap_take_single(struct hak_heap *heap, uint32_t class);
 
-/* Takes over the spans of a class that have free blocks from parked heaps; whether there were any. */
+/* Adopts the spans of a class that have free blocks from parked heaps; returns whether there were any. */
 bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
 
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
 
-/* Ends the empty spans of other classes, and has the rest give up what they have ahead of need: there is no other memory. */
+/* Bitmaps of a span that has ended, for the next one. */
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
+
+/* For want of memory: ends the empty spans of other classes, and has the rest give up what they have ahead of need. HAK_CLASSES:
+ * of all. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */

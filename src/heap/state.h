@@ -1,5 +1,5 @@
-/* The parts of a heap that the layers above it work: cache/ the slots, the budget, the outbox, the large cache and the marks of
- * samples, upkeep/ the polling. The heap below moves them with itself and reads a figure or two. */
+/* The parts of a heap that belong to the layers above it: slots, budget, outbox, large cache and marks to cache/, polling to upkeep/.
+ * heap/ itself reads only a figure or two of them. */
 #pragma once
 
 #include "heap/bin.h"
@@ -13,7 +13,7 @@ struct hak_slots {
     void **free[10];            /* given back slot areas, by power of two */
 };
 
-/* What the bins may come to hold (cache/tune.c). */
+/* How much the bins may hold (cache/tune.c). */
 struct hak_budget {
     size_t bytes;                       /* capacity * size above the first capacities, summed */
     size_t process_bytes;               /* capacity * size, summed, and large_cache.charged */
@@ -24,14 +24,14 @@ struct hak_budget {
     uint32_t moved_seen[HAK_CLASSES];   /* blocks refilled and drained then, modulo 2^32 */
 };
 
-/* When a thread that only hits is to look at the clock (upkeep/polling.c). */
+/* When a thread that only hits reads the clock (upkeep/polling.c). */
 struct hak_polling {
     uint32_t calls;                             /* slow paths since the clock was last looked at */
     uint32_t left;                              /* calls until a polling heap is looked at again */
     uint32_t refills, overflows;                /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen;      /* when the heap began to poll */
     uint64_t begun_ms, count_ms;                /* when that was, and when its calls were last counted anew */
-    uint64_t much_ms;                           /* since when idle_bytes has been much; 0: it is not */
+    uint64_t much_ms;                           /* since when idle_bytes has been large; 0: it is not */
     hak_counter idle_bytes;                     /* given to spans beyond what was taken, since memory went back */
 };
 

@@ -29,8 +29,8 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
 
 /* --- the budget ------------------------------------------------------------------------------------------------------ */
 
-/* The run of hits that has ended now changes the rate, and the rate the budget: a class that misses often is worth a
- * longer look at its list. */
+/* The run of hits that has just ended changes the rate, and the rate the budget: a class that misses often is worth a longer search
+ * of its list. */
 static void warm_adapt(struct hak_heap_class *class)
 {
     uint32_t hits = (uint32_t)hak_counted(&class->warm_hits), run = hits - class->warm_hits_then;
@@ -48,7 +48,7 @@ static void warm_adapt(struct hak_heap_class *class)
         class->warm_budget--;
 }
 
-/* Spans that a miss may put into the pool: what the option says if somebody has set it. */
+/* How many spans a miss may put into the pool: what the option says, if somebody has set it. */
 static uint32_t budget_of(const struct hak_heap_class *class)
 {
     bool fixed = hak__option_origin(HAK_OPTION_warm_pool_prefill) != HAK_FROM_DEFAULT;

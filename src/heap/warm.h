@@ -1,5 +1,5 @@
-/* The warm pool: per class up to HAK_WARM_MAX listed spans that are known to be good for the next refill, so that a miss
- * of the cache is served by the newest of them, without a search. For heap/ alone, with the heap entered.
+/* The warm pool: per class up to HAK_WARM_MAX listed spans that are known to be good for the next refill, so that the
+ * newest of them serves a miss of the cache without a search. For heap/ alone, under the heap lock.
  *
  * A span is good while it can give `warm_need` blocks (warm.c says how many those are). Into the pool come
  *   - by prefill, when a refill finds the pool empty: listed spans with so many freed blocks, as many as the budget says;
@@ -51,10 +51,10 @@ hak_inline void hak__warm_lost(struct hak_heap *heap, struct hak_span *span)
         hak__warm_leave(heap, span);
 }
 
-/* A refill has found the pool empty: the class's hit rate is looked at, and its budget follows. */
+/* A refill has found the pool empty: updates the class's hit rate and its budget. */
 void hak__warm_missed(struct hak_heap *heap, uint32_t class);
 
-/* After that: puts listed spans with enough freed blocks into the pool; whether it has any then. */
+/* After that: puts listed spans with enough freed blocks into the pool; returns whether it has any now. */
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
 
 /* After that: the span that a search ended with joins the pool if it is good for the next refill. */

@@ -1,6 +1,6 @@
-/* Huge blocks. Behind each there is a guard: a page of the run that is not mapped, nor is anything behind it; for a block of
- * whole SuperSlabs the run is one SuperSlab of addresses longer. A block is the end of its mapping so: mlockall(2) gives up
- * a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
+/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; for a block of whole SuperSlabs the
+ * run is one SuperSlab of addresses longer. So a block is the end of its mapping: mlockall(2) gives up a mapping at the first page
+ * that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
@@ -27,7 +27,7 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes to have behind a new block. Each guard begins a mapping. */
+/* The bytes of the guard behind a new block. Each guard begins a mapping. */
 static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
@@ -61,7 +61,7 @@ static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
     return hak__supers_take(supers_of(n + room), step, n, HAK_SUPER_HUGE, zero);
 }
 
-/* The pages of a new block may be any: rather old ones than none. False: the block is lost, and has gone back. */
+/* Fills a new block whose content does not matter with pages of emptied SuperSlabs. False: the block was lost, and has gone back. */
 static bool fill_run(size_t first, size_t n, size_t room)
 {
     if (hak__supers_fill(first, n))
@@ -260,11 +260,11 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
     return hak__super_start(to);
 }
 
-/* The guard is again behind what the block has become, also where it could not grow. */
+/* Puts the guard behind the block again, whether or not it has grown. */
 static void *grow_run(size_t first, size_t before, size_t n, size_t run)
 {
     size_t room = room_for_guard(), roomy = hak__ahead_counts() ? n : n + n / 8;
-    /* A block that grows tends to go on growing: an eighth more address space is mapped, no page of it is touched. */
+    /* A block that grows will probably grow again: map an eighth more, and touch no page of it. */
     if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy)) {
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {

@@ -14,7 +14,7 @@
 #include "diag/report.h"
 #include "os/os.h"
 
-enum { LEAKS_CHUNK = 64 << 10, LEAKS_LINE = 512, SLABS_BACK = 1 << 15 };
+enum { LEAKS_CHUNK = 16 << 10, LEAKS_LINE = 512, SLABS_BACK = 1 << 15 };
 
 static hak_rare_data uintptr_t leaks_words[LEAKS_CHUNK / sizeof(uintptr_t)];
 static hak_rare_data char leaks_maps[4096];

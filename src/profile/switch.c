@@ -5,6 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "arena/arena.h"
+#include "arena/limit.h"
+#include "base/bits.h"
 #include "base/lock.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -18,6 +21,8 @@ struct hak_profile hak__profile;
 static _Atomic uint32_t profile_starting;     /* one thread at a time lays the tables out */
 static bool profile_laid_out;
 static _Atomic uint64_t last_dump_ms;
+static _Atomic size_t last_growth_bytes;      /* mapped at the last dump by growth, or at the start */
+static _Atomic bool beyond_soft_limit;        /* a dump has told it */
 
 /* --- the table of bins ------------------------------------------------------------------------------------------------------ */
 
@@ -30,6 +35,36 @@ static void exchange_bins(bool counting)
         hak_slot_store(&hak__bins.tiny[i], counting ? profile_empty_bin : hak__tiny_class_offset[i]);
     for (size_t i = 0; i <= HAK_MID_MAX / HAK_TABLE_STEP; i++)
         hak_slot_store(&hak__bins.mid[i], counting ? profile_empty_bin : hak__mid_class_offset[i]);
+}
+
+/* --- dumps by what is mapped ---------------------------------------------------------------------------------------------------- */
+
+static void profile_on_mapped(size_t mapped);
+
+static void profile_watch_mapped(size_t mapped)
+{
+    size_t growth = hak__option(HAK_OPTION_profile_growth), soft = hak__option(HAK_OPTION_soft_limit), beyond = SIZE_MAX;
+    if (soft == 0 || mapped < soft - soft / 8)
+        hak_store(&beyond_soft_limit, false, HAK_RELAXED);
+    if (growth != 0)
+        beyond = hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
+    if (soft != 0 && !hak_load(&beyond_soft_limit, HAK_RELAXED))
+        beyond = hak_min(beyond, soft);
+    hak__limit_watch(beyond, profile_on_mapped);
+}
+
+static void profile_on_mapped(size_t mapped)
+{
+    size_t growth = hak__option(HAK_OPTION_profile_growth), soft = hak__option(HAK_OPTION_soft_limit);
+    if (!hak__profile_counts())
+        return;
+    bool crossed = soft != 0 && mapped > soft && !hak_exchange(&beyond_soft_limit, true, HAK_RELAXED);
+    bool grown = growth != 0 && mapped > hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
+    if (grown)
+        hak_store(&last_growth_bytes, mapped, HAK_RELAXED);
+    profile_watch_mapped(mapped);
+    if (crossed || grown)
+        hak__profile_dump(NULL, crossed ? 'l' : 'i');
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------------------------------ */
@@ -53,6 +88,8 @@ int hak__profile_start(uint64_t interval)
         hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
         hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* large requests are to look */
         hak_store(&hak__profile.counts, 1, HAK_RELEASE);
+        hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
+        profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
         exchange_bins(true);
     }
     hak_store(&profile_starting, 0, HAK_RELEASE);
@@ -61,8 +98,10 @@ int hak__profile_start(uint64_t interval)
 
 void hak__profile_stop(void)
 {
-    if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) != 0)
-        exchange_bins(false);
+    if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) == 0)
+        return;
+    exchange_bins(false);
+    hak__limit_watch(SIZE_MAX, profile_on_mapped);
 }
 
 bool hak__profile_claim(_Atomic uint32_t *word)
@@ -102,10 +141,13 @@ static bool answer_request(void)
 void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
 {
     answer_request();
-    if (heap != NULL && hak__profile_counts())
+    if (!hak__profile_counts())
+        return;
+    if (heap != NULL)
         hak__profile_join(heap);
+    profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
     uint64_t every = hak__option(HAK_OPTION_profile_every), last = hak_load(&last_dump_ms, HAK_RELAXED);
-    if (every == 0 || !hak__profile_counts() || now_ms - last < every)
+    if (every == 0 || now_ms - last < every)
         return;
     if (hak_cas_strong(&last_dump_ms, &last, now_ms, HAK_RELAXED, HAK_RELAXED))
         hak__profile_dump(NULL, 'i');

@@ -192,7 +192,8 @@ static int dump_to_file(const char *path)
     return code;
 }
 
-/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; of a prefix that ends in ".json" the ending comes last. Of those that time has asked for only the last stay. */
+/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; of a prefix that ends in ".json" the ending comes last. Of those
+ * that nobody has asked for (i: time or growth, l: the soft limit) only the last stay. */
 static void dump_name(char *name, size_t size, uint64_t number, char kind)
 {
     char letter[2] = { kind, 0 };
@@ -211,8 +212,9 @@ static int dump_numbered(char kind)
     uint64_t number = hak_fetch_add(&dump_sequence, 1, HAK_RELAXED);
     dump_name(name, sizeof name, number, kind);
     int code = dump_to_file(name);
-    if (code == 0 && kind == 'i' && number >= DUMPS_KEPT) {
-        dump_name(name, sizeof name, number - DUMPS_KEPT, kind);
+    bool by_itself = kind == 'i' || kind == 'l';
+    for (const char *other = "il"; code == 0 && by_itself && number >= DUMPS_KEPT && *other != 0; other++) {
+        dump_name(name, sizeof name, number - DUMPS_KEPT, *other);
         syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
     }
     return code;

@@ -1,6 +1,6 @@
-/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it: who clears
- * looks at the SuperSlab again afterwards, who releases slabs sets the hint afterwards; all four steps are seq_cst, so
- * one of the two sees the other and no free run is left without its hint. */
+/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it. A thread that clears one
+ * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four steps are seq_cst, so
+ * one of the two sees the other, and no free run is left without its hint. */
 #include "shared/pool.h"
 
 #include "arena/pieces.h"
@@ -10,12 +10,12 @@
 #include "os/os.h"
 #include "shared/tiers.h"
 
-/* Of the SuperSlabs that offer a single slab so many are compared. How long a longer run they offer says how full they
- * are well enough, and its takers are in a hurry. */
+/* How many SuperSlabs that offer a single slab are compared. For longer runs the level of the hint says well enough how full they
+ * are. */
 enum { CANDIDATES = 4 };
 
-/* An assigned SuperSlab to which slabs came back so lately is left to its heap; and nobody looks for another more often:
- * to look takes the line from that heap. */
+/* An assigned SuperSlab to which slabs came back so lately is left to its heap. Nor does a thread search for one more often, since
+ * that takes cache lines from other heaps. */
 enum { BUSY_MS = 20 };
 static _Atomic uint64_t nothing_assigned_ms;   /* when such a look last found nothing */
 
@@ -53,8 +53,8 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* A claim leaves the hints as they are: they are read by all threads all the time, and written as seldom as possible. Who
- * is misled by one clears it. */
+/* A claim leaves the hints as they are: all threads read them all the time, so they are written as seldom as possible. A thread that
+ * a hint misleads clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
@@ -100,7 +100,7 @@ static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* By tiers the fullest of the first few that offer a single slab, else the lowest. */
+/* With tiers, takes from the fullest of the first few that offer a single slab, else from the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
     uint64_t bits = pool_candidates(which, word, level), tried;
@@ -128,7 +128,7 @@ static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
     size_t found = HAK_NO_RUN;
     for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
         found = search_level(which, at, count, fresh);
-    /* A run of 3 may also lie where the longest known run is 2: rarer, so tried only after the sure ones. */
+    /* A run of 3 may also lie where the hints know of one of 2: rare, so tried last. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
         found = search_level(which, level - 1, count, fresh);
     return found;
@@ -224,7 +224,7 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
     uint64_t left = pool_release(super, slab, count);
     bool empty = hak__slabs_unused(left) == ~0u;
-    if (!is_assigned(super))   /* by nobody any more: its hints are due */
+    if (!is_assigned(super))   /* no longer assigned: its hints are due */
         pool_released(super, left);
     return empty;
 }
@@ -245,15 +245,16 @@ bool hak__pool_assign(size_t super, uint32_t id)
     return true;
 }
 
-/* Whoever has given slabs back since, and saw it assigned, has set no hints; so they are set now, from the word as it is after. */
+/* A thread that gave slabs back meanwhile, and saw the SuperSlab assigned, has set no hints. So this sets them, from the word as it is
+ * afterwards. */
 void hak__pool_unassign(size_t super, uint32_t id)
 {
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
         pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* Before the first SuperSlab there is nothing to look at, and no reason to ask for the time: the clock's code lies apart from
- * all else that a small program touches of the C library (docs/decisions/0038). */
+/* Before the first SuperSlab there is nothing to search, and no reason to read the clock, whose code lies apart from what a small
+ * program touches of the C library (docs/decisions/0038). */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
     if (hak__arena_top() == 0)
@@ -293,8 +294,8 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
-/* Asked of all SuperSlabs before each new one; most have none, and to count bits is a call where the processor may lack
- * an instruction for it. */
+/* Called for all SuperSlabs before each new one. Most have none, and counting bits is a call where the processor may lack the
+ * instruction. */
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
@@ -333,7 +334,7 @@ static size_t used_bytes(size_t super)
     return hak_likely(unused == 0) ? HAK_SUPER_SIZE : HAK_SUPER_SIZE - ((size_t)hak_popcount32(unused) << HAK_SLAB_SHIFT);
 }
 
-/* From the top down, until `idle` bytes have become `room`. */
+/* Purges from the top down until at most `room` of the `idle` bytes are left. */
 static size_t purge_beyond(size_t room, size_t idle)
 {
     size_t bytes = 0;
@@ -344,7 +345,7 @@ static size_t purge_beyond(size_t room, size_t idle)
     return bytes;
 }
 
-/* To look at all SuperSlabs before each new one would make the growth of a very large heap quadratic. */
+/* Looking at all SuperSlabs before each new one would make the growth of a very large heap quadratic. */
 enum { SUPERS_PER_LOOK = 256 };
 
 size_t hak__pool_trim(void)

@@ -1,8 +1,8 @@
-/* The pool of slabs that all threads share: whoever needs a run of slabs takes it here, the shortest sufficient
- * free run first and the lowest of equals, so that the heap stays dense and its top empties. Called by heap/.
+/* The pool of slabs that all threads share. A thread takes a run of slabs here: the shortest sufficient free run, the lowest of
+ * equals, so that the heap stays dense and its top empties. Called by heap/.
  *
- * Lock-free but for taking and giving whole SuperSlabs (arena). Per run length 1, 2, 4, 8, 16 a bitmap of SuperSlabs
- * hints which have such a run; a hint may be stale, the SuperSlab's own word decides. */
+ * Lock-free, except for taking and giving whole SuperSlabs (arena). For each run length 1, 2, 4, 8, 16 a bitmap hints at SuperSlabs
+ * that have such a run. A hint may be stale; the SuperSlab's own word decides. */
 #pragma once
 
 #include "slab/superslab.h"
@@ -17,17 +17,17 @@ extern struct hak_pool_counts hak__pool_counts;
 #define HAK_NO_RUN ((size_t)-1)
 
 /* A run of `count` adjacent slabs (1..16) of the SuperSlabs that are in slabs already: its first slab's number, or
- * HAK_NO_RUN. Rather one that was used before; *fresh says whether it holds no old data. */
+ * HAK_NO_RUN. Prefers one that was used before; *fresh says whether it holds no old data. */
 size_t hak__pool_take(unsigned count, bool *fresh);
 
-/* The same, but only from the SuperSlab in which `slab` lies: threads that each stay in one do not meet. */
+/* The same, but only from the SuperSlab in which `slab` lies, so that threads which each stay in one do not meet. */
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
-/* The same from a SuperSlab that is put in slabs for it; HAK_NO_RUN when the system refuses memory. */
+/* The same from a new SuperSlab; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
 
-/* The same from SuperSlabs assigned to other heaps: from those where nothing has moved for a moment, before a new one is opened;
- * `active_too`: from all, where none can be opened. */
+/* The same from SuperSlabs assigned to other heaps: from those where no slab has come back for a moment, before a new one is opened;
+ * `active_too`: from all of them, when none can be opened. */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh);
 
 /* Assigns a SuperSlab to the heap `id`, which has slabs of it: the searches above pass it over. False: another heap has it. */
@@ -45,17 +45,17 @@ void hak__pool_give(size_t slab, unsigned count);
 /* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 
-/* The same for a run that nobody has used lately: for its SuperSlab it is no sign of life. */
+/* The same for a run that nobody has used lately; it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 
-/* Returns the pages of unused slabs of SuperSlabs that nobody has given slabs back to since `before_ms`. Gives the bytes
- * returned. Any thread, at any time: each run of slabs is claimed while its pages go. */
+/* Returns the pages of unused slabs of SuperSlabs to which no slabs have come back since `before_ms`; returns the bytes. Any thread,
+ * at any time: it claims each run of slabs while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms);
 
-/* Since when the oldest of what the last hak__pool_purge has left alone has waited; UINT64_MAX: nothing does. */
+/* Since when the oldest SuperSlab has waited that the last hak__pool_purge left alone; UINT64_MAX: none. */
 uint64_t hak__pool_waiting_ms(void);
 
-/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened though
- * there are unused slabs, none of them long enough, and after as much has been taken in slabs that were not resident. In a
- * heap of many SuperSlabs it looks once while that grows by a 256th. Gives the bytes returned. */
+/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened,
+ * and after as many slabs have been taken that were not resident. In a heap of many SuperSlabs it acts once while the heap grows by a
+ * 256th. Returns the bytes. */
 size_t hak__pool_trim(void);

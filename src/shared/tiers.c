@@ -1,6 +1,6 @@
-/* The tier of a SuperSlab is one bit, written when it changes and not otherwise: searches of all threads read it. Who
- * sets the bit looks at the SuperSlab's word again afterwards; who claims looks at the bit afterwards. Both accesses,
- * like those of the word, are seq_cst, so one of the two sees the other, and no well-used SuperSlab stays DRAINING.
+/* The tier of a SuperSlab is one bit, written only when it changes, since searches of all threads read it. A thread that sets the bit
+ * reads the SuperSlab's word again afterwards; a thread that claims reads the bit afterwards. Both accesses, like those of the word,
+ * are seq_cst, so one of the two sees the other, and no well-used SuperSlab stays DRAINING.
  * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
 #include "shared/tiers.h"
 
@@ -15,7 +15,7 @@ static bool is_draining(size_t super)
     return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1;
 }
 
-/* Writes the bit and counts it; whether that changed it. */
+/* Writes the bit and counts it; returns whether that changed it. */
 static bool set_draining(size_t super, bool value)
 {
     _Atomic uint64_t *word = &hak__super_words[super / 64].draining;
@@ -44,7 +44,7 @@ static void begin_to_drain(size_t super)
     hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* Whether SuperSlabs that stay HOT have unused slabs, to take over what others are not to serve. */
+/* Whether SuperSlabs that stay HOT have unused slabs to serve in place of DRAINING ones. */
 static bool others_have_room(void)
 {
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {

@@ -7,8 +7,8 @@
  *
  *   HOT -> DRAINING    a step of upkeep finds HAK_TIER_LOW slabs used, or fewer, and others with room
  *   DRAINING -> HOT    a claim makes it HAK_TIER_HIGH or more
- * Between the two marks a SuperSlab stays what it is, and it begins to drain by the clock only, so one around a mark does
- * not go to and fro, and a release of slabs costs nothing more. */
+ * Between the two marks a SuperSlab stays what it is, and it begins to drain by the clock only, so one near a mark does
+ * not change back and forth, and a release of slabs costs nothing more. */
 #pragma once
 
 #include "diag/options.h"
@@ -39,7 +39,7 @@ hak_inline bool hak__tier_draining(size_t super)
 /* A SuperSlab's word has become `word` by a claim. From any thread, after the change. */
 void hak__tier_claimed(size_t super, uint64_t word);
 
-/* Looks for SuperSlabs that are to drain. For upkeep; any thread, at any time. */
+/* Has little-used SuperSlabs drain. For upkeep; any thread, at any time. */
 void hak__tiers_step(void);
 
 /* A SuperSlab begins its life in slabs: HOT; ends it: EMPTY. */

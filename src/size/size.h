@@ -43,7 +43,7 @@ _Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its 
 extern const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1];
 extern const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
 
-_Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "every class has a bin");
+_Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "more classes than bins: take one out in tools/gen_classes.py");
 _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
 
 enum { HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE };

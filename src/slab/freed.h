@@ -1,5 +1,5 @@
-/* What free, realloc and malloc_usable_size find out about an address before they believe it: whether a block that has
- * been handed out begins there, and whether that block looks freed already. A build with HAKMEM_PROTECT=OFF asks neither.
+/* What free, realloc and malloc_usable_size ask about an address before they use it: whether a block that has been handed out begins
+ * there, and whether that block looks freed already. A build with HAKMEM_PROTECT=OFF asks neither.
  *
  * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
  * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
@@ -8,9 +8,8 @@
  *
  * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away; one that
  * another thread has freed, from the moment when its owner collects it (docs/decisions/0069).
- * A program may have the same number in a block of its own, or have overwritten it: who meets the key looks into the
- * heap (hak__cache_has_freed) before saying anything, and what the key misses is found when the block is drained or
- * collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
+ * A program may store the same number in a block of its own, or overwrite it: a thread that meets the key looks into the heap
+ * (hak__cache_has_freed) before it reports anything, and what the key misses is found when the block is drained or collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
  * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is verified, and a
  * block that begins with the zero of a returned page is looked up as well. */
 #pragma once
@@ -29,7 +28,7 @@ extern uint64_t hak__freed_key;
 hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { hak_owner_store(&slab->start_bound, start_bound); }
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
-/* Upkeep makes the start_bound 0 and the owner makes it what it was at any time, so who asks two questions of it reads it once. */
+/* Upkeep may set start_bound to 0, and the owner set it again, at any time; so a caller with two questions reads it once. */
 hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_peek(&slab->start_bound); }
 
 /* Whether the slab's start_bound says nothing. */

@@ -1,12 +1,11 @@
 /* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
  * harden/harden.h.
  *
- * Nothing of it is on the fast paths: all bins are closed, so each malloc takes the slow path; and the owner map's limit of
- * a hardened span is 0, by which each free does (slab/freed.h). What an address belongs to is so asked of the map, too:
+ * The fast paths do not know it. All bins are closed, so each malloc takes the slow path; and a hardened span's start_bound is 0, so
+ * each free does (slab/freed.h). The map thus also tells what an address belongs to:
  *
- *   limit == 0, hardened mode     a hardened span's slab, or the first one of a huge block that bears a seal
- *   limit != 0                    a span from before the options were read: its blocks are as ever, and it serves no more;
- *                                 or such a huge block
+ *   start_bound == 0, hardened mode   a hardened span's slab, or the first one of a huge block that bears a seal
+ *   start_bound != 0                  a span from before the options were read, which serves no more; or such a huge block
  *
  * A hardened span
  *   - has at least two blocks, or one that is given back by its bit as any other: there are no single-block ones, so that slabs which
@@ -17,9 +16,9 @@
  *   - has free blocks that are zero (`zero`) but for their first words, which are the freed key, the key of those never handed
  *     out, or 0 where pages went back.
  *
- * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. The
- * bit in its span comes before its pages go, and goes after they are back; whoever would look at such a block without having
- * it to himself asks for the bit, behind the span's gate. */
+ * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. Its
+ * bit in the span is set before the pages go, and cleared after they are back. A thread that reads such a block without owning it
+ * checks the bit first, behind the span's gate. */
 #pragma once
 
 #include <string.h>
@@ -34,7 +33,7 @@ struct hak_hardened {
     uint64_t fill;                      /* what slack is filled with; no byte is 0 */
     uint64_t never_key;                 /* in the first word of a block that has never been handed out */
     uint32_t room[HAK_CLASSES];         /* bytes of a block, without the page that is a guard */
-    uint32_t bound[HAK_CLASSES];        /* the limit of a span of which all blocks have been handed out (freed.h) */
+    uint32_t bound[HAK_CLASSES];        /* the start_bound of a span once all blocks have been handed out (freed.h) */
     uint16_t blocks[HAK_CLASSES];       /* in a span */
 };
 extern struct hak_hardened hak__hardened;
@@ -77,8 +76,7 @@ hak_aside bool hak__hardened_is_closed(const void *p, uint32_t class);
  * somebody looks at it just now. *again: it is closed already, so it was freed by two threads. */
 hak_aside bool hak__hardened_close(void *p, uint32_t class, bool *again);
 
-/* It leaves its quarantine; if it was closed it is accessible, and clear, again. False: the kernel refuses; it stays closed for
- * ever, and nobody gets it. */
+/* A block leaves its quarantine: opens it, clear, if it was closed. False: the kernel refuses, and it stays closed for ever. */
 hak_aside bool hak__hardened_reopen(void *p, uint32_t class);
 
 /* Between these a block of such a class is not being closed; false: it is closed, or about to be, and is not to be read. */
@@ -127,7 +125,7 @@ hak_inline bool hak__hardened_is_clear(const char *start, size_t bytes)
     return hak_likely(bytes <= HAK_LONG_BLOCK) ? hak__is_zero(start, bytes) : hak__hardened_long_is_clear(start, bytes);
 }
 
-/* Numbers that cannot be foretold by who has not seen the state. */
+/* Numbers that nobody can foretell without having seen the state. */
 hak_inline uint64_t hak__random_next(uint64_t *state)
 {
     uint64_t x = *state += 0x9e3779b97f4a7c15ull;

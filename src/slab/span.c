@@ -15,16 +15,16 @@ uint64_t hak__freed_key;
 static void set_words(struct hak_span *span, uint32_t owner)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t word = hak__owner_word(owner, span->class), inner = span->blocks == 1 ? hak__owner_inner(owner) : word;
+    uint32_t own = (owner & HAK_SPAN_OWN) != 0 ? HAK_CLASS_OFFSET_OWN : 0, word = hak__owner_word(owner, span->class) | own;
+    uint32_t inner = span->blocks == 1 ? hak__owner_inner(owner) | own : word;
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, i == 0 ? word : inner);
 }
 
-/* Nobody queues a single-block span: it may end at any moment by another thread's hand, and its owner must not look
- * into it then as a collector does. */
+/* Nobody queues a single-block span: another thread may end it at any moment, and its owner must not read it as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
-    hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
+    hak_store(&span->owner, span->single ? 0 : owner & ~HAK_SPAN_OWN, HAK_RELAXED);
 }
 
 /* The slabs in which blocks may begin. The owner words of the others of a single-block span say that none does. */
@@ -192,8 +192,10 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? (uint32_t)left_in(span) : REACH_ALL;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
-    for (uint32_t i = 0; i < placed_slabs(span); i++)
+    for (uint32_t i = 0; i < placed_slabs(span); i++) {
         hak_store(&hak__spans[slab + i].back, (uint8_t)i, HAK_RELAXED);
+        hak__spans[slab + i].account = NULL;
+    }
     hak__span_map_places(span);
     set_words(span, owner);
     return span;
@@ -286,6 +288,8 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
 {
     size_t size = hak__classes[span->class].size, page = hak__page_size();
     size_t at = span->frontier * size, end = hak_align_up(at + size, page);
+    if (hak_unlikely(span->account != NULL))
+        end = (size_t)span->slabs << HAK_SLAB_SHIFT;
     uint32_t room = (uint32_t)hak_min((end - at) / size, (size_t)(span->blocks - span->frontier));
     uint32_t count = (uint32_t)hak_min(room, want);
     char *block = hak__span_start(span) + at;
@@ -301,7 +305,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     return count;
 }
 
-/* What is taken bears the key again; when nothing is left that may have lost it, the limit says something again. */
+/* Blocks taken bear the key again. Once none is left that may have lost it, the start bound is set again. */
 static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -449,7 +453,7 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
 
-/* Whether no block of [first, last] is outside: each has its free bit or lies at or beyond the frontier. */
+/* Whether no block of [first, last] is allocated: each has its free bit or lies at or beyond the frontier. */
 static bool all_inside(const struct hak_span *span, uint32_t first, uint32_t last)
 {
     last = last < span->frontier ? last : span->frontier - 1u;

@@ -8,11 +8,11 @@
  *   i >= frontier                 never handed out; its pages may never have been touched
  *   i <  frontier, free bit       in the span, ready to be taken
  *   i <  frontier, remote bit     freed by another thread, not yet collected
- *   i <  frontier, neither        outside: in the program's hands, in a bin or in an outbox
+ *   i <  frontier, neither        allocated: in the program's hands, in a bin or in an outbox
  *
  * Invariants (hak__span_is_valid):
  *   1. free_count == bits in `free`;  summary bit w <=> free[w] != 0;  no bit at or above `frontier`
- *   2. outside = frontier - free_count (remote bits count as outside until they are collected)
+ *   2. allocated = frontier - free_count (remote bits count as allocated until they are collected)
  *   3. free & remote == 0
  * Orders: everything but `remote`, `queued`, `owner` belongs to the owner. A remote bit is set with release (the
  * freeing thread's last uses of the block come before it) and collected with acquire. */
@@ -58,10 +58,17 @@ struct hak_span {
     _Atomic uint8_t shielded;                    /* the program has taken rights from a page of it (shield.h); any thread */
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
     _Atomic uint8_t closed;                      /* hardened mode: which freed blocks are inaccessible (hardened.h) */
-    _Atomic uint8_t gate;                        /* ... held by who makes them so, or looks at one that may be */
+    _Atomic uint8_t gate;                        /* ... held while a thread changes them, or reads one that may be */
     uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
+    uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/share.h): slabs, plus one */
+    void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
+                                                  * because slabs that were used before are in memory; of a huge block: its
+                                                  * heap of one's own (own/own_huge.c); of a slab without blocks:
+                                                  * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
 };
+
+#define HAK_SPAN_DESTROYED ((void *)1)
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
@@ -98,13 +105,14 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
  * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
 bool hak__span_is_single(size_t slab, uint32_t class);
 
-/* Makes a span of `class` at `slab`, owned by `owner`. Of `slabs` slabs: as many as the class's spans have, or fewer, with
+/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. Of `slabs` slabs: as many as the class's spans have, or fewer, with
  * as many blocks as fit: of a large class then hak__class_single_slabs(), for a single one. `bitmaps` has
  * hak__span_bitmap_bytes() bytes, any content. */
+#define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
                                   bool fresh);
 
-/* Ends a span of which no block is outside. Gives its bitmap memory (NULL if it had none). */
+/* Ends a span without allocated blocks. Returns its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
 
 /* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
@@ -113,7 +121,7 @@ void hak__span_map_places(struct hak_span *span);
 /* The keys of free blocks are lost with their pages: frees in this span are verified until all of those have been taken. */
 void hak__span_lose_keys(struct hak_span *span);
 
-/* Of a span in a bare SuperSlab at least the first `end` bytes are mapped afterwards; false: the system refuses. */
+/* Maps at least the first `end` bytes of a span in a bare SuperSlab; false: the system refuses. */
 hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
 
 /* Unmaps what the span has ahead of its frontier, in a bare SuperSlab. */
@@ -151,15 +159,15 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
 /* From any thread: sets remote bits of one word. Gives those that were set before (double frees). */
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
 
-/* Moves the remote bits to the free ones, marks their blocks as free, and gives their number. A bit that was free already,
- * or that stands for a block never handed out, is the fault of whoever freed it, and so is a block that bears the mark
- * and of which `is_free` says that it is free already; *culprit is then the block's index. */
+/* Moves the remote bits to the free ones, marks their blocks as free, and gives their number. Misuse is a bit
+ * that was free already or stands for a block never handed out, and a block that bears the mark and is free already as `is_free` says;
+ * *culprit is then the block's index. */
 typedef bool hak_span_question(const struct hak_span *span, const void *block);
 uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault,
                                  uint32_t *culprit);
 
-/* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not outside:
- * nothing in them is needed. *from is its start afterwards; gives its bytes, 0 when there is none. */
+/* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not allocated: their content is
+ * not needed. Sets *from to its start and returns its bytes, 0 if there is none. */
 hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 hak_cold bool hak__span_is_valid(const struct hak_span *span);

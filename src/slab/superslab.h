@@ -23,7 +23,7 @@ unsigned hak__slabs_levels(uint32_t unused);
 /* Starts a SuperSlab's life in slabs: all unused but the first `count`, which the caller has. */
 void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh);
 
-/* Claims a run of `count` slabs, rather one that was used before; HAK_NO_SLAB if there is none. *fresh says whether no
+/* Claims a run of `count` slabs, preferably one used before; HAK_NO_SLAB if there is none. *fresh says whether no
  * slab of the run holds old data; *left is the word afterwards. */
 uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left);
 
@@ -33,7 +33,7 @@ bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *
 /* Claims exactly the slabs `first`, `first` + 1, ...; false if one of them is used. */
 bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count, uint64_t *left);
 
-/* Gives slabs back, as dirty or as holding nothing any more; the word afterwards. */
+/* Give slabs back, as dirty or as clean; return the word afterwards. */
 uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned count);
 uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsigned count);
 

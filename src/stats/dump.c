@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "diag/emitter.h"
 #include "diag/report.h"
+#include "stats/own_rows.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
@@ -185,6 +186,7 @@ int hak__print_text(int fd, const struct hak_stats *stats)
             hak__emit(&out, "\n");
         }
     }
+    hak__own_rows_text(&out);
     return hak__emit_close(&out);
 }
 
@@ -284,6 +286,7 @@ int hak__print_json(int fd, const struct hak_stats *stats)
         json_latency(&out, "free", &stats->latency_free);
     }
     json_classes(&out, stats);
+    hak__own_rows_json(&out);
     hak__emit(&out, "}\n");
     return hak__emit_close(&out);
 }
@@ -362,6 +365,7 @@ int hak__print_openmetrics(int fd, const struct hak_stats *stats)
         metric_latency(&out, "malloc", &stats->latency_malloc);
         metric_latency(&out, "free", &stats->latency_free);
     }
+    hak__own_rows_openmetrics(&out);
     hak__emit(&out, "# EOF\n");
     return hak__emit_close(&out);
 }

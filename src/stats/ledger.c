@@ -1,14 +1,14 @@
 /* Attribution of resident pages. The kernel says which pages of the window are in memory; a resident page's bytes then
  * belong to the blocks that lie in it, each by its state:
  *
- *   in the program's hands, in a stack or in an outbox   `outside` of the span (span.h); divided between live and cached
+ *   in the program's hands, in a stack or in an outbox   allocated in the span (span.h); divided between live and cached
  *                                                        as the class's counts of blocks are
- *   free bit                                             free in slabs; pinned if the span has blocks outside as well
+ *   free bit                                             free in slabs; pinned if the span has allocated blocks too
  *   at or beyond the frontier, behind the last block     frontier slack
  *   unused slab, free SuperSlab                          empty
  *
- * Bitmaps are read with their heap entered (heap.h), so they are whole. What other threads do between two heaps may
- * move bytes from one state to another, but a page is counted once, whatever happens. */
+ * Bitmaps are read under their heap's lock, so they are whole. What other threads do between two heaps may move bytes from one state
+ * to another, but each page counts once, whatever happens. */
 #include "stats/ledger.h"
 
 #include "arena/meta.h"
@@ -20,7 +20,7 @@ enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
 struct ledger_walk {
     struct hak_stats *stats;
     struct hak_heap *entered;
-    uint32_t occupied;                  /* the last heap that could not be entered */
+    uint32_t occupied;                  /* the last heap whose lock could not be had */
     size_t page;
     uintptr_t start;                    /* of the SuperSlab whose pages these are */
     bool huge_waits;                    /* the huge run met last has no block in it */
@@ -108,7 +108,7 @@ static uint64_t free_between(const struct hak_span *span, size_t size, size_t fr
     return sum;
 }
 
-/* A span of an entered heap. */
+/* A span, under its heap's lock. */
 static void count_span(struct ledger_walk *walk, const struct hak_span *span)
 {
     uintptr_t start = (uintptr_t)hak__span_start(span);
@@ -129,7 +129,7 @@ static void count_span(struct ledger_walk *walk, const struct hak_span *span)
         walk->stats->classes[span->class].pinned += free_bytes;
 }
 
-/* A span of one block is in use or does not exist; nothing of it has to be read. */
+/* A single-block span is in use or does not exist; its descriptor need not be read. */
 static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_index)
 {
     uintptr_t start = (uintptr_t)hak__slab_start(slab);

@@ -4,6 +4,6 @@
 #include "stats/snapshot.h"
 
 /* Adds the ledger to a snapshot, whose counts of live and cached blocks it uses. Does not allocate and takes no lock;
- * each heap is entered for a moment, and one that stays occupied is not read (it may be the caller's own, in a signal
- * handler). False when the kernel does not say what is resident; the snapshot has no ledger then. */
+ * tries for each heap's lock, and does not read a heap that stays locked (it may be the caller's own, in a signal handler). False if
+ * the kernel does not say what is resident; the snapshot then has no ledger. */
 hak_cold bool hak__ledger(struct hak_stats *stats);

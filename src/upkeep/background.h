@@ -12,8 +12,8 @@
  * made in any slow path, whatever the caller holds. It lives while there is memory to return and (auto) while two threads at
  * least have heaps; the last but one ends only after it. It has no heap and allocates nothing. A forked child has none.
  *
- * Order: who makes it writes the word and then counts the program's threads; who ends counts itself out and then reads the
- * word. Both are sequentially consistent, so one of them sees the other. */
+ * Order: its maker writes the word and then reads the number of the program's threads; a thread that ends counts itself out and then
+ * reads the word. Both are sequentially consistent, so one of them sees the other. */
 #pragma once
 
 #include "base/atomic.h"
@@ -26,7 +26,7 @@ enum hak_background_word {
 };
 extern _Atomic uint32_t hak__background_word;
 
-/* From slow paths, with no heap entered: tells the thread that there may be work, or makes a new one. */
+/* From slow paths, without a heap lock: tells the thread that there may be work, or makes a new one. */
 hak_noinline void hak__background_poll_slow(uint32_t word);
 hak_inline void hak__background_poll(void)
 {
@@ -45,8 +45,8 @@ hak_inline bool hak__background_runs(void)
     return word == HAK_BACKGROUND_CALM || word == HAK_BACKGROUND_ACTIVE;
 }
 
-/* Between these two there is no thread: when the first returns, the one that was there has left the process's memory. For
- * what the thread would not follow, the process's credentials. Nests. */
+/* Between these two there is no thread: when the first returns, a thread that was there has left the process's memory. For changes
+ * that the thread would not follow, those of the process's credentials. Nests. */
 extern const bool hak__background_sees_credentials __attribute__((weak));   /* defined where changes of these come here */
 hak_cold void hak__background_forbid(void);
 hak_cold void hak__background_allow(void);

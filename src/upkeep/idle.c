@@ -18,7 +18,7 @@ static _Atomic bool unfinished;
 struct idle_walk {
     const struct hak_idle_work *work;
     struct hak_heap *entered;
-    uint32_t held_spans, held_purges;   /* since it was entered */
+    uint32_t held_spans, held_purges;   /* since it was locked */
     uint32_t slabs, purges;             /* so far */
     size_t bytes;
 };
@@ -31,7 +31,7 @@ static void let_go(struct idle_walk *walk)
     walk->held_spans = walk->held_purges = 0;
 }
 
-/* Enters the heap unless somebody is inside; its owner never waits long for us. */
+/* Locks the heap unless it is locked; its owner never waits long for us. */
 static bool enter_owner(struct idle_walk *walk, uint32_t id)
 {
     struct hak_heap *heap = hak__heap_by_id(id);
@@ -72,15 +72,15 @@ static size_t count_resident(const unsigned char *pages, size_t count)
     return resident;
 }
 
-/* Where blocks have been handed out. Free ones there bear keys, so that each has a page, unless they have lost them by a purge. */
+/* Below the frontier. Free blocks there bear keys, so each has a page, unless a purge has taken the key away. */
 static bool is_below_frontier(const struct hak_span *span, size_t offset)
 {
     return offset < (size_t)span->frontier * hak__classes[span->class].size;
 }
 
-/* The kernel is asked first which pages are there: one call instead of one for each run that went back long ago. A run goes
- * back with the pages in it that are not there, since they may be in swap, of which the kernel says nothing; one without any
- * too, unless a purge explains it. Only where what is mapped and not there counts (HAKMEM_UNMAP) runs are as short as can be. */
+/* Asks the kernel first which pages are resident: one call instead of one for each run that went back long ago. A run goes back with
+ * its absent pages, since they may be in swap, of which the kernel says nothing; and so does a run without resident pages, unless a
+ * purge explains it. Only if mapped but absent memory counts (HAKMEM_UNMAP), runs are as short as can be. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
     unsigned char pages[PAGES_OF_SPAN];

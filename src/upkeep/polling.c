@@ -19,7 +19,7 @@ enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
 static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
-/* Entered, because a child forked meanwhile must not take over a heap of which half the bins are closed. */
+/* Under the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
 static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 {
     if (!hak__enter_own(heap))
@@ -121,16 +121,15 @@ static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
     hak__heap_unlock(heap);
 }
 
-/* Whether there is something that a step would return just now: the last one came to the end of its calls of the system, or
- * left slabs alone that were too young and are old enough by now. */
+/* Whether a step would return something now: the last one ran out of system calls, or left slabs alone that were too young and are old
+ * enough by now. */
 static bool is_due(uint64_t now, uint64_t delay)
 {
     uint64_t waiting = hak__pool_waiting_ms();
     return hak__idle_unfinished() || (waiting < now && now - waiting >= delay);
 }
 
-/* Where a background thread does not take the steps in time, a slow path does. What is due already should not wait as long
- * as what is not. */
+/* If no background thread takes the steps in time, a slow path does. Work that is due already waits less long. */
 static uint64_t step_interval(uint64_t now, uint64_t delay)
 {
     if (hak__background_runs())

@@ -1,5 +1,5 @@
-/* How threads come to take a step of upkeep, where no background thread does: slow paths poll the clock now and then, and a
- * thread that only hits is made to take slow paths.
+/* How threads take steps of upkeep where no background thread does: slow paths poll the clock now and then, and a thread that only
+ * hits is made to take slow paths.
  *
  * A thread that has given much memory back to its spans, and has not seen it go back to the system, closes all
  * bins of its heap, so that each call takes the slow path and every 64th looks at the clock: the heap polls. Such a call costs a
@@ -18,10 +18,10 @@
 enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
 #define HAK_POLLING_MUCH ((size_t)8 << 20)
 
-/* From a slow path of `heap`, which is not entered: cheap unless a step is due. */
+/* From a slow path of `heap`, without its lock: cheap unless a step is due. */
 void hak__upkeep_poll(struct hak_heap *heap);
 
-/* The same when the clock is to be looked at. */
+/* The same when it is time to read the clock. */
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
 /* After HAK_POLLING_PER_LOOK more calls that the bins of a polling heap have served. */

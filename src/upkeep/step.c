@@ -22,19 +22,19 @@ static _Atomic uint32_t stepping;      /* a thread is in a step */
 _Atomic uint64_t hak__upkeep_last_ms;
 struct hak_upkeep_counts hak__upkeep_counts;
 
-/* --- heaps whose owners are not inside ---------------------------------------------------------------------------- */
+/* --- heaps that nobody has locked --------------------------------------------------------------------------------- */
 
 static bool has_work(struct hak_heap *heap)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED)
+    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox.used, HAK_RELAXED) != 0
         || hak_peek(&heap->assigned.count) != 0 || hak_peek(&heap->large_cache.bytes) != 0
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
-/* The large blocks of a thread that has freed none since the step before are not kept any longer. */
+/* Releases the cached large blocks of a thread that has freed none since the step before. */
 static void age_kept(struct hak_heap *heap, bool all)
 {
     if (all || heap->large_cache.stepped == heap->large_cache.clock)

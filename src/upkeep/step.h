@@ -1,9 +1,9 @@
-/* Upkeep: what has to be done as time goes by. One step is a function of the state and the time, so that tests call it
+/* Upkeep: the work that the passing of time makes necessary. One step is a function of the state and the time, so that tests call it
  * with a clock of their own; in a program slow paths take one when they find it due (polling.h), or the background
  * thread does (background.h).
  *
  * A step
- *   1. serves the heaps that nobody is inside: collects what other threads have freed, publishes their outboxes;
+ *   1. serves the heaps that nobody has locked: collects what other threads have freed, publishes their outboxes;
  *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
  *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
  * Bins are their owners' alone: a poll gives back half of what its own thread has not moved for a while. */
@@ -17,8 +17,8 @@ enum hak_upkeep_effort {
     HAK_UPKEEP_ALL,         /* everything, due or not */
 };
 
-/* Does what is due at `now_ms`. The caller is inside no heap. Gives the bytes returned to the system; 0 also when
- * another thread is in a step. */
+/* Does what is due at `now_ms`. Caller holds no heap lock. Returns the bytes that went back to the system; 0 also if another thread is
+ * in a step. */
 hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
 extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */

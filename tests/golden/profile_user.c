@@ -151,6 +151,9 @@ int main(int count, char **argument)
     else if (strcmp(what, "dump") == 0) {
         fill();
         printf("%d\n", hak_profile_dump(path));
+    } else if (strcmp(what, "grow") == 0) {
+        for (int i = 0; i < 256; i++)
+            memset(kept[i] = malloc(1 << 20), i, 1);
     } else if (strcmp(what, "raise") == 0) {
         fill();
         raise(atoi(path));
@@ -168,7 +171,7 @@ int main(int count, char **argument)
             usleep(10000);
         }
     }
-    if (strcmp(what, "module") != 0 && strcmp(what, "misuse") != 0) {
+    if (strcmp(what, "module") != 0 && strcmp(what, "misuse") != 0 && strcmp(what, "grow") != 0) {
         fill();
         holds();
     }

@@ -13,14 +13,18 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 INCLUDE = HERE.parent.parent / "include"
+EXAMPLE = HERE.parent.parent / "examples" / "pprof_server.c"
 CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
 RUNS = int(os.environ.get("HAK_PROFILE_RUNS", "4"))
 RUNS_FOR_RATES = 100
@@ -158,6 +162,45 @@ class Dumps(Built):
         names = sorted(path.name for path in self.path.glob("t.*"))
         self.assertEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.f\.heap", name)]), 1)
         self.assertGreaterEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.i\.heap", name)]), 1)   # a busy machine joins periods
+
+    def letters(self, prefix):
+        names = [path.name for path in self.path.glob(f"{prefix}.*")]
+        found = [re.fullmatch(rf"{prefix}\.\d+\.(\d+)\.([a-z])\.json", name) for name in names]
+        return "".join(letter for _, letter in sorted((int(each[1]), each[2]) for each in found))
+
+    def test_growth_and_soft_limit(self):
+        self.run_user("grow", profile=f"1:{self.path}/g.json", profile_growth="64M")
+        self.assertRegex(self.letters("g"), r"^i{3,4}f$")   # 256 MiB, and what the program has besides
+        self.run_user("grow", profile=f"1:{self.path}/l.json", soft_limit="128M")
+        self.assertEqual(self.letters("l"), "lf")
+        first = next(self.path.glob("l.*.0.l.json"))
+        live = sum(s["allocated"][1] - s["freed"][1] for s in json.loads(first.read_text())["sites"])
+        self.assertGreater(live, 80 << 20)   # of blocks of 1 MiB, 86 % are samples
+        self.assertLess(live, 136 << 20)
+        self.run_user("grow", profile=f"1:{self.path}/k.json", profile_growth="2M")
+        self.assertRegex(self.letters("k"), r"^i{16}f$")   # the last ones stay
+
+    def test_example_serves_dumps(self):
+        subprocess.run([CC, "-O1", "-Wall", "-Werror", EXAMPLE, f"-I{INCLUDE}", LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}", "-o",
+                        self.path / "server"], check=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with subprocess.Popen([self.path / "server", str(port)], env=environment(profile="ready")) as server:
+            try:
+                text = self.fetched(f"http://127.0.0.1:{port}/debug/pprof/heap")
+            finally:
+                server.kill()
+        self.assertEqual(text[0], "heap_v2/524288")
+        self.assertGreater(int(text[1].split()[2]), 30 << 20)   # of its 64 MiB, 86 % are samples
+
+    def fetched(self, address):
+        for _ in range(200):
+            try:
+                return urllib.request.urlopen(address, timeout=20).read().decode().split("\n")
+            except OSError:   # it does not listen yet
+                time.sleep(0.1)
+        self.fail("the server does not answer")
 
     def test_signal_starts_then_dumps(self):
         number = int(signal.SIGUSR2)

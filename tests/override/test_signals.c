@@ -40,8 +40,10 @@ static void forks(int signal)
         is_child = 1;
         return;
     }
-    if (child < 0 || waitpid(child, &status, 0) != child || status != 42 << 8)
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 42 << 8) {
+        dprintf(1, "child %d ended with status %#x\n", (int)child, (unsigned)status);
         atomic_fetch_add(&wrong, 1);
+    }
     atomic_fetch_add(&handled, 1);
     errno = saved;
 }

@@ -37,10 +37,11 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
-void hak__heap_wait(struct hak_heap *heap)
+bool hak__heap_wait(struct hak_heap *heap)
 {
     for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
         hak__yield(tries);
+    return true;
 }
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *block, uint32_t word, const char *function)

@@ -144,6 +144,7 @@ bool hak__is_thrifty(void) { return false; }
 int hak__piece_map(void *start, size_t bytes) { return (void)start, (void)bytes, ENOMEM; }
 bool hak__piece_unmap(void *start, size_t bytes) { return (void)start, (void)bytes, false; }
 void *hak__span_memory(void) { return spans; }
+void hak__nap(unsigned tries) { hak__yield(tries); }
 void hak__yield(unsigned tries)
 {
     (void)tries;

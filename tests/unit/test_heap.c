@@ -63,6 +63,20 @@ FRESH_TEST(new_heaps)
     expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
 }
 
+/* A fork in a handler between a thread's fork check and its lock: who was collecting does not exist in the child. */
+FRESH_TEST(nobody_waits_for_a_heap_that_was_left)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    expect(hak__heap_try_lock(heap, HAK_SWEEPER));
+    hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+    expect(!hak__heap_lock_own(heap) && !hak__enter_own(heap));
+    hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
+    hak__heap_unlock(heap);
+    expect(hak__heap_lock_own(heap));
+    hak__heap_unlock(heap);
+}
+
 FRESH_TEST(ascending_and_counted)
 {
     void *out[32];
@@ -564,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_heaps),
+        cmocka_unit_test(nobody_waits_for_a_heap_that_was_left),
         cmocka_unit_test(ascending_and_counted),
         cmocka_unit_test(batches_of_every_class),
         cmocka_unit_test(order_of_sources),

@@ -66,7 +66,12 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
 
 
 def load_bias(path: Path, file_offset: int, mapped_at: int) -> int | None:
-    """What to add to the file's addresses, when the part of it at file_offset is mapped at mapped_at."""
+    """What to add to the file's addresses, when the part of it at file_offset is mapped at mapped_at.
+
+    A page of the file can hold the end of one segment and the start of the next.
+    A mapping that begins there is the next one's.
+    """
+    bias = None
     page = os.sysconf("SC_PAGE_SIZE")
     with path.open("rb") as file:
         for segment in ELFFile(file).iter_segments():
@@ -74,5 +79,5 @@ def load_bias(path: Path, file_offset: int, mapped_at: int) -> int | None:
                 continue
             start = segment["p_offset"] // page * page
             if start <= file_offset < segment["p_offset"] + segment["p_filesz"]:
-                return int(mapped_at - file_offset - (segment["p_vaddr"] - segment["p_offset"]))
-    return None
+                bias = int(mapped_at - file_offset - (segment["p_vaddr"] - segment["p_offset"]))
+    return bias

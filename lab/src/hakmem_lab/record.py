@@ -1,11 +1,12 @@
-"""Writes a decision record: question, command, figures, verdict; the raw results go beside it, as one JSON document.
+"""Writes a decision record: question, command, figures, verdict. Every run goes into bench/runs, as one JSON document.
 
-A record of several experiments has a part for each: `NNNN-title/part` adds one to NNNN-title.md, and keeps its runs in
-the folder NNNN-title. The page is not kept: it is drawn from the results whenever somebody wants to see it, and would
-weigh two megabytes."""
+A record of several experiments has a part for each: `NNNN-title/part` writes part.md and part.json into the folder
+bench/runs/NNNN-title, and adds a link to NNNN-title.md. The page is not kept: `hakmem report` draws it from the JSON
+document, and it would weigh two megabytes."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -18,15 +19,18 @@ from hakmem_lab.sweep import Sweep
 from hakmem_lab.verdict import Comparison, summarize, values_of
 
 FOLDER = Path("docs") / "decisions"
+RUNS = Path("bench") / "runs"
 
 Finding = Comparison | Sweep
 
 
-def folder() -> Path:
-    """Where records are kept; a LabError outside of a source tree."""
-    found = (libhakmem.source_tree() or Path.cwd()) / FOLDER
-    if not found.is_dir():
-        raise LabError(f"--record: there is no folder {found}", "Records belong to a source tree; run it from there.")
+def tree() -> Path:
+    """The source tree that keeps the records; a LabError outside of one."""
+    found = libhakmem.source_tree() or Path.cwd()
+    if not (found / FOLDER).is_dir():
+        raise LabError(
+            f"--record: there is no folder {found / FOLDER}", "Records belong to a source tree; run it from there."
+        )
     return found
 
 
@@ -48,33 +52,44 @@ class Name(NamedTuple):
         return cls(title, part)
 
     @property
+    def record(self) -> Path:
+        """The record, from the root of the tree."""
+        return FOLDER / f"{self.title}.md"
+
+    @property
     def text(self) -> Path:
-        return folder() / f"{self.title}.md"
+        """Where the experiment is told: in the record, or beside its runs if it is a part."""
+        return self.runs.with_suffix(".md") if self.part else self.record
 
     @property
     def runs(self) -> Path:
-        return folder() / (f"{self.title}/{self.part}.json" if self.part else f"{self.title}.json")
+        return RUNS / (f"{self.title}/{self.part}.json" if self.part else f"{self.title}.json")
 
     @property
     def heading(self) -> str:
         return (self.part or self.title[5:]).replace("-", " ").capitalize()
 
+    @property
+    def first_line(self) -> str:
+        return f"# {self.title[:4]}: {self.heading}"
+
 
 def check_free(text: str) -> None:
     """A LabError unless a record of this name can be written; called before anything is measured."""
     name = Name.parse(text)
-    taken = [path for path in sorted(folder().glob(f"{name.title[:4]}-*.md")) if path != name.text or not name.part]
+    record, records = tree() / name.record, sorted((tree() / FOLDER).glob(f"{name.title[:4]}-*.md"))
+    taken = [path for path in records if path != record or not name.part]
     if taken:
         raise LabError(
             f"--record {text}: the number is taken by {taken[0].name}", f"The next free one is {next_number()}."
         )
-    if name.runs.exists():
+    if (tree() / name.runs).exists():
         raise LabError(f"--record {text}: this part is written already", "Give the part another name.")
 
 
 def next_number() -> str:
     """The number after the last one."""
-    used = [int(path.name[:4]) for path in folder().glob("[0-9][0-9][0-9][0-9]-*.md")]
+    used = [int(path.name[:4]) for path in (tree() / FOLDER).glob("[0-9][0-9][0-9][0-9]-*.md")]
     return f"{max(used, default=0) + 1:04}"
 
 
@@ -147,21 +162,29 @@ def _word(outcome: Finding) -> str:
     return f"best: {outcome.best}" if isinstance(outcome, Sweep) else f"verdict: {outcome.verdict}"
 
 
-def _sections(name: Name, experiment: Experiment, outcome: Finding) -> list[str]:
-    """The record's sections in the form of TEMPLATE.md; those of a part stand one level deeper."""
+def _stamp(experiment: Experiment, outcome: Finding) -> str:
+    head = experiment.head
+    return f"*{head.created:%Y-%m-%d}, commit {head.commit or 'unknown'}, {_word(outcome)}.*"
+
+
+def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
+    """The experiment in Markdown, in the form of TEMPLATE.md."""
     plan, machine = experiment.head.plan, experiment.head.machine
-    level = "###" if name.part else "##"
-    runs = name.runs.relative_to(folder())
-    return [
-        f"{level} Context",
+    link = Path(os.path.relpath(name.runs, name.text.parent)).as_posix()
+    lines = [
+        name.first_line,
+        "",
+        _stamp(experiment, outcome),
+        "",
+        "## Context",
         "",
         *_question(experiment, outcome),
         "",
-        f"{level} Options",
+        "## Options",
         "",
         *_options(experiment, outcome),
         "",
-        f"{level} Measurement",
+        "## Measurement",
         "",
         "```",
         plan.typed,
@@ -169,44 +192,43 @@ def _sections(name: Name, experiment: Experiment, outcome: Finding) -> list[str]
         "",
         f"{'; '.join(f'{key}: {value}' for key, value in machine.facts.items())}. Seed {plan.seed}.",
         "",
-        f"{level} Figures",
+        "## Figures",
         "",
         *_figures(experiment, outcome),
         "",
-        f"Every run is in [{runs.name}]({runs}). The page with charts is drawn from it:",
+        f"Every run is in [{name.runs.name}]({link}). The page with charts is drawn from it:",
         "",
         "```",
-        f"hakmem report {FOLDER}/{runs}",
+        f"hakmem report {name.runs}",
         "```",
         "",
-        f"{level} Verdict",
+        "## Verdict",
         "",
         _verdict(outcome),
         "",
     ]
+    return "\n".join(lines)
 
 
-def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
-    """The record in Markdown, or a part of it."""
-    head = experiment.head
-    stamp = f"*{head.created:%Y-%m-%d}, commit {head.commit or 'unknown'}, {_word(outcome)}.*"
-    title = f"## {name.heading}" if name.part else f"# {name.title[:4]}: {name.heading}"
-    return "\n".join([title, "", stamp, "", *_sections(name, experiment, outcome)])
+def _with_part(before: str, name: Name, outcome: Finding) -> str:
+    """The record with one more line: a link to the part, and its outcome."""
+    link = Path(os.path.relpath(name.text, FOLDER)).as_posix()
+    end = "\n" if before.splitlines()[-1].startswith("- [") else "\n\n"
+    return f"{before.rstrip()}{end}- [{name.heading}]({link}): {_word(outcome)}.\n"
 
 
 def write(text_name: str, experiment: Experiment, outcome: Finding) -> Path:
-    """Writes record and results, or adds the part; returns the record's path."""
+    """Writes the record and the runs, or a part of it and its line in the record; returns the record's path."""
     check_free(text_name)
-    name = Name.parse(text_name)
-    addition = text(name, experiment, outcome)
-    if name.part and name.text.exists():
-        addition = name.text.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + addition
-    elif name.part:
-        addition = f"# {name.title[:4]}: {Name(name.title, '').heading}\n\n{addition}"
+    name, root = Name.parse(text_name), tree()
+    record = root / name.record
     try:
-        name.runs.parent.mkdir(exist_ok=True)
-        name.runs.write_text(document(experiment), encoding="utf-8")
-        name.text.write_text(addition, encoding="utf-8")
+        (root / name.runs).parent.mkdir(parents=True, exist_ok=True)
+        (root / name.runs).write_text(document(experiment), encoding="utf-8")
+        (root / name.text).write_text(text(name, experiment, outcome), encoding="utf-8")
+        if name.part:
+            before = record.read_text(encoding="utf-8") if record.exists() else Name(name.title, "").first_line
+            record.write_text(_with_part(before, name, outcome), encoding="utf-8")
     except OSError as error:
-        raise LabError(f"cannot write {name.text}: {error.strerror}", "The results are kept all the same.") from error
-    return name.text
+        raise LabError(f"cannot write {record}: {error.strerror}", "The results are kept all the same.") from error
+    return record

@@ -152,3 +152,28 @@ impl Setting<Word> {
         self.read()
     }
 }
+
+// What calls no C, for Miri as well: cargo +nightly miri test --lib.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_keeps_its_nul() {
+        let mut text = Text { bytes: [0; 128], length: 0 };
+        write!(text, "{}ms", 250).unwrap();
+        assert_eq!(&text.bytes[..6], b"250ms\0");
+        for _ in 0..122 {
+            text.write_str("x").unwrap();
+        }
+        assert_eq!(text.write_str("x"), Err(fmt::Error));
+        assert_eq!((text.length, text.bytes[127]), (127, 0));
+    }
+
+    #[test]
+    fn names_end_once() {
+        assert_eq!(PURGE_DELAY.name(), "purge_delay");
+        // SAFETY: c_name is valid for the static text, which ends in a NUL.
+        assert_eq!(unsafe { CStr::from_ptr(PURGE_DELAY.c_name()) }.to_str(), Ok("purge_delay"));
+    }
+}

@@ -78,8 +78,8 @@ Record = Annotated[
     str | None,
     typer.Option(
         metavar="NNNN-title[/part]",
-        help="Write the decision record docs/decisions/NNNN-title.md, with the raw results (.json) beside it, or add "
-        "a part to it.",
+        help="Write the decision record docs/decisions/NNNN-title.md and every run into bench/runs/NNNN-title.json, "
+        "or add a part to the record.",
         show_default=False,
     ),
 ]

@@ -23,7 +23,7 @@ Examples:
 
   hakmem report hakmem-results
 
-  hakmem report docs/decisions/0007-refill-count-of-64.json
+  hakmem report bench/runs/0007-refill-count-of-64.json
 
   hakmem run --sample run.jsonl -- python3 job.py; hakmem report run.jsonl --page run.html
 """

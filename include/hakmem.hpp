@@ -1,0 +1,326 @@
+// HAKMEM for C++17 and later (docs/api.md): gives chosen containers and objects blocks of HAKMEM by name, whoever has malloc,
+// or blocks of a heap of one's own (docs/heaps.md). Works without exceptions and without RTTI.
+//
+//   hak::allocator<T>         for containers: from hak_malloc, or from a heap
+//   hak::memory_resource      for std::pmr, where the standard library has it: the same; hak::resource() always exists
+//   hak::unique_ptr<T>        an object of hak::make_unique<T>(...), or characters of hak_malloc
+//   hak::deleter<T>           what ends it, for a std::unique_ptr of one's own
+//   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
+//   hak::default_scope        the thread's malloc goes to a heap until the end of the scope
+//
+// Where there is no memory, they do what operator new does: call the new-handler as long as there is one, then throw
+// std::bad_alloc. A program that is compiled without exceptions ends by abort() instead.
+#ifndef HAKMEM_HPP
+#define HAKMEM_HPP
+
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "hakmem.h"
+
+#if __has_include(<memory_resource>)
+#include <memory_resource>
+#endif
+#if defined(__cpp_lib_memory_resource)
+#define HAKMEM_HAS_MEMORY_RESOURCE 1
+#endif
+
+namespace hak {
+
+namespace detail {
+
+// What every block is aligned to.
+constexpr std::size_t aligned = 16;
+
+template <class Exception>
+[[noreturn]] inline void fail()
+{
+#if defined(__cpp_exceptions)
+    throw Exception();
+#else
+    std::abort();
+#endif
+}
+
+// Never null. Of a heap, or of malloc if that is null.
+inline void *allocate(hak_heap_t *heap, std::size_t bytes, std::size_t align)
+{
+    for (;;) {
+        void *block = align <= aligned ? hak_heap_malloc(heap, bytes) : hak_heap_aligned_alloc(heap, align, bytes);
+        if (block != nullptr)
+            return block;
+        std::new_handler handler = std::get_new_handler();
+        if (handler == nullptr)
+            fail<std::bad_alloc>();
+        handler();
+    }
+}
+
+// With the size and alignment that it was allocated with; others are misuse.
+inline void deallocate(hak_heap_t *heap, void *block, std::size_t bytes, std::size_t align) noexcept
+{
+    if (heap != nullptr)
+        hak_free(block);
+    else if (align <= aligned)
+        hak_free_sized(block, bytes);
+    else
+        hak_free_aligned_sized(block, align, bytes);
+}
+
+// Whether a pointer to T may end what was made as a U: a const T what was a T; a base only if its destructor is virtual and
+// RTTI tells where the block begins.
+#if defined(__cpp_rtti)
+constexpr bool has_rtti = true;
+#else
+constexpr bool has_rtti = false;
+#endif
+template <class T, class U>
+constexpr bool takes_over = std::is_convertible_v<U *, T *>
+    && (std::is_same_v<std::remove_cv_t<T>, std::remove_cv_t<U>> || (has_rtti && std::has_virtual_destructor_v<T>));
+
+// Frees a block whose constructor throws.
+class unfinished {
+public:
+    explicit unfinished(void *block) noexcept : block_(block) {}
+    unfinished(const unfinished &) = delete;
+    unfinished &operator=(const unfinished &) = delete;
+    ~unfinished() { hak_free(block_); }
+    void finish() noexcept { block_ = nullptr; }
+
+private:
+    void *block_;
+};
+
+}  // namespace detail
+
+// Moves, and does not copy. A heap that was moved from is empty: its handle is that of malloc.
+class heap {
+public:
+    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0 }) {}
+    explicit heap(const char *name, std::size_t limit = 0)
+        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0 }) {}
+    explicit heap(const hak_heap_options &options) : handle_(hak_heap_new(&options))
+    {
+        if (handle_ == nullptr)
+            detail::fail<std::bad_alloc>();
+    }
+    heap(heap &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    heap &operator=(heap &&other) noexcept
+    {
+        if (this != &other)
+            hak_heap_destroy(std::exchange(handle_, std::exchange(other.handle_, nullptr)));
+        return *this;
+    }
+    heap(const heap &) = delete;
+    heap &operator=(const heap &) = delete;
+    ~heap() { hak_heap_destroy(handle_); }
+
+    hak_heap_t *get() const noexcept { return handle_; }
+    hak_heap_t *release() noexcept { return std::exchange(handle_, nullptr); }
+
+    // No memory is nullptr here.
+    void *allocate(std::size_t bytes) noexcept { return hak_heap_malloc(handle_, bytes); }
+    void *allocate(std::size_t bytes, std::size_t align) noexcept { return hak_heap_aligned_alloc(handle_, align, bytes); }
+    void reset() noexcept { hak_heap_reset(handle_); }
+    void set_limit(std::size_t limit) noexcept { hak_heap_set_limit(handle_, limit); }
+    hak_heap_figures stats() const noexcept
+    {
+        hak_heap_figures figures{};
+        hak_heap_stats(handle_, &figures, sizeof figures);
+        return figures;
+    }
+
+private:
+    hak_heap_t *handle_;
+};
+
+// Two are equal if they are of the same heap, or both of malloc; containers that are swapped or assigned by move take them along.
+template <class T>
+class allocator {
+public:
+    using value_type = T;
+    using size_type = std::size_t;
+    using difference_type = std::ptrdiff_t;
+    using propagate_on_container_move_assignment = std::true_type;
+    using propagate_on_container_swap = std::true_type;
+    using is_always_equal = std::false_type;
+
+    allocator() noexcept = default;   // malloc's
+    allocator(hak_heap_t *handle) noexcept : handle_(handle) {}
+    allocator(const heap &from) noexcept : handle_(from.get()) {}
+    template <class U>
+    allocator(const allocator<U> &other) noexcept : handle_(other.handle()) {}
+
+    [[nodiscard]] T *allocate(std::size_t count)
+    {
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T))
+            detail::fail<std::bad_array_new_length>();
+        return static_cast<T *>(detail::allocate(handle_, count * sizeof(T), alignof(T)));
+    }
+    void deallocate(T *block, std::size_t count) noexcept
+    {
+        detail::deallocate(handle_, const_cast<std::remove_cv_t<T> *>(block), count * sizeof(T), alignof(T));
+    }
+    hak_heap_t *handle() const noexcept { return handle_; }
+
+private:
+    hak_heap_t *handle_ = nullptr;
+};
+
+template <class T, class U>
+bool operator==(const allocator<T> &a, const allocator<U> &b) noexcept
+{
+    return a.handle() == b.handle();
+}
+template <class T, class U>
+bool operator!=(const allocator<T> &a, const allocator<U> &b) noexcept
+{
+    return a.handle() != b.handle();
+}
+
+#if defined(HAKMEM_HAS_MEMORY_RESOURCE)
+// Two are equal if they are of the same heap; without RTTI each is equal to itself alone, since no other can be told to be one.
+class memory_resource : public std::pmr::memory_resource {
+public:
+    memory_resource() noexcept = default;   // malloc's
+    explicit memory_resource(hak_heap_t *handle) noexcept : handle_(handle) {}
+    explicit memory_resource(const heap &from) noexcept : handle_(from.get()) {}
+    hak_heap_t *handle() const noexcept { return handle_; }
+
+private:
+    void *do_allocate(std::size_t bytes, std::size_t align) override { return detail::allocate(handle_, bytes, align); }
+    void do_deallocate(void *block, std::size_t bytes, std::size_t align) override
+    {
+        detail::deallocate(handle_, block, bytes, align);
+    }
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
+    {
+        if (this == &other)
+            return true;
+#if defined(__cpp_rtti)
+        const auto *same = dynamic_cast<const memory_resource *>(&other);
+        return same != nullptr && same->handle_ == handle_;
+#else
+        return false;
+#endif
+    }
+    hak_heap_t *handle_ = nullptr;
+};
+
+// One that is never destroyed, so that containers of static duration may use it to the end.
+inline memory_resource *resource() noexcept
+{
+    alignas(memory_resource) static unsigned char place[sizeof(memory_resource)];
+    static memory_resource *const made = ::new (static_cast<void *>(place)) memory_resource;
+    return made;
+}
+#endif
+
+// Ends an object of hak::make_unique.
+template <class T>
+struct deleter {
+    deleter() noexcept = default;
+    template <class U, class = std::enable_if_t<detail::takes_over<T, U>>>
+    deleter(const deleter<U> &) noexcept {}
+
+    void operator()(T *object) const noexcept
+    {
+        void *block = start(object);
+        object->~T();
+        hak_free(block);
+    }
+
+private:
+    static void *start(T *object) noexcept
+    {
+#if defined(__cpp_rtti)
+        if constexpr (std::is_polymorphic_v<T>)
+            return const_cast<void *>(dynamic_cast<const volatile void *>(object));
+        else
+#endif
+            return const_cast<void *>(static_cast<const volatile void *>(object));
+    }
+};
+
+// Ends an array whose elements need no destructor: the block does not know how many there are.
+template <class T>
+struct deleter<T[]> {
+    static_assert(std::is_trivially_destructible_v<T>, "elements with a destructor belong in a container with hak::allocator");
+    void operator()(T *first) const noexcept { hak_free(const_cast<void *>(static_cast<const volatile void *>(first))); }
+};
+
+// Ends memory of hak_malloc and its kin.
+template <>
+struct deleter<void> {
+    void operator()(void *block) const noexcept { hak_free(block); }
+};
+
+template <class T>
+using unique_ptr = std::unique_ptr<T, deleter<T>>;
+
+// An object in a heap; null: in malloc's memory.
+template <class T, class... Arguments>
+std::enable_if_t<!std::is_array_v<T>, unique_ptr<T>> make_unique_in(hak_heap_t *handle, Arguments &&...arguments)
+{
+    void *block = detail::allocate(handle, sizeof(T), alignof(T));
+    detail::unfinished guard(block);
+    unique_ptr<T> made(::new (block) T(std::forward<Arguments>(arguments)...));
+    guard.finish();
+    return made;
+}
+template <class T, class... Arguments>
+std::enable_if_t<!std::is_array_v<T>, unique_ptr<T>> make_unique_in(const heap &in, Arguments &&...arguments)
+{
+    return hak::make_unique_in<T>(in.get(), std::forward<Arguments>(arguments)...);
+}
+
+template <class T, class... Arguments>
+std::enable_if_t<!std::is_array_v<T>, unique_ptr<T>> make_unique(Arguments &&...arguments)
+{
+    return hak::make_unique_in<T>(static_cast<hak_heap_t *>(nullptr), std::forward<Arguments>(arguments)...);
+}
+
+// An array of so many elements, each with its initial value (0 for numbers).
+template <class T>
+std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, unique_ptr<T>> make_unique(std::size_t count)
+{
+    using element = std::remove_extent_t<T>;
+    element *first = allocator<element>().allocate(count);
+    detail::unfinished guard(first);
+    std::uninitialized_value_construct_n(first, count);
+    guard.finish();
+    return unique_ptr<T>(first);
+}
+
+// The calling thread's default heap until the end of the scope, which is in the same thread.
+class default_scope {
+public:
+    explicit default_scope(hak_heap_t *handle) noexcept : former_(hak_heap_set_default(handle)) {}
+    explicit default_scope(const heap &to) noexcept : default_scope(to.get()) {}
+    default_scope(const default_scope &) = delete;
+    default_scope &operator=(const default_scope &) = delete;
+    ~default_scope() { hak_heap_set_default(former_); }
+
+private:
+    hak_heap_t *former_;
+};
+
+// A function for a new thread that has the default heap of the thread that calls this.
+template <class Function>
+auto inheriting(Function function)
+{
+    return [handle = hak_heap_get_default(), function = std::move(function)](auto &&...arguments) mutable {
+        default_scope scope(handle);
+        return std::invoke(function, std::forward<decltype(arguments)>(arguments)...);
+    };
+}
+
+}  // namespace hak
+
+#endif

@@ -1,0 +1,222 @@
+"""Three programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hakmem_lab import libhakmem
+from hakmem_lab.errors import LabError
+
+pytest.importorskip("google.protobuf")
+
+SERVER = """
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+struct Session { std::string name; std::vector<char> history; };
+
+static void answer(int connection)
+{
+    std::map<std::string, std::unique_ptr<Session>> sessions;
+    char word[64];
+    for (ssize_t got; (got = read(connection, word, sizeof word)) > 0;) {
+        auto known = std::make_unique<Session>();
+        known->name.assign(word, got);
+        sessions[known->name] = std::move(known);
+        auto *lost = new Session;   // LEAK
+        memset(lost, 1, sizeof *lost);
+        lost = nullptr;
+        if (write(connection, word, got) != got)
+            break;
+    }
+    close(connection);
+}
+
+int main()
+{
+    std::vector<std::thread> threads;
+    for (int client = 0; client < 4; client++) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+            return 1;
+        threads.emplace_back(answer, ends[0]);
+        threads.emplace_back([end = ends[1]] {
+            for (int i = 0; i < 200; i++) {
+                std::string asked = "request " + std::to_string(i), said(64, 0);
+                if (write(end, asked.data(), asked.size()) < 0 || read(end, &said[0], said.size()) < 0)
+                    break;
+            }
+            close(end);
+        });
+    }
+    for (auto &thread : threads)
+        thread.join();
+    return 0;
+}
+"""
+
+RUST = """
+use std::collections::HashMap;
+
+#[inline(never)]
+fn remember(index: &mut HashMap<String, Vec<u8>>, word: &str) {
+    index.entry(word.to_string()).or_default().push(1);
+    let lost = vec![7u8; 1000]; // LEAK
+    std::mem::forget(lost);
+}
+
+fn main() {
+    let mut index = HashMap::new();
+    for i in 0..1000 {
+        remember(&mut index, &format!("word {}", i % 97));
+    }
+    println!("{}", index.len());
+}
+"""
+
+EXTENSION = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+static PyObject *leaky_parse(PyObject *self, PyObject *arguments)
+{
+    const char *text;
+    Py_ssize_t length;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "s#", &text, &length))
+        return NULL;
+    char *copy = malloc(4000);   // LEAK
+    if (copy == NULL)
+        return PyErr_NoMemory();
+    memset(copy, text[0], 4000);
+    return PyLong_FromSsize_t(length + (copy[1] == 0));
+}
+
+static PyMethodDef methods[] = { { "parse", leaky_parse, METH_VARARGS, NULL }, { NULL, NULL, 0, NULL } };
+static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, "leaky", NULL, -1, methods, NULL, NULL, NULL, NULL };
+PyMODINIT_FUNC PyInit_leaky(void) { return PyModule_Create(&module); }
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> Path:
+    try:
+        return libhakmem.find()
+    except LabError:
+        pytest.skip("the library is not built")
+
+
+def built(folder: Path, name: str, source: str, *command: str) -> int:
+    """Compiles a program; the line on which it leaks."""
+    (folder / name).write_text(source)
+    subprocess.run([*command, name], cwd=folder, check=True)
+    return next(number for number, line in enumerate(source.split("\n"), 1) if "// LEAK" in line)
+
+
+def lost(folder: Path, place: str, line: int, least: int, *program: str | Path) -> None:
+    """The first leak that is shown has so many bytes, and its first frame in the program's own source is this one."""
+    output = folder / "lost.json"
+    command = [sys.executable, "-m", "hakmem_lab", "leaks", "--json", str(output), "--", *map(str, program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 23, done.stderr
+    first = json.loads(output.read_text())[0]
+    assert first["bytes"] >= least, first
+    own = next(frame for frame in first["stack"] if (frame["file"] or "").endswith(place))
+    assert own["line"] == line, first
+    head = done.stderr[done.stderr.index("leak of") :].split("leak of")[1]
+    assert re.search(rf"{re.escape(place)}:{line}\b", head), done.stderr
+
+
+def test_a_server_of_many_threads(tmp_path: Path) -> None:
+    compiler = shutil.which("c++") or pytest.skip("no C++ compiler")
+    line = built(tmp_path, "server.cpp", SERVER, compiler, "-std=c++17", "-g", "-O1", "-pthread", "-o", "server")
+    lost(tmp_path, "server.cpp", line, 790 * 56, tmp_path / "server")
+
+
+def test_a_rust_program(tmp_path: Path) -> None:
+    compiler = shutil.which("rustc") or pytest.skip("no rustc")
+    line = built(tmp_path, "words.rs", RUST, compiler, "-g", "-C", "opt-level=1")
+    lost(tmp_path, "words.rs", line, 1000 * 990, tmp_path / "words")
+
+
+def test_a_python_extension(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    include = sysconfig.get_path("include")
+    if not (Path(include) / "Python.h").is_file():
+        pytest.skip("no Python.h")
+    command = (compiler, "-g", "-O1", "-shared", "-fPIC", f"-I{include}", "-o", "leaky.so")
+    line = built(tmp_path, "leaky.c", EXTENSION, *command)
+    (tmp_path / "use.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "import leaky\nfor i in range(500):\n    leaky.parse(str(i))\n"
+    )
+    lost(tmp_path, "leaky.c", line, 499 * 4000, sys.executable, tmp_path / "use.py")
+
+
+# --- a server that goes on ------------------------------------------------------------------------------------------
+
+
+def ask(port: int, *commands: str) -> str:
+    """Redis's inline commands; the answers, once as many bytes as the last answer needs have come."""
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
+        connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+        said = b""
+        while said.count(b"\r\n") < len(commands):
+            said += connection.recv(65536) or b"\r\n" * len(commands)
+        return said.decode()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    server = shutil.which("redis-server") or pytest.skip("no redis-server")
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "hakmem_lab", "run", "--", server, *settings]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        try:
+            for _ in range(200):
+                try:
+                    ask(port, "PING")
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield running, port
+        finally:
+            running.kill()
+
+
+def test_redis_under_load_by_its_number(redis: tuple[subprocess.Popen[bytes], int], tmp_path: Path) -> None:
+    running, port = redis
+    started = re.search(r"run_id:(\w+)", ask(port, "INFO server"))
+    work = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), "--seconds", "4", "--interval", "64K"]
+    with subprocess.Popen([*work, "-o", str(tmp_path / "redis.json")], stdout=subprocess.PIPE, text=True) as profiled:
+        round_number = 0
+        while profiled.poll() is None:
+            round_number += 1
+            ask(port, *(f"SET key:{round_number}:{i} {'x' * 1000}" for i in range(200)))
+        assert profiled.returncode == 0
+    document = json.loads((tmp_path / "redis.json").read_text())
+    assert document["totals"]["allocated"]["bytes"] > 1_000_000
+    again = re.search(r"run_id:(\w+)", ask(port, "INFO server"))
+    assert started and again and started.group(1) == again.group(1)

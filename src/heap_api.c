@@ -1,0 +1,211 @@
+/* The public functions of heaps of one's own (own/own.h): the fast path of their malloc, and what surrounds it. */
+#include <errno.h>
+#include <string.h>
+
+#include "diag/report.h"
+#include "hakmem.h"
+#include "hardened.h"
+#include "heap_slow.h"
+#include "pointer.h"
+#include "pop.h"
+#include "request.h"
+#include "slab/hardened.h"
+#include "start.h"
+
+/* --- life -------------------------------------------------------------------------------------------------------------- */
+
+static hak_heap_t *refuse(int code)
+{
+    errno = code;
+    return NULL;
+}
+
+hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
+{
+    struct hak_heap_options options = { .size = sizeof options };
+    if (given != NULL) {
+        if (given->size < offsetof(struct hak_heap_options, flags))
+            return refuse(EINVAL);
+        memcpy(&options, given, hak_min(given->size, sizeof options));
+    }
+    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~HAK_HEAP_HARDENED) != 0)
+        return refuse(EINVAL);
+    if (!hak__start())
+        return refuse(ENOMEM);
+    if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
+        return refuse(ENOTSUP);
+    hak__thread_watch_forks();
+    hak_heap_t *own = hak__own_new(&options);
+    return own != NULL ? own : refuse(ENOMEM);
+}
+
+hak_export void hak_heap_destroy(hak_heap_t *own)
+{
+    if (own == NULL)
+        return;
+    hak__fork_check();
+    hak__thread_watch_forks();
+    hak__own_destroy(own, "hak_heap_destroy");
+}
+
+hak_export void hak_heap_reset(hak_heap_t *own)
+{
+    hak__fork_check();
+    hak__thread_watch_forks();
+    hak__own_reset(own, "hak_heap_reset");
+}
+
+hak_export int hak_heap_merge_into_default(hak_heap_t *own)
+{
+    hak__own_expect(own, "hak_heap_merge_into_default");
+    struct hak_heap *mine = hak__request_enter();
+    if (mine == NULL)
+        return ENOMEM;
+    hak__own_merge(own, mine, "hak_heap_merge_into_default");
+    hak__heap_unlock(mine);
+    return 0;
+}
+
+/* --- blocks -------------------------------------------------------------------------------------------------------------- */
+
+static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
+{
+    bool zero;
+    if (own == NULL)
+        return hak_malloc(n);
+    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
+    return hak_likely(block != NULL) ? block : hak__no_memory();
+}
+
+/* malloc's, but for which heap's bins they are: those of the share that the thread used last, if it is of this heap. */
+hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    struct hak_class_offset offset;
+    if (hak_unlikely(hak_read_mostly(&share->own) != own))
+        return heap_malloc_slow(own, n);
+    if (hak_likely(n <= HAK_TINY_MAX))
+        offset = hak__offset_of_tiny(n);
+    else if (hak_likely(n <= HAK_LARGE_MAX))
+        offset = hak__offset_above_tiny(n);
+    else
+        return heap_malloc_slow(own, n);
+    void *block = hak__cache_pop(hak__bin_at(share, offset));
+    if (hak_likely(block != NULL)) {
+        hak__mark_live(block);
+        return block;
+    }
+    return heap_malloc_slow(own, n);
+}
+
+hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
+{
+    size_t n;
+    bool zero;
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
+        return hak__no_memory();
+    if (own == NULL)
+        return hak_calloc(count, size);
+    if (n <= HAK_TINY_MAX) {
+        void *block = hak_heap_malloc(own, n);
+        return block == NULL ? NULL : memset(block, 0, n);
+    }
+    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_calloc");
+    if (block == NULL)
+        return hak__no_memory();
+    return zero ? block : memset(block, 0, n);
+}
+
+hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
+{
+    bool zero;
+    if (!hak_is_power_of_two(align)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (own == NULL)
+        return hak_aligned_alloc(align, n);
+    void *block = hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
+    return block != NULL ? block : hak__no_memory();
+}
+
+/* A block of another heap is the program's mistake, and so is one of none. */
+static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
+{
+    if (hak_unlikely(hak__own_of(p) != own)) {
+        hak__own_expect(own, function);
+        hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
+    }
+}
+
+hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
+{
+    if (p == NULL)
+        return hak_heap_malloc(own, n);
+    expect_block_of(own, p, "hak_heap_realloc");
+    return hak_realloc(p, n);
+}
+
+hak_export void hak_heap_free(hak_heap_t *own, void *p)
+{
+    if (p == NULL)
+        return;
+    expect_block_of(own, p, "hak_heap_free");
+    hak_free(p);
+}
+
+hak_export hak_heap_t *hak_heap_of(const void *p) { return hak__own_of(p); }
+
+/* --- settings and figures ---------------------------------------------------------------------------------------------------- */
+
+hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
+{
+    hak__own_expect(own, "hak_heap_set_limit");
+    hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
+}
+
+hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
+{
+    struct hak_heap_figures stats;
+    hak__own_expect(own, "hak_heap_stats");
+    if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
+        return EINVAL;
+    hak__own_figures(own, &stats, true);
+    memset(out, 0, size);
+    memcpy(out, &stats, hak_min(size, sizeof stats));
+    return 0;
+}
+
+hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
+{
+    hak__own_expect(own, "hak_heap_visit");
+    return hak__own_visit(own, visit, argument);
+}
+
+hak_export hak_heap_t *hak_heap_next(hak_heap_t *own) { return hak__own_next(own); }
+
+/* --- defaults ------------------------------------------------------------------------------------------------------------------ */
+
+hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
+{
+    struct hak_heap *mine = hak__request_enter();
+    if (mine == NULL)
+        return NULL;
+    hak_heap_t *former = hak__own_set_standard(mine, own, "hak_heap_set_default");
+    hak__heap_unlock(mine);
+    return former;
+}
+
+hak_export hak_heap_t *hak_heap_get_default(void)
+{
+    const struct hak_heap *mine = hak__heap_current();
+    return (mine->mode & HAK_MODE_REDIRECTED) != 0 ? mine->share.standard : NULL;
+}
+
+hak_export hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *own)
+{
+    hak__fork_check();
+    hak__thread_watch_forks();
+    return hak__own_set_inherited(own, "hak_heap_set_default_of_new_threads");
+}

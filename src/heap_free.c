@@ -1,0 +1,101 @@
+/* Frees of blocks of heaps of one's own: into the share of which the block is, under its lock unless the thread has it. Who has
+ * waited for that looks again: the block may be another heap's, or none. See heap_slow.h. */
+#include "heap_slow.h"
+
+#include <errno.h>
+
+#include "base/forked.h"
+#include "cache/cache.h"
+#include "diag/report.h"
+#include "guard/exact.h"
+#include "harden/harden.h"
+#include "pointer.h"
+#include "slab/shield.h"
+#include "thread.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+/* The share is entered, and the block is of it. */
+static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine, const char *function)
+{
+    uint32_t class = hak__owner_class(word);
+    if (hak__hardened_at(hak__slab_of(p)))
+        hak__harden_free(share, p, word, function);
+    else if (!mine)
+        hak__heap_give(share, &p, 1, function);
+    else if (share->closed_reasons[class] != 0)
+        hak__closed_free(share, class, p, function);
+    else if (!hak__cache_push(&share->bins[class], p))
+        hak__cache_overflow(share, class, p, function);
+}
+
+static bool is_mine(const struct hak_heap *share)
+{
+    const struct hak_heap *mine = hak__heap_current();
+    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
+}
+
+/* The block has been checked. What a share that a forked child has given up would get is not used again. False: it is no block
+ * of the share any more. */
+static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
+{
+    hak__heap_lock(share);
+    bool still = hak__owner_of(p) == word;
+    if (still && !hak__hardened_at(hak__slab_of(p)))
+        hak__mark_freed(p);
+    if (still && !hak__heap_is_unusable(share))
+        share_give(share, p, word, is_mine(share), function);
+    hak__heap_unlock(share);
+    return still;
+}
+
+/* Ends the program unless p is the start of a block in use in the span that the word names; false: nobody can use it. */
+static bool check_own(void *p, uint32_t word, const char *function)
+{
+    if (!hak__owner_has_class(word))
+        hak__misuse_invalid(function, p, hak__why_invalid(p, word));
+    if (hak__hardened_at(hak__slab_of(p))) {
+        if (!hak__shield_lift(p))
+            return false;
+        hak__harden_size(p, word, function, NULL);
+        return true;
+    }
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    const struct hak_class *class = hak__owner_sizes(word);
+    if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
+        hak__check_block(p, word, function, NULL);
+        if (!hak__shield_lift(p))
+            return false;
+    }
+    return true;
+}
+
+static void poll_mine(void)
+{
+    struct hak_heap *mine = hak__heap_current();
+    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
+        hak__upkeep_poll(mine);
+}
+
+hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
+{
+    int saved = errno;
+    hak__fork_check();
+    hak__thread_watch_forks();
+    bool done = !check_own(p, word, function) || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
+    poll_mine();
+    errno = saved;
+    return done;
+}
+
+hak_noinline bool hak__own_free_full(void *p, uint32_t word)
+{
+    int saved = errno;
+    hak__fork_check();
+    bool done = free_in(hak__heap_by_id(hak__owner_id(word)), p, word, "free");
+    if (!done)
+        hak__mark_live(p);
+    poll_mine();
+    errno = saved;
+    return done;
+}

@@ -1,0 +1,175 @@
+/* The life of heaps of one's own: made, validated, emptied, merged, destroyed. See own.h. */
+#include "own/own.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "diag/report.h"
+
+_Atomic bool hak__own_any;
+
+static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
+static _Atomic(struct hak_own *) owns_first;   /* all that there have ever been */
+static struct hak_own *owns_gone;              /* those that have ended, the one that did last first */
+static uint64_t owns_made;
+
+/* --- beginning -------------------------------------------------------------------------------------------------------- */
+
+/* One that has ended, or a new one, which nobody sees as alive yet. */
+static struct hak_own *owns_take(void)
+{
+    struct hak_own *own = owns_gone;
+    if (own != NULL) {
+        owns_gone = own->next_gone;
+        return own;
+    }
+    own = hak__meta_alloc(sizeof *own);
+    if (own == NULL)
+        return NULL;
+    own->lock.rank = HAK_RANK_OWN;
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELAXED);
+    hak_store(&own->next, hak_load(&owns_first, HAK_RELAXED), HAK_RELAXED);
+    /* release: pairs with the acquire in hak__own_next; the fields above are there. */
+    hak_store(&owns_first, own, HAK_RELEASE);
+    return own;
+}
+
+static void set_options(struct hak_own *own, const struct hak_heap_options *options)
+{
+    size_t length = options->name == NULL ? 0 : hak_min(strlen(options->name), sizeof own->name - 1);
+    memset(own->name, 0, sizeof own->name);
+    if (length != 0)
+        memcpy(own->name, options->name, length);
+    own->pressure = options->pressure;
+    own->argument = options->argument;
+    own->purge = options->purge;
+    own->flags = options->flags;
+    hak_store(&own->account.limit, options->limit == 0 ? SIZE_MAX : options->limit, HAK_RELAXED);
+    hak_store(&own->account.used, 0, HAK_RELAXED);
+    hak_store(&own->account.peak, 0, HAK_RELAXED);
+    hak_store(&own->account.refused, 0, HAK_RELAXED);
+    hak_store(&own->huge_bytes, 0, HAK_RELAXED);
+    hak_store(&own->huge_count, 0, HAK_RELAXED);
+}
+
+struct hak_own *hak__own_new(const struct hak_heap_options *options)
+{
+    hak__lock_acquire(&owns_lock);
+    struct hak_own *own = owns_take();
+    if (own != NULL) {
+        hak_store(&hak__own_any, true, HAK_RELAXED);
+        own->serial = ++owns_made;
+        set_options(own, options);
+        /* release: pairs with hak__own_is_alive. */
+        hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
+    }
+    hak__lock_release(&owns_lock);
+    return own;
+}
+
+struct hak_own *hak__own_next(struct hak_own *own)
+{
+    own = own == NULL ? hak_load(&owns_first, HAK_ACQUIRE) : hak_load(&own->next, HAK_ACQUIRE);
+    while (own != NULL && !hak__own_is_alive(own))
+        own = hak_load(&own->next, HAK_ACQUIRE);
+    return own;
+}
+
+/* --- misuse -------------------------------------------------------------------------------------------------------------- */
+
+void hak__own_misuse(const struct hak_own *own, const char *function)
+{
+    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_GONE)
+        hak__fatal("%s(): heap %p has been destroyed", function, (const void *)own);
+    hak__fatal("%s(): %p is not a heap", function, (const void *)own);
+}
+
+void hak__own_expect(const struct hak_own *own, const char *function)
+{
+    if (hak_unlikely(!hak__own_is_alive(own)))
+        hak__own_misuse(own, function);
+}
+
+/* Enters the heap's lock; it cannot end meanwhile. */
+static void own_lock(struct hak_own *own, const char *function)
+{
+    hak__own_expect(own, function);
+    hak__lock_acquire(&own->lock);
+    if (hak_likely(hak__own_is_alive(own)))
+        return;
+    hak__lock_release(&own->lock);
+    hak__own_misuse(own, function);
+}
+
+/* --- ends ---------------------------------------------------------------------------------------------------------------- */
+
+/* Shares that a forked child has found half changed are left alone. One that has been destroyed is its thread's from the moment
+ * at which it says so, and may be another heap's in the next: nothing of it is looked at afterwards. */
+static void end_shares(struct hak_own *own, enum hak_share_end end)
+{
+    for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
+        next = share->share.next;
+        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL, lost = hak__heap_is_unusable(share);
+        hak__heap_lock(share);
+        if (!lost)
+            hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
+        hak__heap_unlock(share);
+        if (end == HAK_SHARE_DESTROYED && idle && !lost)
+            hak__share_retire(share);
+    }
+}
+
+void hak__own_destroy(struct hak_own *own, const char *function)
+{
+    own_lock(own, function);
+    if (hak_load(&own->standards, HAK_RELAXED) != 0)
+        hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
+    /* Nobody attaches from here on. release: pairs with hak__own_is_alive. */
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
+    end_shares(own, HAK_SHARE_DESTROYED);
+    hak__own_huge_end_all(own, false);
+    own->shares = NULL;
+    hak__lock_release(&own->lock);
+    hak__lock_acquire(&owns_lock);
+    own->next_gone = owns_gone;
+    owns_gone = own;
+    hak__lock_release(&owns_lock);
+}
+
+void hak__own_reset(struct hak_own *own, const char *function)
+{
+    own_lock(own, function);
+    end_shares(own, HAK_SHARE_EMPTIED);
+    hak__own_huge_end_all(own, false);
+    hak__lock_release(&own->lock);
+}
+
+void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *function)
+{
+    own_lock(own, function);
+    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
+        hak__heap_lock(share);
+        if (!hak__heap_is_unusable(share))
+            hak__share_merge(share, into);
+        hak__heap_unlock(share);
+    }
+    hak__own_huge_end_all(own, true);
+    hak__lock_release(&own->lock);
+}
+
+struct hak_own *hak__own_of(const void *p)
+{
+    uint32_t word = hak__owner_of(p);
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        return hak__own_of_huge(hak__slab_of(p));
+    return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
+}
+
+/* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/park.c). */
+void hak__own_fork_child(void)
+{
+    hak__lock_reset(&owns_lock);
+    hak__shares_fork_child();
+    for (struct hak_own *own = hak_load(&owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
+        hak__lock_reset(&own->lock);
+}

@@ -1,0 +1,368 @@
+/* The shares of heaps of one's own: who has them, and how they end. See own.h. */
+#include <string.h>
+
+#include "arena/arena.h"
+#include "base/assert.h"
+#include "cache/cache.h"
+#include "cache/flush.h"
+#include "cache/large_cache.h"
+#include "cache/quarantine.h"
+#include "cache/tune.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "own/own.h"
+#include "shared/pool.h"
+#include "slab/hardened.h"
+
+static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
+static struct hak_heap *spare_shares;   /* of no heap and no thread */
+
+/* --- a share begins ---------------------------------------------------------------------------------------------------- */
+
+static struct hak_heap *spare_take(void)
+{
+    hak__lock_acquire(&spare_lock);
+    struct hak_heap *share = spare_shares;
+    if (share != NULL)
+        spare_shares = share->share.next;
+    hak__lock_release(&spare_lock);
+    return share;
+}
+
+static void spare_give(struct hak_heap *share)
+{
+    hak__lock_acquire(&spare_lock);
+    share->share.next = spare_shares;
+    spare_shares = share;
+    hak__lock_release(&spare_lock);
+}
+
+/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. */
+static struct hak_heap *share_new(void)
+{
+    struct hak_heap *share = hak__heap_new();
+    if (share == NULL)
+        return NULL;
+    share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
+    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
+    hak__cache_open(share, exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0));
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        share->classes[class].common_left = 0;
+    hak__cache_park(share);
+    hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
+    return share;
+}
+
+/* --- the thread's list ---------------------------------------------------------------------------------------------------- */
+
+static void share_choose(struct hak_heap *mine, struct hak_heap *share)
+{
+    mine->to_share = share == NULL ? 0 : (char *)share - (char *)mine;
+    mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
+}
+
+static bool share_is_of(struct hak_heap *share, const struct hak_own *own)
+{
+    return hak_peek(&share->own) == own && !hak__heap_is_unusable(share);
+}
+
+/* The thread's share of that heap, or with NULL one whose heap has ended, taken out of its list; NULL: there is none. */
+static struct hak_heap *share_take_out(struct hak_heap *mine, const struct hak_own *own)
+{
+    for (struct hak_heap **link = &mine->share.attached; *link != NULL; link = &(*link)->share.attached) {
+        struct hak_heap *share = *link;
+        if (share_is_of(share, own)) {
+            *link = share->share.attached;
+            return share;
+        }
+    }
+    return NULL;
+}
+
+static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
+{
+    share->share.attached = mine->share.attached;
+    mine->share.attached = share;
+    share_choose(mine, share);
+}
+
+/* --- bins -------------------------------------------------------------------------------------------------------------- */
+
+/* What is in them is no block any more. */
+static void share_forget_bins(struct hak_heap *share)
+{
+    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+        struct hak_heap_class *of = &share->classes[class];
+        hak_owner_store(&hak__heap_bin(share, class)->top, of->bottom);
+        of->marks = 0;
+        share->foreign[class] = false;
+    }
+    share->large_cache.classes = 0;
+    hak_owner_store(&share->large_cache.bytes, 0);
+    if (share->large_cache.charged != 0)
+        hak__cache_discharge_kept(share);
+}
+
+/* --- coming and going ---------------------------------------------------------------------------------------------------- */
+
+/* An idle one of the heap's, whose lock is held. */
+static struct hak_heap *share_idle(struct hak_own *own)
+{
+    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
+        if (hak_load(&share->share.user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
+            return share;
+    return NULL;
+}
+
+/* The share joins the heap, whose lock is held. What the thread that had it before has still put in its bins is nothing. */
+static void share_join(struct hak_own *own, struct hak_heap *share)
+{
+    hak__heap_lock(share);
+    share_forget_bins(share);
+    share->share.account = &own->account;
+    share->share.next = own->shares;
+    own->shares = share;
+    /* release: pairs with the acquire in share_is_of. */
+    hak_owner_store(&share->own, own);
+    hak__heap_unlock(share);
+}
+
+static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
+{
+    struct hak_heap *share = share_idle(own);
+    if (share != NULL)
+        return share;
+    share = mine == NULL ? NULL : share_take_out(mine, NULL);
+    if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
+        return NULL;
+    share_join(own, share);
+    return share;
+}
+
+/* Empties the share and leaves it to its heap, which may end at the same time. Its thread's list has it no more. */
+static void share_detach(struct hak_heap *mine, struct hak_heap *share)
+{
+    struct hak_own *own = hak_peek(&share->own);
+    if (mine->to_share == (char *)share - (char *)mine)
+        share_choose(mine, NULL);
+    if (own != NULL)
+        hak__lock_acquire(&own->lock);
+    bool lives = own != NULL && hak_peek(&share->own) == own;
+    if (lives && !hak__heap_is_unusable(share)) {
+        hak__heap_lock(share);
+        hak__cache_flush(share);
+        hak__assigned_let_go(share);
+        if (share->budget.in_process)
+            hak__cache_park(share);
+        hak__heap_unlock(share);
+    }
+    hak_store(&share->share.user, NULL, HAK_RELAXED);
+    if (own != NULL)
+        hak__lock_release(&own->lock);
+    if (!lives && !hak__heap_is_unusable(share))
+        spare_give(share);
+}
+
+/* The thread keeps those that it used last. */
+static void share_leave_oldest(struct hak_heap *mine)
+{
+    struct hak_heap **link = &mine->share.attached;
+    for (unsigned i = 0; i < HAK_OWN_ATTACHED && *link != NULL; i++)
+        link = &(*link)->share.attached;
+    struct hak_heap *share = *link;
+    if (share == NULL)
+        return;
+    *link = share->share.attached;
+    share_detach(mine, share);
+}
+
+struct hak_heap *hak__own_attach(struct hak_heap *mine, struct hak_own *own, const char *function)
+{
+    hak__own_expect(own, function);
+    struct hak_heap *share = share_take_out(mine, own);
+    if (share == NULL) {
+        hak__lock_acquire(&own->lock);
+        if (!hak__own_is_alive(own)) {
+            hak__lock_release(&own->lock);
+            hak__own_misuse(own, function);
+        }
+        share = share_obtain(mine, own);
+        if (share != NULL)
+            hak_store(&share->share.user, mine, HAK_RELAXED);
+        hak__lock_release(&own->lock);
+        if (share == NULL)
+            return NULL;
+        if (!share->budget.in_process)
+            hak__cache_unpark(share);
+    }
+    share_put_first(mine, share);
+    share_leave_oldest(mine);
+    return share;
+}
+
+struct hak_heap *hak__own_borrow(struct hak_own *own, const char *function)
+{
+    hak__own_expect(own, function);
+    hak__lock_acquire(&own->lock);
+    struct hak_heap *share = hak__own_is_alive(own) ? share_obtain(NULL, own) : NULL;
+    if (share == NULL)
+        hak__lock_release(&own->lock);
+    return share;
+}
+
+void hak__own_let(struct hak_own *own, struct hak_heap *share)
+{
+    hak__heap_lock(share);
+    hak__cache_flush(share);
+    hak__heap_unlock(share);
+    hak__lock_release(&own->lock);
+}
+
+void hak__own_leave(struct hak_heap *mine)
+{
+    while (mine->share.attached != NULL) {
+        struct hak_heap *share = mine->share.attached;
+        mine->share.attached = share->share.attached;
+        share_detach(mine, share);
+    }
+}
+
+void hak__own_squeeze(struct hak_own *own)
+{
+    hak__lock_acquire(&own->lock);
+    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
+        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || hak__heap_is_unusable(share))
+            continue;
+        hak__heap_lock(share);
+        hak__cache_flush(share);
+        hak__heap_spare(share, HAK_CLASSES);
+        hak__heap_unlock(share);
+    }
+    hak__lock_release(&own->lock);
+}
+
+/* --- ends ---------------------------------------------------------------------------------------------------------------- */
+
+/* Says of a slab's addresses, until they are used again, why nothing is there. */
+static void share_note_destroyed(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs && (i == 0 || span->blocks != 1); i++)
+        span[i].account = HAK_SPAN_DESTROYED;
+}
+
+static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
+    unsigned slabs = span->slabs;
+    hak__span_unguard(span);
+    hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
+    hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
+    hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+    if (end == HAK_SHARE_DESTROYED)
+        share_note_destroyed(span);
+    span->free_count = span->frontier;   /* nothing is outside any more */
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        hak__bitmaps_give(share, bitmaps, bytes);
+    if (purge && !hak__super_is_bare(slab / HAK_SUPER_SLABS))
+        hak__arena_purge_range(hak__slab_start(slab), (size_t)slabs << HAK_SLAB_SHIFT);
+    hak__pool_give(slab, slabs);
+}
+
+/* As if no block had been handed out; its pages stay, with what they hold. */
+static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
+{
+    size_t half = span->words * sizeof(uint64_t);
+    memset(span->free, 0, half);
+    for (uint32_t word = 0; word < span->words; word++)
+        hak_store(&span->remote[word], 0, HAK_RELAXED);
+    span->summary = 0;
+    span->frontier = span->free_count = 0;
+    span->fresh = span->purged = false;
+    span->warm = 0;
+    span->keys = HAK_SPAN_KEYS_WHOLE;
+    span->changes++;
+    span->account = share->share.account;
+    hak__span_map_places(span);
+    hak__heap_list(share, span);
+}
+
+/* A block of a bin, a quarantine or the program: none of them is one any more. */
+static void share_forget_blocks(struct hak_heap *share)
+{
+    share_forget_bins(share);
+    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+        struct hak_heap_class *of = &share->classes[class];
+        hak_count(&of->drained, hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected));
+        hak_owner_store(&of->spans, NULL);
+        of->warm_count = 0;
+    }
+    share->sources.idle_classes = 0;
+    share->sources.home = 0;
+    share->large_out = 0;
+    hak_store(&share->large_remote_freed, 0, HAK_RELAXED);
+}
+
+void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge)
+{
+    uint32_t slab = share->share.first_span;
+    if (hak_unlikely(share->quarantine != NULL))
+        hak__quarantine_flush(share, "free");
+    hak__assigned_let_go(share);
+    slab = share->share.first_span;   /* what left the quarantine may have ended some */
+    share->share.first_span = 0;
+    share_forget_blocks(share);
+    while (slab != 0) {
+        struct hak_span *span = &hak__spans[slab - 1];
+        slab = span->next_owned;
+        if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED) {
+            share_end_with_blocks(share, span, end, purge);
+        } else {
+            share_rewind_span(share, span);
+            hak__owned_add(&share->share.first_span, hak__span_slab(span));
+        }
+    }
+    if (end == HAK_SHARE_DESTROYED) {
+        /* release: pairs with the acquire in share_is_of. */
+        hak_owner_store(&share->own, NULL);
+        share->share.account = NULL;
+    }
+}
+
+void hak__share_retire(struct hak_heap *share) { spare_give(share); }
+
+void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
+
+/* --- merging ----------------------------------------------------------------------------------------------------------------- */
+
+static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
+{
+    uint32_t class = span->class, blocks = hak__span_allocated(span);
+    if (span->listed)
+        hak__heap_unlist(from, span);
+    hak__owned_remove(&from->share.first_span, hak__span_slab(span));
+    hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    hak__span_change_owner(span, to->id);
+    span->account = NULL;
+    if (!span->single && hak__span_has_blocks(span))
+        hak__heap_list(to, span);
+    hak__heap_large_moved(from, class, 0 - (size_t)blocks);
+    hak__heap_large_moved(to, class, blocks);
+    hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
+    hak_count(&to->classes[class].refilled, blocks);
+    hak_count(&from->classes[class].span_count, (uint64_t)-1);
+    hak_count(&to->classes[class].span_count, 1);
+    hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&to->counts.slabs, span->slabs);
+}
+
+void hak__share_merge(struct hak_heap *share, struct hak_heap *into)
+{
+    hak__cache_flush(share);
+    hak__assigned_let_go(share);
+    hak__heap_spare(share, HAK_CLASSES);
+    while (share->share.first_span != 0)
+        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
+    share->sources.idle_classes = 0;
+    share->sources.home = 0;
+}

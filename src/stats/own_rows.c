@@ -1,0 +1,118 @@
+/* A row per heap of one's own, in three formats, from one list of columns. A heap whose lock is held just now (the statistics
+ * may be printed by a signal's handler) has its account alone. Names are the program's, and escaped as the format wants it. */
+#include "stats/own_rows.h"
+
+#include <stddef.h>
+
+#include "own/own.h"
+
+enum { ROWS_MOST = 1000, ESCAPED = 2 * HAK_OWN_NAME + 1 };
+
+#define OWN_COLUMNS(X) \
+    X(used_bytes, "gauge", "Bytes of slabs and huge blocks of the heap.") \
+    X(peak_bytes, "gauge", "The most of those at once.") \
+    X(live_bytes, "gauge", "Bytes of the heap's blocks in the program's hands.") \
+    X(live_blocks, "gauge", "Blocks of the heap in the program's hands.") \
+    X(cached_bytes, "gauge", "Bytes of the heap's blocks ready in threads' bins.") \
+    X(limit, "gauge", "The heap's limit in bytes; 0 is none.") \
+    X(refused, "counter", "Times that the limit has refused memory.")
+
+static const struct own_column {
+    char name[16], kind[8];
+    size_t at;
+    char help[56];
+} own_columns[] = {
+#define X(name, kind, help) { #name, kind, offsetof(struct hak_heap_figures, name), help },
+    OWN_COLUMNS(X)
+#undef X
+};
+enum { OWN_COLUMN_COUNT = sizeof own_columns / sizeof *own_columns };
+
+static uint64_t own_figure(const struct hak_heap_figures *stats, const struct own_column *column)
+{
+    return *(const uint64_t *)((const char *)stats + column->at);
+}
+
+/* Printable ASCII stays; a quote and a backslash get a backslash, anything else becomes a question mark, which no format has to
+ * escape. */
+static const char *own_name(const struct hak_heap_figures *stats, char escaped[ESCAPED])
+{
+    char *to = escaped;
+    for (const char *from = stats->name; *from != 0; from++) {
+        if (*from == '"' || *from == '\\')
+            *to++ = '\\';
+        *to++ = *from < 0x20 || *from > 0x7e ? '?' : *from;
+    }
+    *to = 0;
+    return escaped;
+}
+
+typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                     bool first);
+
+/* Calls for every heap, but for those beyond the first so many. */
+static void own_rows(struct hak_emitter *out, own_row *row, const struct own_column *column)
+{
+    unsigned left = ROWS_MOST;
+    for (struct hak_own *own = hak__own_next(NULL); own != NULL && left > 0; own = hak__own_next(own), left--) {
+        struct hak_heap_figures stats;
+        char escaped[ESCAPED];
+        hak__own_figures(own, &stats, false);
+        row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
+    }
+}
+
+static bool own_are_any(void) { return hak_load(&hak__own_any, HAK_RELAXED) && hak__own_next(NULL) != NULL; }
+
+static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)column, (void)first;
+    hak__emit(out, "hakmem: heap %u \"%s\":", stats->serial, name);
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++)
+        hak__emit(out, " %s=%u", c->name, own_figure(stats, c));
+    hak__emit(out, "\n");
+}
+
+void hak__own_rows_text(struct hak_emitter *out)
+{
+    if (own_are_any())
+        own_rows(out, own_row_text, NULL);
+}
+
+static void own_row_json(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)column;
+    hak__emit(out, "%s\n  {\"serial\": %u, \"name\": \"%s\"", first ? "" : ",", stats->serial, name);
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++)
+        hak__emit(out, ", \"%s\": %u", c->name, own_figure(stats, c));
+    hak__emit(out, "}");
+}
+
+void hak__own_rows_json(struct hak_emitter *out)
+{
+    if (!own_are_any())
+        return;
+    hak__emit(out, ",\n \"heaps\": [");
+    own_rows(out, own_row_json, NULL);
+    hak__emit(out, "]");
+}
+
+static void own_row_metric(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)first;
+    hak__emit(out, "hakmem_heap_%s%s{serial=\"%u\",name=\"%s\"} %u\n", column->name, column->kind[0] == 'c' ? "_total" : "",
+              stats->serial, name, own_figure(stats, column));
+}
+
+void hak__own_rows_openmetrics(struct hak_emitter *out)
+{
+    if (!own_are_any())
+        return;
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++) {
+        hak__emit(out, "# TYPE hakmem_heap_%s %s\n# HELP hakmem_heap_%s %s\n", c->name, c->kind, c->name, c->help);
+        own_rows(out, own_row_metric, c);
+    }
+}

@@ -1,0 +1,510 @@
+/* Heaps of one's own: where their blocks come from and go, from every thread; destruction, reset, merging; limits and their
+ * callback; figures and visits; default heaps. */
+#include <malloc.h>
+
+#include "hakmem.h"
+#include "hakmem_stats.h"
+#include "slab/hardened.h"
+#include "support/check.h"
+
+enum { BLOCKS = 3000 };
+
+static hak_heap_t *new_heap(const char *name, size_t limit)
+{
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .name = name, .limit = limit });
+    expect(heap != NULL);
+    return heap;
+}
+
+static struct hak_heap_figures stats_of(hak_heap_t *heap)
+{
+    struct hak_heap_figures stats;
+    expect_eq(hak_heap_stats(heap, &stats, sizeof stats), 0);
+    return stats;
+}
+
+/* Sizes of all pools, and the huge one now and then. */
+static size_t size_of(unsigned i) { return i % 500 == 7 ? (3u << 20) + i : i % 50 == 3 ? 100000 + i * 100 : (i * 37) % 5000 + 1; }
+
+static void fill(hak_heap_t *heap, unsigned char **blocks, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        blocks[i] = hak_heap_malloc(heap, size_of(i));
+        expect(blocks[i] != NULL);
+        memset(blocks[i], (int)(i & 255), size_of(i));
+        expect_ptr(hak_heap_of(blocks[i]), heap);
+    }
+}
+
+static void check(unsigned char **blocks, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        expect_eq(blocks[i][0], i & 255);
+        expect_eq(blocks[i][size_of(i) - 1], i & 255);
+    }
+}
+
+static void blocks_come_and_go(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    (void)state;
+    hak_heap_t *heap = new_heap("one", 0);
+    for (int round = 0; round < 3; round++) {
+        fill(heap, blocks, BLOCKS);
+        check(blocks, BLOCKS);
+        expect_op(stats_of(heap).live_blocks, >=, BLOCKS);
+        for (unsigned i = 0; i < BLOCKS; i++)
+            hak_free(blocks[i]);
+    }
+    expect_eq(stats_of(heap).huge_blocks, 0);
+    if (!hak__hardened.on)
+        expect_eq(stats_of(heap).live_blocks, 0);
+    expect(hak_check_heap());
+    hak_heap_destroy(heap);
+}
+
+static void every_kind_of_request(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("kinds", 0);
+    for (size_t n = 1; n < (size_t)5 << 20; n = n * 3 + 1) {
+        unsigned char *p = hak_heap_calloc(heap, n, 1);
+        for (size_t i = 0; i < n; i += 97)
+            expect_eq(p[i], 0);
+        memset(p, 0xa5, n);
+        p = hak_heap_realloc(heap, p, 2 * n + 3);
+        expect_ptr(hak_heap_of(p), heap);
+        expect_eq(p[n - 1], 0xa5);
+        p = hak_realloc(p, n / 2 + 1);
+        expect_ptr(hak_heap_of(p), heap);
+        expect_eq(p[n / 2], 0xa5);
+        expect_op(hak_usable_size(p), >=, n / 2 + 1);
+        hak_heap_free(heap, p);
+        for (size_t align = 16; align <= (size_t)4 << 20; align *= 4) {
+            void *q = hak_heap_aligned_alloc(heap, align, n);
+            expect_eq((uintptr_t)q % align, 0);
+            expect_ptr(hak_heap_of(q), heap);
+            hak_free(q);
+        }
+    }
+    errno = 0;
+    expect(hak_heap_malloc(heap, SIZE_MAX) == NULL && errno == ENOMEM);
+    expect(hak_heap_aligned_alloc(heap, 48, 1) == NULL && errno == EINVAL);
+    expect(hak_heap_calloc(heap, SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
+    hak_heap_destroy(heap);
+    hak_heap_destroy(NULL);
+    void *p = hak_heap_malloc(NULL, 10);
+    expect(p != NULL && hak_heap_of(p) == NULL);
+    hak_heap_free(NULL, p);
+}
+
+static void destruction_ends_everything(void **state)
+{
+    static unsigned char *blocks[BLOCKS], *others[BLOCKS];
+    (void)state;
+    struct hak_stats *before = malloc(sizeof *before), *after = malloc(sizeof *after);
+    hak_heap_t *other = new_heap("other", 0);
+    fill(other, others, BLOCKS);
+    fill(NULL, blocks, BLOCKS);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        hak_free(blocks[i]);
+    for (int round = 0; round < 20; round++) {
+        hak_heap_t *heap = new_heap("short", 0);
+        fill(heap, blocks, BLOCKS);
+        check(blocks, BLOCKS);
+        hak_heap_destroy(heap);
+        expect(hak_heap_of(blocks[5]) == NULL);
+        if (round == 1)
+            hak_stats_snapshot(before, sizeof *before);
+    }
+    hak_stats_snapshot(after, sizeof *after);
+    expect_op(after->bytes_mapped, <=, before->bytes_mapped + (16u << 20));
+    check(others, BLOCKS);
+    expect(hak_check_heap());
+    hak_heap_destroy(other);
+    expect(hak_check_heap());
+    free(before);
+    free(after);
+}
+
+static void reset_keeps_memory(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    (void)state;
+    hak_heap_t *heap = new_heap("reset", 0);
+    fill(heap, blocks, BLOCKS);
+    hak_heap_reset(heap);
+    struct hak_heap_figures empty = stats_of(heap);
+    expect_eq(empty.live_blocks, 0);
+    expect_eq(empty.huge_blocks, 0);
+    if (!hak__hardened.on)
+        expect_op(empty.slab_bytes, >, 0);
+    for (int round = 0; round < 5; round++) {
+        fill(heap, blocks, BLOCKS);
+        check(blocks, BLOCKS);
+        hak_heap_reset(heap);
+    }
+    if (!hak__hardened.on)
+        expect_op(stats_of(heap).slab_bytes, <=, empty.slab_bytes + (4u << 20));
+    expect(hak_check_heap());
+    hak_heap_destroy(heap);
+}
+
+static void merged_blocks_live_on(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    (void)state;
+    hak_heap_t *heap = new_heap("merged", 0);
+    fill(heap, blocks, BLOCKS);
+    expect_eq(hak_heap_merge_into_default(heap), 0);
+    expect_eq(stats_of(heap).live_blocks, 0);
+    expect_eq(stats_of(heap).used_bytes, 0);
+    void *fresh = hak_heap_malloc(heap, 100);
+    expect_ptr(hak_heap_of(fresh), heap);
+    hak_heap_destroy(heap);
+    check(blocks, BLOCKS);
+    expect(hak_check_heap());
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        expect(hak_heap_of(blocks[i]) == NULL);
+        hak_free(blocks[i]);
+    }
+    expect(hak_check_heap());
+}
+
+/* --- limits ------------------------------------------------------------------------------------------------------------- */
+
+struct pressed {
+    unsigned calls;
+    size_t raise_to;
+};
+
+static int on_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    struct pressed *pressed = argument;
+    expect(used <= limit && wanted != 0);
+    pressed->calls++;
+    hak_free(hak_malloc(1000));
+    if (pressed->raise_to == 0)
+        return 0;
+    hak_heap_set_limit(heap, pressed->raise_to);
+    pressed->raise_to = 0;
+    return 1;
+}
+
+static void limits_hold(void **state)
+{
+    (void)state;
+    struct pressed pressed = { 0, (size_t)8 << 20 };
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){
+        .size = sizeof(struct hak_heap_options), .limit = (size_t)4 << 20, .pressure = on_pressure, .argument = &pressed });
+    size_t got = 0;
+    for (void *p; (p = hak_heap_malloc(heap, 1000)) != NULL; got++)
+        memset(p, 1, 1000);
+    expect_eq(errno, ENOMEM);
+    expect_eq(pressed.calls, 2);
+    expect_op(stats_of(heap).used_bytes, <=, 8u << 20);
+    expect_op(got * 1000, >=, 6u << 20);
+    expect(hak_heap_malloc(heap, 3 << 20) == NULL);
+    expect(hak_heap_malloc(heap, 300000) == NULL);
+    expect_op(stats_of(heap).refused, >, 0);
+    hak_heap_reset(heap);
+    void *p = hak_heap_malloc(heap, 100000);
+    expect(p != NULL);
+    hak_free(p);
+    hak_heap_destroy(heap);
+    void *q = malloc(100);
+    expect(q != NULL);
+    free(q);
+}
+
+/* --- figures ----------------------------------------------------------------------------------------------------------- */
+
+struct visited {
+    size_t blocks, bytes;
+};
+
+static int count_block(void *block, size_t size, void *argument)
+{
+    struct visited *visited = argument;
+    expect(block != NULL);
+    visited->blocks++;
+    visited->bytes += size;
+    return 0;
+}
+static int stop_at_once(void *block, size_t size, void *argument) { return (void)block, (void)size, (void)argument, 7; }
+
+static void visits_see_every_block(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    (void)state;
+    skip_hardened();
+    hak_heap_t *heap = new_heap("visited", 0);
+    fill(heap, blocks, BLOCKS);
+    for (unsigned i = 0; i < BLOCKS; i += 2)
+        hak_free(blocks[i]);
+    struct visited visited = { 0, 0 };
+    expect_eq(hak_heap_visit(heap, count_block, &visited), 0);
+    expect_eq(visited.blocks, BLOCKS / 2);
+    expect_eq(visited.blocks, stats_of(heap).live_blocks);
+    expect_eq(visited.bytes, stats_of(heap).live_bytes);
+    expect_eq(hak_heap_visit(heap, stop_at_once, NULL), 7);
+    expect_eq(stats_of(heap).serial > 0, 1);
+    assert_string_equal(stats_of(heap).name, "visited");
+    bool seen = false;
+    for (hak_heap_t *at = hak_heap_next(NULL); at != NULL; at = hak_heap_next(at))
+        seen |= at == heap;
+    expect(seen);
+    hak_heap_destroy(heap);
+}
+
+/* Of names and figures, in the three formats. */
+static void statistics_have_rows(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("say \"hi\"\n", (size_t)1 << 30);
+    void *p = hak_heap_malloc(heap, 100);
+    char path[] = "/tmp/heaps-XXXXXX", text[SAID_SIZE];
+    int fd = mkstemp(path);
+    hak_stats_print(fd);
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    expect(length > 0);
+    text[length] = 0;
+    expect(strstr(text, "\"say \\\"hi\\\"?\": used_bytes=") != NULL);
+    expect(strstr(text, "limit=1073741824 refused=0") != NULL);
+    hak_free(p);
+    hak_heap_destroy(heap);
+    close(fd);
+    unlink(path);
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    expect(file != NULL && fscanf(file, "%lu %lu", &pages, &resident) == 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Before the first block a heap is its handle; with one it has a share. */
+static void a_handle_is_small(void **state)
+{
+    enum { HANDLES = HAK_ASAN || HAK_TSAN ? 5000 : 100000, USED = 500 };
+    (void)state;
+    struct hak_stats *stats = malloc(sizeof *stats);
+    hak_heap_t **heaps = malloc(HANDLES * sizeof *heaps);
+    hak_stats_snapshot(stats, sizeof *stats);
+    uint64_t before = stats->bytes_metadata;
+    for (unsigned i = 0; i < HANDLES; i++)
+        heaps[i] = new_heap(NULL, 0);
+    hak_stats_snapshot(stats, sizeof *stats);
+    expect_op(stats->bytes_metadata - before, <=, (uint64_t)HANDLES * 4096);
+    size_t resident = resident_bytes();
+    for (unsigned i = 0; i < USED; i++)
+        memset(hak_heap_malloc(heaps[i], 100), 1, 100);
+    if (!hak__hardened.on && !HAK_ASAN && !HAK_TSAN)
+        expect_op(resident_bytes(), <=, resident + USED * ((size_t)64 << 10));
+    for (unsigned i = 0; i < HANDLES; i++)
+        hak_heap_destroy(heaps[i]);
+    free(heaps);
+    free(stats);
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------------ */
+
+enum { THREADS = 4, EACH = 800 };
+static hak_heap_t *common;
+static unsigned char *given[THREADS][EACH];
+
+static void *use_common(void *argument)
+{
+    unsigned me = (unsigned)(uintptr_t)argument;
+    for (int round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < EACH; i++) {
+            given[me][i] = hak_heap_malloc(common, size_of(i) % 9000 + 8);
+            memset(given[me][i], (int)me + 1, 8);
+        }
+        for (unsigned i = 0; i < EACH && round < 3; i++)
+            hak_free(given[me][i]);
+    }
+    return NULL;
+}
+
+static void *free_the_others(void *argument)
+{
+    unsigned next = ((unsigned)(uintptr_t)argument + 1) % THREADS;
+    for (unsigned i = 0; i < EACH; i++) {
+        expect_eq(given[next][i][7], next + 1);
+        hak_free(given[next][i]);
+    }
+    return NULL;
+}
+
+static void on_threads(void *(*body)(void *))
+{
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        expect_eq(pthread_create(&threads[i], NULL, body, (void *)i), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void threads_share_a_heap(void **state)
+{
+    (void)state;
+    common = new_heap("common", 0);
+    on_threads(use_common);
+    expect_op(stats_of(common).live_blocks, >=, THREADS * EACH);
+    on_threads(free_the_others);
+    if (!hak__hardened.on)
+        expect_eq(stats_of(common).live_blocks, 0);
+    expect_eq(stats_of(common).threads, 0);
+    expect(hak_check_heap());
+    on_threads(use_common);
+    hak_heap_destroy(common);
+    expect(hak_check_heap());
+}
+
+/* More heaps than a thread has bins for at once. */
+static void many_heaps_in_turn(void **state)
+{
+    enum { HEAPS = 40 };
+    hak_heap_t *heaps[HEAPS];
+    unsigned char *blocks[HEAPS][20];
+    (void)state;
+    for (unsigned h = 0; h < HEAPS; h++)
+        heaps[h] = new_heap(NULL, 0);
+    for (unsigned i = 0; i < 20; i++)
+        for (unsigned h = 0; h < HEAPS; h++) {
+            blocks[h][i] = hak_heap_malloc(heaps[h], 200);
+            memset(blocks[h][i], (int)h, 200);
+        }
+    for (unsigned h = 0; h < HEAPS; h++) {
+        for (unsigned i = 0; i < 20; i++) {
+            expect_eq(blocks[h][i][199], h);
+            expect_ptr(hak_heap_of(blocks[h][i]), heaps[h]);
+        }
+        if (h % 2 == 0)
+            hak_heap_destroy(heaps[h]);
+    }
+    for (unsigned h = 1; h < HEAPS; h += 2) {
+        for (unsigned i = 0; i < 20; i++)
+            hak_free(blocks[h][i]);
+        hak_heap_destroy(heaps[h]);
+    }
+    expect(hak_check_heap());
+}
+
+/* --- defaults ---------------------------------------------------------------------------------------------------------- */
+
+static void *default_here(void *argument)
+{
+    void *p = hak_malloc(100), *q = hak_malloc((size_t)2 << 20);
+    expect_ptr(hak_heap_of(p), argument);
+    expect_ptr(hak_heap_of(q), argument);
+    hak_free(q);
+    return p;
+}
+
+static void defaults_redirect(void **state)
+{
+    (void)state;
+    void *mine = hak_malloc(500), *mine_too = hak_malloc(500);
+    hak_heap_t *heap = new_heap("default", 0);
+    expect(hak_heap_set_default(heap) == NULL);
+    expect_ptr(hak_heap_get_default(), heap);
+    for (size_t n = 1; n < (size_t)4 << 20; n = n * 2 + 5) {
+        void *p[4] = { hak_malloc(n), hak_calloc(n, 2), hak_aligned_alloc(256, n), hak_realloc(hak_malloc(n), 2 * n) };
+        for (int i = 0; i < 4; i++) {
+            expect_ptr(hak_heap_of(p[i]), heap);
+            hak_free(p[i]);
+        }
+    }
+    hak_free(mine);                     /* of the thread's own heap */
+    mine_too = hak_realloc(mine_too, 5000);
+    pthread_t thread;
+    void *left;
+    pthread_create(&thread, NULL, default_here, NULL);
+    pthread_join(thread, &left);
+    hak_free(left);
+    expect(hak_heap_set_default_of_new_threads(heap) == NULL);
+    pthread_create(&thread, NULL, default_here, heap);
+    pthread_join(thread, &left);
+    expect_ptr(hak_heap_set_default_of_new_threads(NULL), heap);
+    hak_free(left);
+    expect_ptr(hak_heap_set_default(NULL), heap);
+    void *after = hak_malloc(500);
+    expect(hak_heap_of(after) == NULL);
+    hak_free(after);
+    hak_free(mine_too);
+    expect(hak_check_heap());
+    hak_heap_destroy(heap);
+    expect(hak_check_heap());
+}
+
+/* --- misuse ------------------------------------------------------------------------------------------------------------ */
+
+static void expect_misuse(check_body *body, void *argument, const char *words)
+{
+    char said[SAID_SIZE];
+    int status = run_child(body, argument, said);
+    expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    if (strstr(said, words) == NULL)
+        fail_msg("said: %s", said);
+}
+
+static void free_it(void *p) { hak_free(p); }
+static void destroy_it(void *heap) { hak_heap_destroy(heap); }
+static void allocate_in(void *heap) { hak_heap_malloc(heap, 10); }
+
+static void misuse_is_reported(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("misused", 0);
+    void *p = hak_heap_malloc(heap, 100), *q = hak_heap_malloc(heap, 100), *large = hak_heap_malloc(heap, 700000);
+    expect_misuse(free_it, (char *)p + 16, "not the start of a block");
+    hak_free(q);
+    expect_misuse(free_it, q, "double free");
+    hak_heap_set_default(heap);
+    expect_misuse(destroy_it, heap, "is still the default of a thread");
+    hak_heap_set_default(NULL);
+    hak_heap_destroy(heap);
+    expect_misuse(free_it, p, "its heap has been destroyed");
+    expect_misuse(free_it, large, "its heap has been destroyed");
+    expect_misuse(destroy_it, heap, "has been destroyed");
+    expect_misuse(allocate_in, heap, "has been destroyed");
+}
+
+static void wrong_options(void **state)
+{
+    (void)state;
+    expect(hak_heap_new(&(struct hak_heap_options){ .size = 4 }) == NULL && errno == EINVAL);
+    expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .purge = 9 }) == NULL && errno == EINVAL);
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_HARDENED });
+    expect(hak__hardened.on ? heap != NULL : heap == NULL && errno == ENOTSUP);
+    if (heap != NULL)
+        hak_heap_destroy(heap);
+    expect_eq(hak_heap_stats(heap = hak_heap_new(NULL), NULL, 0), EINVAL);
+    hak_heap_destroy(heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_come_and_go),
+        cmocka_unit_test(every_kind_of_request),
+        cmocka_unit_test(destruction_ends_everything),
+        cmocka_unit_test(reset_keeps_memory),
+        cmocka_unit_test(merged_blocks_live_on),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(statistics_have_rows),
+        cmocka_unit_test(a_handle_is_small),
+        cmocka_unit_test(threads_share_a_heap),
+        cmocka_unit_test(many_heaps_in_turn),
+        cmocka_unit_test(defaults_redirect),
+        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(wrong_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

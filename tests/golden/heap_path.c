@@ -1,0 +1,67 @@
+/* Warm calls of a heap of one's own, for valgrind to count: `heap_path KIND THREADS COUNT SIZE`, KIND is "malloc" (malloc and
+ * free), "heap" (hak_heap_malloc and free), "default" (malloc and free with a default heap), "requests" (a heap that is made, gets
+ * 1,000 blocks of 16 to 1040 bytes, and ends; COUNT times) or "blocks" (the same blocks by malloc, freed one by one). */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hakmem.h"
+
+enum { WARM = 1000, BLOCKS = 1000, THREADS_MAX = 16 };
+
+static const char *kind;
+static hak_heap_t *heap;
+static unsigned long count;
+static size_t size;
+
+static void pairs(unsigned long rounds)
+{
+    for (unsigned long i = 0; i < rounds; i++)
+        free(heap != NULL ? hak_heap_malloc(heap, size) : malloc(size));
+}
+
+static void requests(unsigned long rounds)
+{
+    static __thread void *blocks[BLOCKS];
+    for (unsigned long i = 0; i < rounds; i++) {
+        hak_heap_t *mine = strcmp(kind, "requests") == 0 ? hak_heap_new(NULL) : NULL;
+        for (unsigned b = 0; b < BLOCKS; b++) {
+            size_t n = 16 + b * 7919 % 1025;
+            blocks[b] = mine != NULL ? hak_heap_malloc(mine, n) : malloc(n);
+        }
+        for (unsigned b = 0; b < BLOCKS && mine == NULL; b++)
+            free(blocks[b]);
+        hak_heap_destroy(mine);
+    }
+}
+
+static void *run(void *argument)
+{
+    if (strcmp(kind, "requests") == 0 || strcmp(kind, "blocks") == 0)
+        requests(count);
+    else
+        pairs(WARM + count);
+    return argument;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t threads[THREADS_MAX];
+    if (argc != 5)
+        return fprintf(stderr, "usage: heap_path KIND THREADS COUNT SIZE\n"), 2;
+    kind = argv[1];
+    count = strtoul(argv[3], NULL, 10);
+    size = strtoul(argv[4], NULL, 10);
+    if (strcmp(kind, "heap") == 0)
+        heap = hak_heap_new(NULL);
+    if (strcmp(kind, "default") == 0)
+        hak_heap_set_default(hak_heap_new(NULL));
+    unsigned long others = strtoul(argv[2], NULL, 10);
+    for (unsigned long i = 1; i < others && i < THREADS_MAX; i++)
+        pthread_create(&threads[i], NULL, run, NULL);
+    run(NULL);
+    for (unsigned long i = 1; i < others && i < THREADS_MAX; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""What a heap of one's own costs, in instructions by valgrind: a warm hak_heap_malloc and free beside malloc and free, for one
+thread and for several on one heap; and that it is the same however many blocks went before.
+
+The program is heap_path.c. Its loop is counted too, for both alike; the limits are those of the two calls alone, so what the loop
+costs is measured by itself and taken off.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROUNDS = 20000
+LOOP = 12          # instructions of the loop around the two calls, by which the limits are meant
+ALONE = 1.3        # hak_heap_malloc and free, in terms of malloc and free
+TOGETHER = 1.5     # the same on four threads
+
+
+class HeapPath(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("valgrind") is None:
+            raise unittest.SkipTest("valgrind is not installed")
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.program = pathlib.Path(cls.folder.name) / "heap_path"
+        library = pathlib.Path(os.environ["HAK_TEST_LIB"])
+        subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fno-builtin", f"-I{HERE.parents[1] / 'include'}",
+                        HERE / "heap_path.c", library, f"-Wl,-rpath,{library.parent}", "-pthread", "-o", cls.program],
+                       check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def counted(self, kind, threads, count):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+        done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+                               "--soname-synonyms=somalloc=nouserintercepts", self.program, kind, str(threads), str(count), "100"],
+                              check=True, stderr=subprocess.PIPE, text=True, env=env)
+        return int(re.search(r"refs:\s+([\d,]+)", done.stderr)[1].replace(",", ""))
+
+    def pair(self, kind, threads=1):
+        more = self.counted(kind, threads, ROUNDS + 1000) - self.counted(kind, threads, 1000)
+        return more / ROUNDS / threads - LOOP
+
+    def test_one_thread(self):
+        plain, heap = self.pair("malloc"), self.pair("heap")
+        print(f"malloc and free: {plain:.1f} instructions; hak_heap_malloc and free: {heap:.1f} = {heap / plain:.3f} x")
+        self.assertLessEqual(heap, ALONE * plain)
+
+    def test_several_threads(self):
+        plain, heap = self.pair("malloc", 4), self.pair("heap", 4)
+        print(f"4 threads: {plain:.1f} and {heap:.1f} instructions = {heap / plain:.3f} x")
+        self.assertLessEqual(heap, TOGETHER * plain)
+
+
+if __name__ == "__main__":
+    unittest.main()

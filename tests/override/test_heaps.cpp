@@ -1,0 +1,119 @@
+// Heaps of one's own from C++: owners, containers, std::pmr, default scopes, single objects; plain malloc, new and free beside them.
+// test: ordinary flavours=shared,archive,static
+#include <hakmem.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define EXPECT(condition) \
+    do { \
+        if (!(condition)) { \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            return 1; \
+        } \
+    } while (0)
+
+struct alignas(64) wide {
+    explicit wide(int v) : value(v) { ++alive; }
+    ~wide() { --alive; }
+    static int alive;
+    int value;
+};
+int wide::alive;
+
+static int containers()
+{
+    hak::heap heap("containers");
+    {
+        std::vector<int, hak::allocator<int>> numbers{ hak::allocator<int>(heap) };
+        std::map<int, int, std::less<int>, hak::allocator<std::pair<const int, int>>> map{ hak::allocator<std::pair<const int, int>>(heap) };
+        for (int i = 0; i < 10000; i++) {
+            numbers.push_back(i);
+            map[i] = i;
+        }
+        EXPECT(hak_heap_of(numbers.data()) == heap.get());
+        EXPECT(hak_heap_of(&*map.begin()) != nullptr || heap.stats().live_blocks >= 10000);
+        auto moved = std::move(numbers);
+        EXPECT(moved.size() == 10000 && moved[9999] == 9999);
+        std::list<wide, hak::allocator<wide>> list{ hak::allocator<wide>(heap) };
+        list.emplace_back(3);
+        EXPECT(reinterpret_cast<std::uintptr_t>(&list.back()) % 64 == 0);
+        EXPECT(hak::allocator<int>(heap) == hak::allocator<char>(heap) && hak::allocator<int>() != hak::allocator<int>(heap));
+    }
+    EXPECT(heap.stats().live_blocks == 0);
+    hak::heap other = std::move(heap);
+    EXPECT(heap.get() == nullptr && std::strcmp(other.stats().name, "containers") == 0);
+    return 0;
+}
+
+#if defined(HAKMEM_HAS_PMR)
+static int resources()
+{
+    hak::heap heap;
+    hak::memory_resource resource(heap), same(heap), plain;
+    std::pmr::vector<std::pmr::string> words(&resource);
+    for (int i = 0; i < 1000; i++)
+        words.emplace_back("a text that is too long to be kept in the string itself");
+    EXPECT(hak_heap_of(words.data()) == heap.get() && hak_heap_of(words[7].data()) == heap.get());
+    EXPECT(resource.is_equal(same) && !resource.is_equal(plain));
+    return 0;
+}
+#else
+static int resources() { return 0; }
+#endif
+
+static int scopes()
+{
+    hak::heap heap;
+    void *outside = std::malloc(100), *inside, *made;
+    {
+        hak::default_scope scope(heap);
+        inside = std::malloc(100);
+        made = ::operator new(3000);
+        hak_heap_t *seen = nullptr;
+        std::thread(hak::inheriting([&] { seen = hak_heap_of(std::malloc(50)); })).join();
+        EXPECT(seen == heap.get());
+        std::free(outside);
+    }
+    EXPECT(hak_heap_of(inside) == heap.get() && hak_heap_of(made) == heap.get());
+    std::free(inside);
+    ::operator delete(made);
+    void *after = std::malloc(100);
+    EXPECT(hak_heap_of(after) == nullptr);
+    std::free(after);
+    return 0;
+}
+
+static int objects()
+{
+    hak::heap heap;
+    {
+        auto one = hak::make_unique_in<wide>(heap, 7);
+        EXPECT(one->value == 7 && wide::alive == 1 && hak_heap_of(one.get()) == heap.get());
+    }
+    EXPECT(wide::alive == 0 && heap.stats().live_blocks == 0);
+    return 0;
+}
+
+static int limits()
+{
+    hak::heap heap("limited", 1 << 20);
+    EXPECT(heap.allocate(4 << 20) == nullptr);
+#if defined(__cpp_exceptions)
+    bool thrown = false;
+    try {
+        std::vector<char, hak::allocator<char>> much(4 << 20, 'x', hak::allocator<char>(heap));
+    } catch (const std::bad_alloc &) {
+        thrown = true;
+    }
+    EXPECT(thrown);
+#endif
+    return 0;
+}
+
+int main() { return containers() + resources() + scopes() + objects() + limits(); }

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes docs/compatibility.md from what the last soak has shown (docs/soak.md) and from the tests of programs in tests/programs.
+A program that no test has run on HAKMEM has no row.
+
+  gen_compatibility.py            writes it; the soak does so after its report
+  gen_compatibility.py --check    fails when it is not what this program writes
+"""
+import ast
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "compatibility.md"
+SOAK = ROOT / "docs" / "soak.md"
+sys.dont_write_bytecode = True
+
+from gen_options_doc import table  # noqa: E402  (nothing is to be left beside the sources)
+
+NO_PROGRAMS = {"footprint"}   # tests in tests/programs that are not about a program's work
+
+
+def plain(cell):
+    return cell.strip().strip("`")
+
+
+def items(text):
+    """The rows of the soak's table that have run: item, build, what, asked, time, figure, verdict."""
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| `")]
+    found = [[plain(cell) for cell in row] for row in rows if len(row) == 7]
+    return [row for row in found if row[-1] not in ("not run", "skipped")]
+
+
+def line(text, word):
+    """What the report's head says of `word`."""
+    return re.search(rf"^- {word}: (.*)$", text, re.M).group(1)
+
+
+def figures(text):
+    return dict(re.findall(r"(\w+)=(\S+)", text))
+
+
+def suites(rows):
+    """Each program's own tests: a failure that is the same on the system's malloc is the program's."""
+    for name, _, what, _, _, figure, verdict in rows:
+        if not name.startswith("suite "):
+            continue
+        said = figures(figure)
+        yield [what, *(said.get(word, "") for word in ("cases", "passed", "skipped", "failed", "different")), verdict]
+
+
+def programs(rows):
+    """The soak's loads, with the processes that were proved to be served."""
+    for name, _, what, _, _, figure, verdict in rows:
+        if name.startswith("program "):
+            said = figures(figure)
+            yield [name.partition(" ")[2], what, said.get("served", ""), said.get("blocks", ""), verdict]
+
+
+def each_change():
+    """What the tests of every change run: the first sentence of each one's description."""
+    for path in sorted((ROOT / "tests" / "programs").glob("test_*.py")):
+        name = path.stem.partition("_")[2]
+        if name not in NO_PROGRAMS:
+            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n\n")[0]
+            yield [f"`programs.{path.stem}`", " ".join(text.split())]
+
+
+def arm(rows):
+    found = [(what, figure, verdict) for name, _, what, _, _, figure, verdict in rows if name == "aarch64"]
+    return [["64-bit Arm", *row] for row in found]
+
+
+def page(text):
+    """The page's text."""
+    rows = items(text)
+    parts = ["# Compatibility\n\nWhat HAKMEM has been tested with. `tools/gen_compatibility.py` writes this page from the tests; what "
+             "is not here has not been\ntested. A row says what came out, failures too.\n",
+             "## Where\n\n" + table(["What", "Which"], [["Machine, kernel and C library of the soak", line(text, "Machine")],
+                                                        ["Commit", line(text, "Commit")]]),
+             "[README.md](../README.md#limits) says what is not supported.\n",
+             "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
+    for title, intro, head, body in (
+            ("Programs' own test suites", "Each case has the same outcome as on the system's malloc, or counts as different.",
+             ["Suite", "Cases", "Passed", "Skipped", "Failed on both", "Different", "Verdict"], list(suites(rows))),
+            ("Programs under load", "The same results as on the system's malloc, and processes that HAKMEM was proved to have served "
+             "([tests.md](tests.md#programs-in-the-soak)).",
+             ["Program", "Work", "Processes served", "Blocks", "Verdict"], list(programs(rows))),
+            ("Other processors", "Under an emulator.", ["Processor", "What", "Figure", "Verdict"], arm(rows))):
+        if body:
+            parts.append(f"## {title}\n\n{intro}\n\n" + table(head, body))
+    return "\n".join(parts)
+
+
+def main():
+    wanted = page(SOAK.read_text(encoding="utf-8"))
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(wanted, encoding="utf-8")
+    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted:
+        sys.exit("docs/compatibility.md is not current: run tools/gen_compatibility.py")
+    else:
+        print("docs/compatibility.md is current")
+
+
+if __name__ == "__main__":
+    main()
