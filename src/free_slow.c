@@ -57,7 +57,7 @@ void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
 /* Keeps a large block in the thread's large cache; false if that takes more than a push. */
 hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
 {
-    if (!hak__try_enter_own(heap))
+    if (!hak__enter_own(heap))
         return false;
     bool kept = hak__large_cache_push_quickly(heap, class, p);
     hak__heap_unlock(heap);

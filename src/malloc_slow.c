@@ -17,7 +17,7 @@ enum { CALLS_PER_HUGE = 8 };
 /* A large block that the thread keeps. */
 hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
 {
-    if (!hak__try_enter_own(heap))
+    if (!hak__enter_own(heap))
         return NULL;
     void *block = hak__large_cache_pop_near(heap, class);
     hak__heap_unlock(heap);
@@ -118,7 +118,7 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
     return block;
 }
 
-/* The run that waits for the thread (arena/waiting.h). Threads that use huge blocks make few calls, so each counts as several of a poll. */
+/* A run that waits for the thread (arena/waiting.h). Threads that use huge blocks make few calls; each counts as several of a poll. */
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -143,13 +143,6 @@ hak_inline bool hak__enter_own(struct hak_heap *heap)
     return hak_likely(!hak__heap_is_unusable(heap)) && hak__heap_lock_own(heap);
 }
 
-/* The same for a path that has a slower one behind it: false also while another thread is inside. */
-hak_inline bool hak__try_enter_own(struct hak_heap *heap)
-{
-    hak__fork_check();
-    return !hak_unlikely(hak__heap_is_unusable(heap)) && hak_likely(hak__heap_try_lock(heap, HAK_OWNER));
-}
-
 /* The way into another thread's heap, as a sweeper: false if the heap is not in use, or locked at each of so many tries. The owner may
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)

@@ -159,7 +159,7 @@ void hak__huge_free(void *p, const char *function)
         hak__supers_give(first, run);
 }
 
-/* --- the run that waits ------------------------------------------------------------------------------------------------- */
+/* --- runs that wait ------------------------------------------------------------------------------------------------- */
 
 static hak_noinline void count_without_heap(_Atomic uint64_t *count, size_t bytes)
 {
@@ -192,7 +192,7 @@ static void count_given(struct hak_heap *heap, size_t bytes)
 /* The block that begins the run is as it was: its guard, its size, and that it bears no seal. */
 void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
 {
-    size_t bytes, first = hak__waiting_take(heap->id, n, &bytes);
+    size_t bytes, first = hak__waiting_take(hak__waiting_line(heap->id), n, &bytes);
     if (first == HAK_NO_SUPER)
         return NULL;
     hak__owner_set(first * HAK_SUPER_SLABS, hak__owner_huge());
@@ -206,12 +206,14 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
     if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on) || hak_unlikely(hak_load(&hak__shields, HAK_RELAXED)))
         return false;
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
-    if (!hak__waiting_may(heap->id, bytes))
+    struct hak_waiting_line *line = hak__waiting_line(heap->id);
+    _Atomic uint64_t *word = hak__waiting_word(line, bytes);
+    if (word == NULL)
         return false;
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
         hak__misuse_double_free("free", p, bytes);
     count_given(heap, bytes);
-    if (hak_unlikely(!hak__waiting_put(heap->id, first, bytes)))   /* another thread of the same place was quicker */
+    if (hak_unlikely(!hak__waiting_put(line, word, first, bytes)))   /* another thread with the same line was quicker */
         give_run(first, bytes);
     return true;
 }

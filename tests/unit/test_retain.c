@@ -13,17 +13,17 @@ static const struct {
     bool pressure;
     size_t emptied, unused, growth, reserve, waiting;
 } retain_table[] = {
-    { "nothing was ever used", 0, 0, 0, 16, 20, false, 20, 18, 16, 0, 4 },
-    { "a buffer of 40 MiB was freed", 0, 0, 40, 16, 20, false, 40, 18, 56, 0, 4 },
+    { "nothing was ever used", 0, 0, 0, 16, 20, false, 20, 18, 16, 0, 64 },
+    { "a buffer of 40 MiB was freed", 0, 0, 40, 16, 20, false, 40, 18, 56, 0, 64 },
     { "the same under pressure", 0, 0, 40, 16, 20, true, 20, 18, 56, 0, 0 },
-    { "half of it is used again", 20, 20, 40, 16, 20, false, 26, 20, 36, 5, 4 },
-    { "what is free and as new is no room", 48, 0, 40, 16, 20, false, 40, 24, 56, 0, 4 },
-    { "a small peak adds nothing to the fixed amount", 0, 0, 8, 16, 20, false, 20, 18, 24, 0, 4 },
-    { "no more than four times the dirty limit", 0, 0, 1000, 16, 20, false, 64, 18, 1016, 0, 4 },
-    { "a small limit bounds the peak too", 0, 0, 1000, 4, 5, false, 16, 4, 1004, 0, 1 },
+    { "half of it is used again", 20, 20, 40, 16, 20, false, 26, 20, 36, 5, 64 },
+    { "what is free and as new is no room", 48, 0, 40, 16, 20, false, 40, 24, 56, 0, 64 },
+    { "a small peak adds nothing to the fixed amount", 0, 0, 8, 16, 20, false, 20, 18, 24, 0, 64 },
+    { "no more than four times the dirty limit", 0, 0, 1000, 16, 20, false, 64, 18, 1016, 0, 64 },
+    { "a small limit bounds the peak too", 0, 0, 1000, 4, 5, false, 16, 4, 1004, 0, 16 },
     { "nothing may stay", 0, 0, 1000, 0, 0, false, 0, 0, 1000, 0, 0 },
-    { "in use is the peak: the share alone", 300, 300, 300, 16, 20, false, 120, 60, 16, 75, 4 },
-    { "a peak below what is in use is none", 300, 300, 200, 16, 20, false, 120, 60, 16, 75, 4 },
+    { "in use is the peak: the share alone", 300, 300, 300, 16, 20, false, 120, 60, 16, 75, 64 },
+    { "a peak below what is in use is none", 300, 300, 200, 16, 20, false, 120, 60, 16, 75, 64 },
 };
 
 static void what_may_stay(void **state)

@@ -1,4 +1,4 @@
-/* arena/waiting.h on a steered system: a freed run is the next request's of just its size; every request for a run, every step of
+/* arena/waiting.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
  * upkeep and every count of what is in use has it back first, whole, with its guard; what the policy does not allow does not
  * wait; figures and the ledger take it for free; a second free is stopped. */
 #include "arena/waiting.h"
@@ -76,17 +76,46 @@ FRESH_TEST(just_its_size_is_served)
     given_back();
 }
 
-FRESH_TEST(a_second_one_does_not_wait)
+FRESH_TEST(several_wait_as_far_as_there_is_room)
 {
     (void)argument;
     start();
-    char *p = slowly(3 * mib), *q = slowly(3 * mib);
+    char *blocks[HAK_WAITING_RUNS + 1], *last;
+    for (unsigned i = 0; i <= HAK_WAITING_RUNS; i++)
+        blocks[i] = slowly((2 + i % 2) * mib);
+    for (unsigned i = 0; i < HAK_WAITING_RUNS; i++)
+        expect(hak__huge_free_quickly(mine, blocks[i]));
+    last = blocks[HAK_WAITING_RUNS];
+    expect(!hak__huge_free_quickly(mine, last));
+    expect_eq(hak__huge_usable(last), (2 + HAK_WAITING_RUNS % 2) * mib);
+    expect_ptr(hak__huge_alloc_quickly(mine, 3 * mib), blocks[1]);
+    expect_ptr(hak__huge_alloc_quickly(mine, 3 * mib), blocks[3]);
+    expect_ptr(hak__huge_alloc_quickly(mine, 2 * mib), blocks[0]);
+    expect(hak__huge_free_quickly(mine, last));
+    for (unsigned i = 0; i <= 3; i += i == 0 ? 1 : 2)
+        hak__huge_free(blocks[i], "free");
+    hak__waiting_end();
+    given_back();
+}
+
+FRESH_TEST(lines_share_what_may_wait)
+{
+    (void)argument;
+    start();
+    struct hak_heap *other = heap_open(1);
+    expect(hak__waiting_line(other->id) != hak__waiting_line(mine->id));
+    char *p = slowly(40 * mib), *q = slowly(23 * mib), *r = slowly(2 * mib), *s = slowly(65 * mib);
+    expect(!hak__huge_free_quickly(mine, s));   /* more than may wait in all */
     expect(hak__huge_free_quickly(mine, p));
-    expect(!hak__huge_free_quickly(mine, q));
-    expect_eq(hak__huge_usable(q), 3 * mib);
-    expect_ptr(hak__huge_alloc_quickly(mine, 3 * mib), p);
-    expect(hak__huge_free_quickly(mine, q));
-    hak__huge_free(p, "free");
+    expect(hak__huge_free_quickly(other, q));
+    expect(!hak__huge_free_quickly(mine, r));
+    expect_ptr(hak__huge_alloc_quickly(other, 23 * mib), q);
+    expect(hak__huge_free_quickly(other, r));   /* of what this line has drawn already */
+    hak__huge_free(q, "free");
+    hak__huge_free(s, "free");
+    hak__waiting_end();
+    given_back();
+    waits(64 * mib);                            /* and then one may have all of it */
     hak__waiting_end();
     given_back();
 }
@@ -148,14 +177,11 @@ FRESH_TEST(what_the_policy_forbids_does_not_wait)
 {
     (void)argument;
     start();
-    char *p = slowly(5 * mib);
-    expect(!hak__huge_free_quickly(mine, p));   /* more than a place may hold */
-    hak__huge_free(p, "free");
-    static const char *const options[][3] = { { "dirty_limit", "0", "16M" }, { "purge_delay", "0", "800" }, { "limit", "100M", "0" } };
+        static const char *const options[][3] = { { "dirty_limit", "0", "16M" }, { "purge_delay", "0", "800" }, { "limit", "100M", "0" } };
     for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
         expect_eq(hak__option_set(options[i][0], options[i][1]), 0);
         hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
-        p = slowly(3 * mib);
+        char *p = slowly(3 * mib);
         expect(!hak__huge_free_quickly(mine, p));
         hak__huge_free(p, "free");
         expect_eq(hak__option_set(options[i][0], options[i][2]), 0);
@@ -208,7 +234,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(just_its_size_is_served),
-        cmocka_unit_test(a_second_one_does_not_wait),
+        cmocka_unit_test(several_wait_as_far_as_there_is_room),
+        cmocka_unit_test(lines_share_what_may_wait),
         cmocka_unit_test(a_request_has_it_back),
         cmocka_unit_test(a_step_has_it_back),
         cmocka_unit_test(it_stays_for_the_purge_delay),
