@@ -21,6 +21,7 @@
  *
  *   HAK_LIVE_WORD     the 64-bit word at roots[root] + offset
  *   HAK_LIVE_HEAPS    the sum, over all heaps whose state is not 0, of the 64-bit word at heap + offset
+ *   HAK_LIVE_ALL      the same and the 64-bit word at roots[root], modulo 2^64
  *   HAK_LIVE_CLASS    of a column: the sum over the same heaps at heap + heap_classes + class * heap_class_stride + offset
  *   HAK_LIVE_TABLE    of a column: the 32-bit word at roots[classes] + class * class_stride + offset
  *   HAK_LIVE_RULE     follows from the others, as docs/statistics.md says
@@ -54,7 +55,7 @@ enum { HAK_LIVE_LIST_ROOTS, HAK_LIVE_LIST_NUMBERS, HAK_LIVE_LIST_FIGURES, HAK_LI
        HAK_LIVE_LIST_ORIGINS, HAK_LIVE_LIST_KINDS, HAK_LIVE_LIST_WHEN, HAK_LIVE_LIST_STATS, HAK_LIVE_LISTS };
 
 enum { HAK_LIVE_WORD = 1, HAK_LIVE_HEAPS, HAK_LIVE_CLASS, HAK_LIVE_TABLE, HAK_LIVE_RULE, HAK_LIVE_KERNEL,
-       HAK_LIVE_PAGES };
+       HAK_LIVE_PAGES, HAK_LIVE_ALL };
 
 #define HAK_LIVE_KIND(where) ((where) >> 28)
 #define HAK_LIVE_ROOT(where) ((where) >> 20 & 255)

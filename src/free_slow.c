@@ -174,6 +174,14 @@ static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct 
         free_rest(p, word, heap);
 }
 
+/* Lets the run of a huge block wait for the thread's next request; false: there is more to do. */
+hak_inline bool free_huge_quickly(struct hak_heap *heap, void *p)
+{
+    if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__own_of_huge(hak__slab_of(p)) != NULL))
+        return false;
+    return hak__huge_free_quickly(heap, p);
+}
+
 /* A huge block, an address that is no block, or a block that needs verifying. */
 static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct hak_heap *heap)
 {
@@ -185,7 +193,7 @@ static hak_noinline void free_foreign_slow(void *p, size_t owner_diff, struct ha
     }
     if (hak__names_span(word))
         free_foreign_verify(p, word ^ heap->tag, heap);
-    else
+    else if (word != hak__owner_huge() || !free_huge_quickly(heap, p))
         free_rest(p, word, heap);
 }
 

@@ -6,10 +6,13 @@
 #include "cache/large_cache.h"
 #include "diag/latency.h"
 #include "hardened.h"
+#include "huge/huge.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "upkeep/polling.h"
+
+enum { CALLS_PER_HUGE = 8 };
 
 /* A large block that the thread keeps. */
 hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
@@ -115,17 +118,29 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
     return block;
 }
 
-/* Separate functions, so that hak__malloc_slow reaches each by a jump. */
-static hak_noinline void *malloc_above_mid(size_t n)
+/* A run that waits for the thread (arena/waiting.h). Threads that use huge blocks make few calls; each counts as several of a poll. */
+static hak_noinline void *malloc_huge(size_t n)
 {
-    return n > HAK_LARGE_MAX ? malloc_rest(n, HAK_CLASSES) : malloc_of_class(n, hak__class_above_tiny(n));
+    struct hak_heap *heap = hak__heap_current();
+    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && (heap->mode & HAK_MODE_REDIRECTED) == 0;
+    void *block = hak_likely(plain) ? hak__huge_alloc_quickly(heap, n) : NULL;
+    if (block == NULL)
+        return malloc_rest(n, HAK_CLASSES);
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0) {
+        heap->polling.calls += CALLS_PER_HUGE;
+        hak__upkeep_poll(heap);
+    }
+    return block;
 }
+
+/* Separate functions, so that hak__malloc_slow reaches each by a jump. */
+static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_above_tiny(n)); }
 
 static hak_noinline void *malloc_to_mid(size_t n) { return malloc_of_class(n, hak__class_of(n)); }
 
 void *hak__malloc_slow(size_t n)
 {
     if (n > HAK_MID_MAX)
-        return malloc_above_mid(n);
+        return n > HAK_LARGE_MAX ? malloc_huge(n) : malloc_large(n);
     return hak_unlikely(hak__profile_counts()) ? malloc_counted(n) : malloc_to_mid(n);
 }

@@ -29,6 +29,7 @@
 #include "arena/opening.c"
 #include "arena/lru.c"
 #include "arena/reserve.c"
+#include "arena/waiting.c"
 #include "arena/pieces.c"
 #include "arena/crowd.c"
 #include "arena/lend.c"

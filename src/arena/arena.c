@@ -15,6 +15,7 @@
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
+#include "arena/waiting.h"
 #include "arena/window.h"
 #include "base/assert.h"
 #include "diag/broken.h"
@@ -163,6 +164,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
 {
     size_t first;
     hak__arena_lock();
+    hak__waiting_end_locked();
     uint64_t now = hak__arena_state.dirty > 0 ? hak__os->now_ms() : 0;
     if (now != 0)
         hak__lru_due(now);
@@ -185,6 +187,7 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
 {
     size_t at;
     hak__arena_lock();
+    hak__waiting_end_locked();
     bool done = next_superslab(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
     if (done)
         done = hak__run_open(first + count, new_count - count) == 0;
@@ -206,13 +209,9 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_lock();
     uint64_t now = hak__os->now_ms();
     hak__lru_note(now);
-    for (size_t i = first; i < first + count; i++) {
-        hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
-        hak__lru_add(i, hak__supers[i].mapped, now);
+    for (size_t i = first; i < first + count; i++)
         set_purged_mapped(i, 0);
-        hak__super_set_taken(i, false);
-    }
-    hak__arena_state.taken -= count;
+    hak__lru_add_run(first, count, now);
     hak__lru_due(now);
     hak__arena_unlock();
 }

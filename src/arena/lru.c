@@ -46,6 +46,16 @@ void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
     hak__mark(&hak__super_words[super / 64].dirty, super, true);
 }
 
+void hak__lru_add_run(size_t first, size_t count, uint64_t now_ms)
+{
+    for (size_t i = first; i < first + count; i++) {
+        hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
+        hak__lru_add(i, hak__supers[i].mapped, now_ms);
+        hak__super_set_taken(i, false);
+    }
+    hak__arena_state.taken -= count;
+}
+
 void hak__lru_remove(size_t super)
 {
     struct hak_super *me = &hak__supers[super];

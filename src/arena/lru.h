@@ -15,6 +15,9 @@ void hak__lru_remove(size_t super);
 /* Of an emptied SuperSlab no more than the first `dirty` bytes hold old data; without any it leaves the list. */
 void hak__lru_cut(size_t super, uint32_t dirty);
 
+/* A run is free from now on, and what is mapped of it counts as dirty. */
+void hak__lru_add_run(size_t first, size_t count, uint64_t now_ms);
+
 /* The SuperSlab that was emptied last; HAK_NO_SUPER when none is kept. */
 size_t hak__lru_newest(void);
 

@@ -36,6 +36,7 @@ extern struct hak_window hak__window;
 /* Words and what they are made of; nobody else shifts or masks one. A word ^ a heap's tag has the class offset of the word. */
 hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class) { return heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE; }
 hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
+hak_inline uint32_t hak__owner_huge(void) { return HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE; }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
 hak_inline bool hak__owner_is_own(uint32_t word) { return (word & HAK_CLASS_OFFSET_OWN) != 0; }
 hak_inline struct hak_class_offset hak__owner_offset(uint32_t word)

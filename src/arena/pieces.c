@@ -15,6 +15,7 @@
 #include "arena/mapping.h"
 #include "arena/state.h"
 #include "arena/thp.h"
+#include "arena/waiting.h"
 #include "os/os.h"
 
 /* How many new SuperSlabs are checked for pages that are resident at once. */
@@ -66,6 +67,7 @@ static int map_piece(uintptr_t start, size_t bytes)
 int hak__piece_map(void *start, size_t bytes)
 {
     hak__arena_lock();
+    hak__waiting_end_locked();
     int code = map_piece((uintptr_t)start, bytes);
     if (code != 0 && code != EEXIST && hak__lru_unmap_all())
         code = map_piece((uintptr_t)start, bytes);

@@ -37,6 +37,13 @@
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
 #define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
+#ifdef HAK_RACE_TEST                       /* few enough for every schedule */
+#define HAK_WAITING_LINES 1u
+#define HAK_WAITING_RUNS 2u
+#else
+#define HAK_WAITING_LINES 16u              /* where runs of huge blocks wait in front of the arena (arena/waiting.h) */
+#define HAK_WAITING_RUNS 7u                /* in each of them */
+#endif
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
 
 #define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/window.h) */

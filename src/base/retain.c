@@ -5,12 +5,16 @@
 
 enum { RECENT_TIMES = 4, EMPTIED_SHARE = 3, UNUSED_SHARE = 8, USED_PER_RESERVED = 4 };
 
+static size_t retain_most(const struct hak_retention *in)
+{
+    if (in->pressure)
+        return 0;
+    return in->dirty_limit > SIZE_MAX / RECENT_TIMES ? SIZE_MAX : in->dirty_limit * RECENT_TIMES;
+}
+
 static size_t retain_recent(const struct hak_retention *in)
 {
-    if (in->pressure || in->recent_peak <= in->taken)
-        return 0;
-    size_t most = in->dirty_limit > SIZE_MAX / RECENT_TIMES ? SIZE_MAX : in->dirty_limit * RECENT_TIMES;
-    return hak_min(in->recent_peak - in->taken, most);
+    return in->recent_peak <= in->taken ? 0 : hak_min(in->recent_peak - in->taken, retain_most(in));
 }
 
 void hak__retain(const struct hak_retention *in, struct hak_retained *out)
@@ -21,6 +25,7 @@ void hak__retain(const struct hak_retention *in, struct hak_retained *out)
     out->unused = unused + unused / 8;
     out->growth = in->dirty_limit + (in->recent_peak > in->taken ? in->recent_peak - in->taken : 0);
     out->reserve = in->taken / USED_PER_RESERVED;
+    out->waiting = retain_most(in);
 }
 
 size_t hak__recent_peak(struct hak_recent *recent, size_t used, uint64_t now_ms, uint64_t period_ms)

@@ -3,7 +3,8 @@
  *
  * Two rules. For good, each kind may keep a fixed amount and a share of what is in use. For the purge delay, emptied SuperSlabs
  * may besides fill what is in use up to its recent peak, since that raises no peak; but no more than RECENT_TIMES the dirty
- * limit, which is what a program with one thread may keep while it sleeps, and nothing under pressure. */
+ * limit, which is what a program with one thread may keep while it sleeps, and nothing under pressure. Runs that wait in front of the
+ * arena come from the same allowance: all of them together are no more than that. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,6 +25,7 @@ struct hak_retained {
     size_t unused;    /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
     size_t growth;    /* the same, while memory grows */
     size_t reserve;   /* mapped by upkeep ahead of need */
+    size_t waiting;   /* freed runs that their threads may take again without asking */
 };
 
 void hak__retain(const struct hak_retention *in, struct hak_retained *out);

@@ -135,6 +135,12 @@ static bool is_huge(size_t super)
     return kind == HAK_SUPER_HUGE || kind == HAK_SUPER_HUGE_TAIL;
 }
 
+/* Whether what lies behind may have been meant for a huge block: not where a freed one waits (arena/waiting.h). */
+static bool is_live_huge(size_t super)
+{
+    return is_huge(super) && hak__owner_at(huge_start(super) * HAK_SUPER_SLABS) == hak__owner_huge();
+}
+
 static void describe_in_slabs(uintptr_t address, char *text, size_t size)
 {
     size_t slab = hak__slab_of((const void *)address);
@@ -158,7 +164,7 @@ static void describe_in_window(uintptr_t address, char *text, size_t size)
         describe_in_slabs(address, text, size);
     else if (hak__super_is_hole(super))
         hak__format(text, size, "not from this allocator");
-    else if (super > 0 && is_huge(super - 1))
+    else if (super > 0 && is_live_huge(super - 1))
         describe_huge(huge_start(super - 1), address, text, size);
     else if (offset < hak__supers[super].mapped)
         hak__format(text, size, "in a free SuperSlab");
@@ -179,7 +185,7 @@ void hak__crash_describe(uintptr_t address, char *text, size_t size)
         hak__format(text, size, "in the allocator's own tables");
     else if (address >= base && address < end)
         describe_in_window(address, text, size);
-    else if (address == end && top > 0 && is_huge(top - 1))
+    else if (address == end && top > 0 && is_live_huge(top - 1))
         describe_huge(huge_start(top - 1), address, text, size);
     else
         hak__format(text, size, "not from this allocator");

@@ -59,6 +59,7 @@ struct hak_heap_counts {
     hak_counter runs_claimed;           /* runs of slabs found in SuperSlabs that were in slabs already */
     hak_counter stages[HAK_STAGES];     /* spans obtained, by where they came from */
     hak_counter slabs;                  /* of spans */
+    hak_counter huge_allocated, huge_freed, huge_bytes;   /* by way of a run that waited (huge/huge.c); the last modulo 2^64 */
 };
 
 struct hak_heap {

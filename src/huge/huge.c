@@ -9,6 +9,7 @@
 #include "arena/lend.h"
 #include "arena/limit.h"
 #include "arena/mapping.h"
+#include "arena/waiting.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
@@ -16,8 +17,6 @@
 #include "slab/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
-
-static const uint32_t huge_word = HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE;
 
 /* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
 enum { UNSEALED = 1 };
@@ -94,8 +93,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak__map_start_bound(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);
-    hak__owner_set(first * HAK_SUPER_SLABS, huge_word);
-    hak_fetch_add(&hak__huge_counts.live, 1, HAK_RELAXED);
+    hak__owner_set(first * HAK_SUPER_SLABS, hak__owner_huge());
     hak_fetch_add(&hak__huge_counts.allocated, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.live_bytes, n, HAK_RELAXED);
     hak__limit_deliver();
@@ -106,7 +104,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 static size_t block_at(const void *p)
 {
     size_t offset = (uintptr_t)p - hak__window.base;
-    bool start = offset % HAK_SUPER_SIZE == 0 && hak__owner_of(p) == huge_word;
+    bool start = offset % HAK_SUPER_SIZE == 0 && hak__owner_of(p) == hak__owner_huge();
     return start ? offset >> HAK_SUPER_SHIFT : HAK_NO_SUPER;
 }
 
@@ -135,6 +133,13 @@ static void huge_retire(size_t *first, size_t *run)
     *run = other & ((1u << RUN_BITS) - 1);
 }
 
+static void give_run(size_t first, size_t bytes)
+{
+    size_t run = run_of(first, bytes);
+    hak__supers[first].guard = 0;
+    hak__supers_give(first, run);
+}
+
 void hak__huge_free(void *p, const char *function)
 {
     size_t first = block_at(p);
@@ -142,19 +147,78 @@ void hak__huge_free(void *p, const char *function)
         hak__misuse_invalid(function, p, "not the start of a block");
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     bool usable = hak__shield_lift(p);
-    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != huge_word)
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
         hak__misuse_double_free(function, p, bytes);
-    hak_fetch_sub(&hak__huge_counts.live, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
-    size_t run = run_of(first, bytes);
-    run = usable ? run : 0;
+    size_t run = usable ? run_of(first, bytes) : 0;
     hak__supers[first].guard = 0;
     if (hak_unlikely(hak__hardened.on))
         huge_retire(&first, &run);
     if (run != 0)
         hak__supers_give(first, run);
 }
+
+/* --- runs that wait ------------------------------------------------------------------------------------------------- */
+
+static hak_noinline void count_without_heap(_Atomic uint64_t *count, size_t bytes)
+{
+    hak_fetch_add(count, 1, HAK_RELAXED);
+    hak_fetch_add(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
+}
+
+static void count_taken(struct hak_heap *heap, size_t bytes)
+{
+    if (hak_unlikely((heap->mode & HAK_MODE_SENTINEL) != 0)) {
+        count_without_heap(&hak__huge_counts.allocated, bytes);
+        return;
+    }
+    hak_count(&heap->counts.huge_allocated, 1);
+    hak_count(&heap->counts.huge_bytes, bytes);
+    hak__heap_idle_less(heap, bytes);
+}
+
+static void count_given(struct hak_heap *heap, size_t bytes)
+{
+    if (hak_unlikely((heap->mode & HAK_MODE_SENTINEL) != 0)) {
+        count_without_heap(&hak__huge_counts.freed, 0 - bytes);
+        return;
+    }
+    hak_count(&heap->counts.huge_freed, 1);
+    hak_count(&heap->counts.huge_bytes, 0 - bytes);
+    hak__heap_idle_more(heap, bytes);
+}
+
+/* The block that begins the run is as it was: its guard, its size, and that it bears no seal. */
+void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
+{
+    size_t bytes, first = hak__waiting_take(hak__waiting_line(heap->id), n, &bytes);
+    if (first == HAK_NO_SUPER)
+        return NULL;
+    hak__owner_set(first * HAK_SUPER_SLABS, hak__owner_huge());
+    count_taken(heap, bytes);
+    return hak__super_start(first);
+}
+
+bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
+{
+    size_t offset = (uintptr_t)p - hak__window.base, first = offset >> HAK_SUPER_SHIFT;
+    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on) || hak_unlikely(hak_load(&hak__shields, HAK_RELAXED)))
+        return false;
+    size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
+    struct hak_waiting_line *line = hak__waiting_line(heap->id);
+    _Atomic uint64_t *word = hak__waiting_word(line, bytes);
+    if (word == NULL)
+        return false;
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
+        hak__misuse_double_free("free", p, bytes);
+    count_given(heap, bytes);
+    if (hak_unlikely(!hak__waiting_put(line, word, first, bytes)))   /* another thread with the same line was quicker */
+        give_run(first, bytes);
+    return true;
+}
+
+/* --- change of size ----------------------------------------------------------------------------------------------------- */
 
 static void account_resize(size_t first, size_t before, size_t after)
 {
@@ -190,7 +254,7 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
     account_resize(to, before, after);
     begin_guard(to, after, room);
     hak__huge_unsealed(hak__super_start(to));
-    hak__owner_set(to * HAK_SUPER_SLABS, huge_word);
+    hak__owner_set(to * HAK_SUPER_SLABS, hak__owner_huge());
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
     hak__supers[first].guard = 0;
     hak__supers_give(first, run);
@@ -240,10 +304,16 @@ void *hak__huge_resize(void *p, size_t n)
 
 void hak__huge_figures(struct hak_huge_figures *out)
 {
-    out->live = hak_load(&hak__huge_counts.live, HAK_RELAXED);
     out->live_bytes = hak_load(&hak__huge_counts.live_bytes, HAK_RELAXED);
-    out->allocated = hak_load(&hak__huge_counts.allocated, HAK_RELAXED);
     out->freed = hak_load(&hak__huge_counts.freed, HAK_RELAXED);
+    out->allocated = hak_load(&hak__huge_counts.allocated, HAK_RELAXED);
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        const struct hak_heap_counts *counts = &hak__heap_by_id(id)->counts;
+        out->live_bytes += hak_counted(&counts->huge_bytes);
+        out->freed += hak_counted(&counts->huge_freed);
+        out->allocated += hak_counted(&counts->huge_allocated);
+    }
+    out->live = out->allocated - out->freed;
     out->grown_in_place = hak_load(&hak__huge_counts.grown_in_place, HAK_RELAXED);
     out->moved = hak_load(&hak__huge_counts.moved, HAK_RELAXED);
 }

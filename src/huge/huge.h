@@ -2,16 +2,16 @@
  * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c, free_slow.c, realloc.c. */
 #pragma once
 
-#include "arena/arena.h"
+#include "heap/heap.h"
 
 struct hak_huge_figures {
     uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
 };
 
-/* The counters behind them; stats/live.c says where they lie. */
+/* The counters behind them, but for the pairs that no lock has seen, which the heaps count; stats/live.c says where they lie. */
 struct hak_huge_counts {
-    hak_line_aligned _Atomic uint64_t live;
-    _Atomic uint64_t live_bytes, allocated, freed, grown_in_place, moved;
+    hak_line_aligned _Atomic uint64_t allocated;
+    _Atomic uint64_t freed, live_bytes, grown_in_place, moved;
 };
 extern struct hak_huge_counts hak__huge_counts;
 
@@ -21,6 +21,11 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 
 /* Frees the block that begins at p; aborts when there is none. */
 void hak__huge_free(void *p, const char *function);
+
+/* The same two for the calling thread's heap, or its sentinel, by way of the runs that wait for it (arena/waiting.h): a block of just
+ * n bytes in whole pages, not known to be zero; a free whose owner word was that of a huge block. NULL, false: there is more to do. */
+void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n);
+bool hak__huge_free_quickly(struct hak_heap *heap, void *p);
 
 /* The bytes usable at p, which begins a huge block; 0 when it does not. */
 size_t hak__huge_usable(const void *p);

@@ -6,6 +6,7 @@
 #include "arena/pieces.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
+#include "arena/waiting.h"
 #include "os/os.h"
 #include "shared/tiers.h"
 
@@ -355,6 +356,7 @@ size_t hak__pool_trim(void)
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);
+    hak__waiting_end();   /* a run that waits is not in use */
     for (size_t super = hak__super_from(0); super < top; super = hak__super_from(super + 1)) {
         idle += idle_bytes(super);
         used += used_bytes(super);

@@ -3,6 +3,7 @@
  *
  *   WORD(root, offset)     a counter at an offset from a root of live.c; OS_CALLS(call) is one of them
  *   HEAPS(field)           the sum of a counter over all heaps; CLASS(field): of one class
+ *   ALL(root, field)       the same and the word at a root
  *   TABLE(field)           a field of the class in hak__classes
  *   RULE, KERNEL, PAGES    follows from others; is the kernel's; is the ledger's (ledger.h) */
 #pragma once
@@ -30,7 +31,7 @@
 #define HAK_FIGURE_bytes_live RULE
 #define HAK_FIGURE_bytes_cached RULE
 #define HAK_FIGURE_bytes_spans RULE
-#define HAK_FIGURE_bytes_huge WORD(huge, AT(hak_huge_counts, live_bytes))
+#define HAK_FIGURE_bytes_huge ALL(huge_bytes, counts.huge_bytes)
 #define HAK_FIGURE_bytes_free_dirty WORD(arena, AT(hak_arena_published, dirty))
 #define HAK_FIGURE_bytes_mapped WORD(arena, AT(hak_arena_published, mapped))
 #define HAK_FIGURE_bytes_metadata KERNEL
@@ -55,9 +56,9 @@
 #define HAK_FIGURE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
 #define HAK_FIGURE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
 #define HAK_FIGURE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
-#define HAK_FIGURE_huge_live WORD(huge, AT(hak_huge_counts, live))
-#define HAK_FIGURE_huge_allocated WORD(huge, AT(hak_huge_counts, allocated))
-#define HAK_FIGURE_huge_freed WORD(huge, AT(hak_huge_counts, freed))
+#define HAK_FIGURE_huge_live RULE
+#define HAK_FIGURE_huge_allocated ALL(huge_allocated, counts.huge_allocated)
+#define HAK_FIGURE_huge_freed ALL(huge_freed, counts.huge_freed)
 #define HAK_FIGURE_huge_grown_in_place WORD(huge, AT(hak_huge_counts, grown_in_place))
 #define HAK_FIGURE_huge_moved WORD(huge, AT(hak_huge_counts, moved))
 #define HAK_FIGURE_upkeep_steps WORD(upkeep, AT(hak_upkeep_counts, steps))

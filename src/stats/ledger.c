@@ -23,6 +23,7 @@ struct ledger_walk {
     uint32_t occupied;                  /* the last heap whose lock could not be had */
     size_t page;
     uintptr_t start;                    /* of the SuperSlab whose pages these are */
+    bool huge_waits;                    /* the huge run met last has no block in it */
     unsigned char resident[PAGES_MAX];
     uint64_t outside[HAK_CLASSES];      /* resident bytes */
 };
@@ -180,9 +181,11 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
+    if (kind == HAK_SUPER_HUGE)   /* of one that waits (arena/waiting.h), what is resident is empty */
+        walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
     if (kind == HAK_SUPER_IN_SLABS)
         count_slabs(walk, super);
-    else if (kind == HAK_SUPER_FREE)
+    else if (kind == HAK_SUPER_FREE || walk->huge_waits)
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SUPER_SIZE);
     else
         walk->stats->ledger_huge += resident_in(walk, start, HAK_SUPER_SIZE);

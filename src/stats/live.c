@@ -38,6 +38,9 @@
     X(pool, &hak__pool_counts) \
     X(tiers, &hak__tier_counts) \
     X(huge, &hak__huge_counts) \
+    X(huge_allocated, &hak__huge_counts.allocated) \
+    X(huge_freed, &hak__huge_counts.freed) \
+    X(huge_bytes, &hak__huge_counts.live_bytes) \
     X(thp, &hak__thp_counts) \
     X(upkeep, &hak__upkeep_counts) \
     X(heaps, hak__heap_address(0))          /* heap i at i * heap_stride, i from 1 */ \
@@ -171,6 +174,7 @@ static const uint64_t live_layout = 0 LIVE_NUMBERS(NUMBER_MIXED)
 #define WHERE(kind, root, offset) ((uint32_t)(kind) << 28 | (uint32_t)(root) << 20 | (uint32_t)(offset))
 #define WORD(root, offset) WHERE(HAK_LIVE_WORD, LIVE_ROOT_##root, offset)
 #define HEAPS(field) WHERE(HAK_LIVE_HEAPS, 0, AT(hak_heap, field))
+#define ALL(root, field) WHERE(HAK_LIVE_ALL, LIVE_ROOT_##root, AT(hak_heap, field))
 #define CLASS(field) WHERE(HAK_LIVE_CLASS, 0, AT(hak_heap_class, field))
 #define TABLE(field) WHERE(HAK_LIVE_TABLE, LIVE_ROOT_classes, AT(hak_class, field))
 #define RULE WHERE(HAK_LIVE_RULE, 0, 0)
@@ -281,6 +285,7 @@ static const struct live_tables {
 
 #undef WORD
 #undef HEAPS
+#undef ALL
 #undef CLASS
 #undef TABLE
 #undef RULE

@@ -40,6 +40,7 @@ static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
 #define PAGES 0
 #define TABLE(field) 0
 #define HEAPS(field) hak_counted(&heap->field)
+#define ALL(root, field) HEAPS(field)
 #define CLASS(field) hak_counted(&from->field)
 static void add_class(struct hak_stats_class *to, const struct hak_heap_class *from)
 {
@@ -64,6 +65,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
 }
 #undef WORD
 #undef HEAPS
+#undef ALL
 
 /* What follows from the counts of a class, and the sums over all classes. */
 static void sum_class(struct hak_stats *out, uint32_t c)
@@ -97,6 +99,9 @@ static void add_heaps(struct hak_stats *out)
 #define ROOT_arena &hak__arena_published
 #define ROOT_frontier &hak__arena_frontier
 #define ROOT_huge &hak__huge_counts
+#define ROOT_huge_allocated &hak__huge_counts.allocated
+#define ROOT_huge_bytes &hak__huge_counts.live_bytes
+#define ROOT_huge_freed &hak__huge_counts.freed
 #define ROOT_lock_waits &hak__lock_wait_count
 #define ROOT_os_calls &hak__os_calls
 #define ROOT_os_failures &hak__os_failures
@@ -106,6 +111,7 @@ static void add_heaps(struct hak_stats *out)
 #define ROOT_upkeep &hak__upkeep_counts
 #define WORD(root, offset) word_at(ROOT_##root, offset)
 #define HEAPS(field) 0
+#define ALL(root, field) WORD(root, 0)
 static uint64_t word_at(const void *root, size_t offset)
 {
     return hak_load((const _Atomic uint64_t *)((const char *)root + offset), HAK_RELAXED);
@@ -115,10 +121,12 @@ static void add_words(struct hak_stats *out)
 {
 #define HAK_STATS_FIGURE(group, name, ...) out->group##_##name += HAK_FIGURE_##group##_##name;
 #include "diag/stats.def"
+    out->huge_live = out->huge_allocated > out->huge_freed ? out->huge_allocated - out->huge_freed : 0;
 }
 
 #undef WORD
 #undef HEAPS
+#undef ALL
 #undef CLASS
 #undef TABLE
 #undef RULE

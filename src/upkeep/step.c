@@ -3,6 +3,7 @@
 
 #include "arena/lru.h"
 #include "arena/reserve.h"
+#include "arena/waiting.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"
@@ -70,6 +71,7 @@ static void serve_heaps(bool all)
 
 static size_t step_purge(uint64_t now_ms, enum hak_upkeep_effort effort)
 {
+    hak__waiting_end();
     bool all = effort == HAK_UPKEEP_ALL, bounded = effort == HAK_UPKEEP_BOUNDED;
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX,

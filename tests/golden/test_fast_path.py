@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The instructions that warm calls of the malloc family execute: how many, and none that is slow by nature.
 
-No call (nothing is looked up, counted or checked elsewhere), no atomic read-modify-write. The program fast_path.c steps
+No call (nothing is looked up, counted or checked elsewhere), no atomic read-modify-write; but for large and huge blocks that the
+thread keeps, which are only counted. The program fast_path.c steps
 through the functions and gives the bytes of each instruction that it met. The library is looked at as it is built
 by default and without the checks of every free (HAKMEM_PROTECT=OFF), whose budget is the smaller one.
 """
@@ -27,6 +28,8 @@ LIBRARIES = {  # {library: {pair of fast_path.c: {function: its most instruction
     },
     "libhakmem-unprotected.so": {"malloc": {"malloc": 18, "free": 21}},
 }
+# {size: the most instructions}: blocks that the thread keeps; with calls and exchanges.
+KEPT = {100_000: {"malloc": 127, "free": 122}, 2_000_000: {"malloc": 80, "free": 150}}
 ABOVE_TINY = 10  # more instructions that malloc and new may take for the class of a size above 1024 bytes
 
 PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3}
@@ -89,6 +92,15 @@ class FastPath(unittest.TestCase):
                 for function, codes in executed.items():
                     with self.subTest(library=library, pair=pair, function=function, size=size):
                         self.hold(library, function, size, codes, budget[function])
+
+    def test_kept_blocks(self):
+        for size, budget in KEPT.items():
+            executed = self.executed("libhakmem.so", "malloc", size)
+            for function, most in budget.items():
+                with self.subTest(function=function, size=size):
+                    print(f"libhakmem.so: {function}({size}): {len(executed[function])} instructions")
+                    self.assertGreater(len(executed[function]), 20)
+                    self.assertLessEqual(len(executed[function]), most)
 
     def hold(self, library, function, size, codes, most):
         most += ABOVE_TINY if function in ("malloc", "new") and size > 1024 else 0

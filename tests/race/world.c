@@ -12,6 +12,7 @@
 #include "arena/pieces.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
+#include "arena/waiting.h"
 #include "cache/quarantine.h"
 #include "base/assert.h"
 #include "diag/options.h"
@@ -115,6 +116,8 @@ size_t hak__arena_dirty_room(size_t idle)
     (void)idle;
     return 0;
 }
+
+__attribute__((weak)) void hak__waiting_end(void) {}   /* no run waits */
 
 bool hak__thp_must_stay(size_t super)
 {

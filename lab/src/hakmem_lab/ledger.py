@@ -103,9 +103,14 @@ def add(live: Live, snapshot: dict[str, Any]) -> bool:
         ledger["live"] += taken - of_caches
         ledger["free_in_slabs"] += lying - taken
         row["pinned"] = lying - taken if row["live"] else 0
-    unused = (in_slabs & (words == 0)) | (kinds == n["kind_free"])
+    huge = (kinds == n["kind_huge"]) | (kinds == n["kind_huge_tail"])
+    # The first slab of a run says whether a block is there, or the run waits for the thread that has freed it.
+    firsts = (kinds == n["kind_huge"]) & (np.arange(len(kinds)) % per_super == 0)
+    run = np.maximum.accumulate(np.where(firsts, np.arange(len(kinds)), 0))
+    waits = huge & (words[run] == 0)
+    unused = (in_slabs & (words == 0)) | (kinds == n["kind_free"]) | waits
     ledger["empty"] = int(resident[unused].sum())
-    ledger["huge"] = int(resident[(kinds == n["kind_huge"]) | (kinds == n["kind_huge_tail"])].sum())
+    ledger["huge"] = int(resident[huge & ~waits].sum())
     holes = kinds[::per_super] == n["kind_hole"]
     for mapping in maps:
         if live.is_metadata(mapping):

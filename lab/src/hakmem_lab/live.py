@@ -24,7 +24,7 @@ SYMBOL = "hak_live"
 MAGIC = 0x4C4B4148
 VERSION = 1
 ROOTS, NUMBERS, FIGURES, COLUMNS, PRESETS, ORIGINS, KINDS, WHEN, STATS = range(9)
-WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES = range(1, 8)
+WORD, HEAPS, CLASS, TABLE, RULE, KERNEL, PAGES, ALL = range(1, 9)
 HARDEN_PARTS = ("canary", "zero", "random", "guards", "regions", "zero_size")  # from bit 1 on, as in diag/options.h
 MOST_TABLES = 1 << 20
 MIX = 0x9E3779B97F4A7C15
@@ -331,10 +331,12 @@ class Allocator(ABC):
         heaps = self._heaps()
         columns = self._columns(heaps)
         rules = self._by_rule(heaps, columns)
+        huge = [self._figure(self.figures[name], heaps) for name in ("huge_allocated", "huge_freed")]
+        rules["huge_live"] = max(huge[0] - huge[1], 0)
         found: dict[str, Any] = {"version": 1, "pid": self.pid}
         for name, place in self.figures.items():
             group, _, figure = name.partition("_")
-            if (group == "calls" and not exact) or (name not in rules and place.kind not in (WORD, HEAPS)):
+            if (group == "calls" and not exact) or (name not in rules and place.kind not in (WORD, HEAPS, ALL)):
                 continue
             found.setdefault(group, {})[figure] = rules[name] if name in rules else self._figure(place, heaps)
         if "latency" in options and options["latency"].value:
@@ -351,7 +353,8 @@ class Allocator(ABC):
     def _figure(self, place: Place, heaps: Rows) -> int:
         if place.kind == WORD:
             return self.memory.word(self.roots[place.root] + place.offset)
-        return int(np.ascontiguousarray(heaps[:, place.offset : place.offset + 8]).view(np.uint64).sum())
+        total = int(np.ascontiguousarray(heaps[:, place.offset : place.offset + 8]).view(np.uint64).sum())
+        return total + self.memory.word(self.roots[place.root]) & WHOLE_WORD if place.kind == ALL else total
 
     def _latencies(self) -> dict[str, Any]:
         count, stride = self.number["latency_buckets"], self.number["latency_stride"]

@@ -1,0 +1,89 @@
+/* Runs of huge blocks that wait in front of the arena: what a thread has freed last, for its next requests of just those sizes. Such
+ * a pair of free and malloc takes no lock, and no look at anything that the arena knows. Called by huge/.
+ *
+ *   a word    0: nothing waits;  else (bytes << 12) | first SuperSlab
+ *   a line    the runs of one heap, or of a few that share it by their numbers, and how many bytes may wait there
+ *
+ * A run that waits is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. Whoever puts it into
+ * a word or takes it out by an exchange has it to himself.
+ *
+ * Nothing waits behind the arena's back: every request for a run, and for more of one, has all of them given back first
+ * (hak__waiting_end_locked), and so does every step of upkeep, and whoever counts what is in use. So what waits is at most what was
+ * in use a moment ago, and no peak is higher for it. The policy of retention bounds the sum: lines draw from it what they need, and
+ * it is whole again when all runs have been given back. */
+#pragma once
+
+#include "arena/arena.h"
+
+enum { HAK_WAITING_BITS = 24 };   /* of a SuperSlab's number */
+_Static_assert(HAK_WINDOW_SUPERS <= 1ull << HAK_WAITING_BITS, "a SuperSlab's number fits below the bytes of whole pages");
+
+struct hak_waiting_line {
+    hak_line_aligned _Atomic uint64_t run[HAK_WAITING_RUNS];
+    _Atomic size_t room;                    /* bytes that may wait here besides */
+};
+_Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
+extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
+
+/* What every thread reads, and few change. */
+struct hak_waiting_rules {
+    hak_line_aligned _Atomic size_t left;   /* bytes that no line has drawn */
+    _Atomic size_t page;                    /* hak__page_size */
+    _Atomic bool any;                       /* something may have been put since they were last given back; true at the start */
+};
+extern struct hak_waiting_rules hak__waiting_rules;
+
+hak_inline struct hak_waiting_line *hak__waiting_line(uint32_t heap_id) { return &hak__waiting[heap_id % HAK_WAITING_LINES]; }
+
+hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_WAITING_BITS) << 12; }
+
+/* Draws from what is left until the line has room for so many bytes; false: there is not so much. */
+bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
+
+/* A word for a run of so many bytes, or NULL: none is free, or they are more than may wait. */
+hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
+{
+    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++)
+        if (hak_load(&line->run[i], HAK_RELAXED) == 0)
+            return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? &line->run[i] : NULL;
+    return NULL;
+}
+
+/* Threads that share a line may lose each other's change; the next end puts it right. */
+hak_inline void hak__waiting_count(struct hak_waiting_line *line, size_t more)
+{
+    hak_store(&line->room, hak_load(&line->room, HAK_RELAXED) + more, HAK_RELAXED);
+}
+
+/* Whether the run waits from now on; false: another one does. seq_cst with the look at `any`: whoever gives back clears that first
+ * and looks at the words afterwards, so that one of the two sees the other. */
+hak_inline bool hak__waiting_put(struct hak_waiting_line *line, _Atomic uint64_t *word, size_t first, size_t bytes)
+{
+    uint64_t none = 0, run = (uint64_t)bytes << (HAK_WAITING_BITS - 12) | first;
+    if (!hak_cas_strong(word, &none, run, HAK_SEQ_CST, HAK_RELAXED))
+        return false;
+    hak__waiting_count(line, 0 - bytes);
+    if (!hak_load(&hak__waiting_rules.any, HAK_SEQ_CST))
+        hak_store(&hak__waiting_rules.any, true, HAK_RELAXED);
+    return true;
+}
+
+/* The first SuperSlab of a run that is n bytes long in whole pages, and its bytes; or HAK_NO_SUPER. acquire: pairs with the put of
+ * another thread. */
+hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, size_t *bytes)
+{
+    size_t page = hak_load(&hak__waiting_rules.page, HAK_RELAXED);
+    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++) {
+        uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
+        *bytes = hak__waiting_bytes(run);
+        if (n <= *bytes && *bytes - n < page && hak_cas_strong(&line->run[i], &run, 0, HAK_ACQUIRE, HAK_RELAXED)) {
+            hak__waiting_count(line, *bytes);
+            return (size_t)run & (((size_t)1 << HAK_WAITING_BITS) - 1);
+        }
+    }
+    return HAK_NO_SUPER;
+}
+
+/* Gives back what waits. The policy is asked anew then. */
+void hak__waiting_end(void);
+void hak__waiting_end_locked(void);
