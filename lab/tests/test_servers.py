@@ -105,7 +105,7 @@ def test_the_client_runs_when_the_server_is_ready(texts: tuple[str, str], port: 
 
 @pytest.mark.parametrize("mode", ["prefork", "daemon"])
 def test_memory_is_that_of_all_children_and_all_end(texts: tuple[str, str], port: int, mode: str) -> None:
-    client = f"sleep 0.4; {sys.executable} {texts[1]} {port} 5 10"
+    client = f"sleep 1; {sys.executable} {texts[1]} {port} 5 10"
     found = run(texts, port, mode, "output:^ready", client)
     assert found.status == 0 and 60 << 20 < found.peak_rss_bytes < 140 << 20
     until = time.monotonic() + 60

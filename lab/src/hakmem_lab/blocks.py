@@ -153,7 +153,7 @@ class Blocks:
         word = self._owner(first * self.super_size // self.slab_size)
         live = word == n["huge_id"] << n["code_bits"] | n["code_huge"]
         if not live:
-            said = "its addresses stay unused for a while" if self.hardened.on else "its free was under way"
+            said = "its addresses stay unused for a while" if self.hardened.on else "it waits for a request of its size"
             return Piece(start, end, "freed", kind="huge", size=size, notes=(said,))
         behind = f"behind a live huge block of {size} bytes at {start:#x}"
         if address >= start + size + guard:
