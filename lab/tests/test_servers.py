@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import socket
 import sys
 import time
@@ -107,7 +108,8 @@ def test_the_client_runs_when_the_server_is_ready(texts: tuple[str, str], port: 
 def test_memory_is_that_of_all_children_and_all_end(texts: tuple[str, str], port: int, mode: str) -> None:
     client = f"sleep 1; {sys.executable} {texts[1]} {port} 5 10"
     found = run(texts, port, mode, "output:^ready", client)
-    assert found.status == 0 and 60 << 20 < found.peak_rss_bytes < 140 << 20
+    copy = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # what a look may meet before the server's exec
+    assert found.status == 0 and 60 << 20 < found.peak_rss_bytes < (140 << 20) + copy
     until = time.monotonic() + 60
     while not is_free(port) and time.monotonic() < until:
         time.sleep(0.05)
