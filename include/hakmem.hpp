@@ -102,9 +102,9 @@ private:
 // Moves, and does not copy. A heap that was moved from is empty: its handle is that of malloc.
 class heap {
 public:
-    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0 }) {}
+    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
     explicit heap(const char *name, std::size_t limit = 0)
-        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0 }) {}
+        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
     explicit heap(const hak_heap_options &options) : handle_(hak_heap_new(&options))
     {
         if (handle_ == nullptr)
