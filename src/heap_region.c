@@ -39,7 +39,8 @@ struct hak_own *hak__heap_new_in_region(const struct hak_heap_options *options)
 {
     struct hak_region *region = NULL;
     watch();
-    return region_result(hak__region_new(options, &region), region);
+    int code = hak__region_new(options, &region);
+    return region_result(code, region);
 }
 
 hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
@@ -48,7 +49,8 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
     if (!hak__start())
         return region_result(ENOMEM, NULL);
     watch();
-    return region_result(hak__region_attach(start, size, &region), region);
+    int code = hak__region_attach(start, size, &region);
+    return region_result(code, region);
 }
 
 hak_export void hak_heap_detach(hak_heap_t *heap)

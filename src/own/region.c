@@ -10,7 +10,7 @@
 
 enum { REGION_VERSION = 1, REGIONS_MOST = 64, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
 
-/* --- which regions this process has ------------------------------------------------------------------------------------------ */
+/* --- which regions this process has ------------------------------------------------------------------------------- */
 
 /* size == 0: the row is free. Rows change under the lock; who reads them looks at the size twice. */
 struct region_row {
@@ -72,7 +72,7 @@ void hak__region_fork_child(void)
     }
 }
 
-/* --- the lock ------------------------------------------------------------------------------------------------------------------ */
+/* --- the lock ----------------------------------------------------------------------------------------------------- */
 
 static void region_unlock(struct hak_region *region, struct hak_robust_thread *me) { hak__robust_release(&region->lock, me); }
 
@@ -89,7 +89,7 @@ static void region_lock(struct hak_region *region, struct hak_robust_thread *me,
     hak__fatal("%s(): the heap at %p has been written over", function, (const void *)region);
 }
 
-/* --- beginning ------------------------------------------------------------------------------------------------------------------- */
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 /* Small regions have small units, so that a slab is a small part of them. */
 static uint32_t unit_shift_for(size_t size)
@@ -97,7 +97,7 @@ static uint32_t unit_shift_for(size_t size)
     return size <= (size_t)1 << 20 ? REGION_SHIFT_LEAST : size <= (size_t)64 << 20 ? 12 : size <= (size_t)4 << 30 ? 14 : 16;
 }
 
-static size_t parts_end(struct hak_region *region)
+static size_t region_parts_end(struct hak_region *region)
 {
     region->begins = hak_align_up(sizeof *region + region->units * sizeof region->unit[0], 64);
     region->bits = region->begins + hak_div_up(region->units, 64) * sizeof(uint64_t);
@@ -108,12 +108,12 @@ static size_t parts_end(struct hak_region *region)
 }
 
 /* As many units as fit. */
-static void lay_out(struct hak_region *region)
+static void region_lay_out(struct hak_region *region)
 {
     size_t each = hak__region_unit_bytes(region) + sizeof region->unit[0] + ((size_t)1 << (region->unit_shift - 7));
     size_t units = (region->size - sizeof *region) / each;
     region->units = (uint32_t)hak_min(units, UINT32_MAX / 2);
-    while (parts_end(region) > region->size)
+    while (region_parts_end(region) > region->size)
         region->units--;
 }
 
@@ -131,20 +131,20 @@ static void set_region_options(struct hak_region *region, const struct hak_heap_
 
 int hak__region_new(const struct hak_heap_options *options, struct hak_region **out)
 {
-    struct hak_region *region = options->region;
+    uintptr_t start = (uintptr_t)options->region, end = start + options->region_size;
     bool shared = (options->flags & HAK_HEAP_SHARED) != 0;
-    size_t align = shared ? HAK_REGION_PAGE : HAK_ALIGN, size = options->region_size & ~(size_t)(HAK_ALIGN - 1);
-    if (size < HAK_REGION_LEAST || (uintptr_t)region % align != 0 || (uintptr_t)region + size < size)
+    if (options->region_size < HAK_REGION_LEAST || end < start || (shared && start % HAK_REGION_PAGE != 0))
         return EINVAL;
     if (options->purge != HAK_HEAP_PURGE_LATER || (shared && options->pressure != NULL))
         return EINVAL;
     if ((options->flags & HAK_HEAP_HARDENED) != 0)
         return ENOTSUP;
+    struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
     region_leave_row(region);   /* of a heap that was here before */
     memset(region, 0, sizeof *region);
-    region->size = size;
-    region->unit_shift = unit_shift_for(size);
-    lay_out(region);
+    region->size = end - (uintptr_t)region;
+    region->unit_shift = unit_shift_for(region->size);
+    region_lay_out(region);
     set_region_options(region, options);
     hak__region_plan_slabs(region);
     region_enter_row(region);
@@ -167,7 +167,7 @@ int hak__region_attach(void *start, size_t size, struct hak_region **out)
     return 0;
 }
 
-/* --- ends -------------------------------------------------------------------------------------------------------------------------- */
+/* --- ends --------------------------------------------------------------------------------------------------------- */
 
 void hak__region_detach(struct hak_region *region) { region_leave_row(region); }
 
@@ -187,7 +187,7 @@ void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, 
     region_unlock(region, me);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------------------------------------------- */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static size_t region_used(const struct hak_region *region)
 {
@@ -260,7 +260,7 @@ void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *m
     return moved;
 }
 
-/* --- settings and figures ---------------------------------------------------------------------------------------------------------- */
+/* --- settings and figures ----------------------------------------------------------------------------------------- */
 
 void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function)
 {
@@ -269,7 +269,8 @@ void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *
     region_unlock(region, me);
 }
 
-void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out, const char *function)
+void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
+                         const char *function)
 {
     region_lock(region, me, function);
     *out = (struct hak_heap_figures){

@@ -26,6 +26,7 @@
 #include "size/size.h"
 
 #define HAK_REGION_LEAST ((size_t)64 << 10)
+#define HAK_REGION_ALIGN 64u                     /* of the handle */
 #define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (own.h) when it has ended */
 #define HAK_REGION_PAGE ((size_t)4 << 10)        /* what every mapping of a shared region is a multiple of */
 
@@ -49,7 +50,7 @@ struct hak_region_class {
 
 struct hak_region {
     _Atomic uint64_t magic;
-    size_t size;
+    size_t size;              /* of the region, from here */
     uint32_t version, flags;  /* HAK_HEAP_... */
     struct hak_robust lock;
     uint32_t unit_shift, units;
@@ -68,7 +69,7 @@ struct hak_region {
     struct hak_region_unit unit[];
 };
 
-/* --- runs of units (region_units.c); the lock is held ----------------------------------------------------------------------- */
+/* --- runs of units (region_units.c); the lock is held ------------------------------------------------------------- */
 
 hak_inline uint64_t hak__run_state(enum hak_region_kind kind, uint32_t class, uint32_t units)
 {
@@ -111,7 +112,7 @@ void hak__run_give(struct hak_region *region, uint32_t unit);
 /* Makes a large run longer or shorter where it is; false: what follows is not free. */
 bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
 
-/* --- blocks (region_blocks.c); the lock is held ------------------------------------------------------------------------------ */
+/* --- blocks (region_blocks.c); the lock is held ------------------------------------------------------------------- */
 
 void hak__region_plan_slabs(struct hak_region *region);
 void *hak__region_take(struct hak_region *region, size_t align, size_t n);
@@ -134,13 +135,13 @@ hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) 
 }
 void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t unit);
 
-/* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------------------ */
+/* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
 
 /* Makes anew what follows from the chain and the bits. False: the chain is broken. */
 hak_cold bool hak__region_repair(struct hak_region *region);
 hak_cold bool hak__region_is_valid(const struct hak_region *region);
 
-/* --- heaps (region.c) -------------------------------------------------------------------------------------------------------- */
+/* --- heaps (region.c) --------------------------------------------------------------------------------------------- */
 
 hak_inline bool hak__is_region(const void *handle)
 {

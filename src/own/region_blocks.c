@@ -3,10 +3,10 @@
 
 enum { SLAB_BLOCKS_LEAST = 4 };
 
-/* --- slabs --------------------------------------------------------------------------------------------------------------- */
+/* --- slabs -------------------------------------------------------------------------------------------------------- */
 
 /* The shortest slab that leaves at most an eighth of itself unused. A class whose slab would be too long has none. */
-static void plan_slab(const struct hak_region *region, uint32_t index, struct hak_region_class *out)
+static void region_plan_slab(const struct hak_region *region, uint32_t index, struct hak_region_class *out)
 {
     const struct hak_class *class = &hak__classes[index];
     size_t unit = hak__region_unit_bytes(region), most = (size_t)class->slabs << HAK_SLAB_SHIFT;
@@ -25,7 +25,7 @@ static void plan_slab(const struct hak_region *region, uint32_t index, struct ha
 void hak__region_plan_slabs(struct hak_region *region)
 {
     for (uint32_t index = 0; index < HAK_CLASSES; index++)
-        plan_slab(region, index, &region->classes[index]);
+        region_plan_slab(region, index, &region->classes[index]);
 }
 
 uint32_t hak__region_slab_words(const struct hak_region_class *class) { return (uint32_t)hak_div_up(class->blocks, 64); }
@@ -40,7 +40,7 @@ void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t u
     region->classes[class].first = unit + 1;
 }
 
-static void slab_unlist(struct hak_region *region, uint32_t class, uint32_t unit)
+static void region_slab_unlist(struct hak_region *region, uint32_t class, uint32_t unit)
 {
     const struct hak_region_unit *slab = &region->unit[unit];
     if (slab->prev != 0)
@@ -51,67 +51,67 @@ static void slab_unlist(struct hak_region *region, uint32_t class, uint32_t unit
         region->unit[slab->next - 1].prev = slab->prev;
 }
 
-/* --- room ---------------------------------------------------------------------------------------------------------------- */
+/* --- room --------------------------------------------------------------------------------------------------------- */
 
-static size_t used_bytes(const struct hak_region *region)
+static size_t region_used_bytes(const struct hak_region *region)
 {
     return (region->slab_units + region->large_units) << region->unit_shift;
 }
 
-static bool limit_allows(const struct hak_region *region, size_t units)
+static bool region_limit_allows(const struct hak_region *region, size_t units)
 {
-    size_t used = used_bytes(region), bytes = units << region->unit_shift;
+    size_t used = region_used_bytes(region), bytes = units << region->unit_shift;
     return used <= region->limit && bytes <= region->limit - used;
 }
 
-static void note_peak(struct hak_region *region)
+static void region_note_peak(struct hak_region *region)
 {
-    if (used_bytes(region) > region->peak_bytes)
-        region->peak_bytes = used_bytes(region);
+    if (region_used_bytes(region) > region->peak_bytes)
+        region->peak_bytes = region_used_bytes(region);
 }
 
-static void slab_end(struct hak_region *region, uint32_t class, uint32_t unit)
+static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t unit)
 {
-    slab_unlist(region, class, unit);
+    region_slab_unlist(region, class, unit);
     region->slab_units -= region->classes[class].units;
     hak__run_give(region, unit);
 }
 
 /* A slab without blocks stays while it is alone in its class's list. Whether there was one. */
-static bool end_empty_slab(struct hak_region *region, uint32_t class)
+static bool region_end_empty_slab(struct hak_region *region, uint32_t class)
 {
     uint32_t first = region->classes[class].first;
     if (first == 0 || region->unit[first - 1].free != region->classes[class].blocks)
         return false;
-    slab_end(region, class, first - 1);
+    region_slab_end(region, class, first - 1);
     return true;
 }
 
-static bool end_empty_slabs(struct hak_region *region)
+static bool region_end_empty_slabs(struct hak_region *region)
 {
     bool any = false;
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        any |= end_empty_slab(region, class);
+        any |= region_end_empty_slab(region, class);
     return any;
 }
 
-static uint32_t units_take(struct hak_region *region, size_t units, size_t align)
+static uint32_t region_units_take(struct hak_region *region, size_t units, size_t align)
 {
     if (units > region->units)
         return UINT32_MAX;
-    uint32_t unit = limit_allows(region, units) ? hak__run_take(region, (uint32_t)units, align) : UINT32_MAX;
-    if (unit == UINT32_MAX && end_empty_slabs(region) && limit_allows(region, units))
+    uint32_t unit = region_limit_allows(region, units) ? hak__run_take(region, (uint32_t)units, align) : UINT32_MAX;
+    if (unit == UINT32_MAX && region_end_empty_slabs(region) && region_limit_allows(region, units))
         unit = hak__run_take(region, (uint32_t)units, align);
     return unit;
 }
 
-/* --- taking -------------------------------------------------------------------------------------------------------------- */
+/* --- taking ------------------------------------------------------------------------------------------------------- */
 
 /* The run is one large block until its bits are ready. */
-static uint32_t slab_begin(struct hak_region *region, uint32_t class)
+static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
 {
     const struct hak_region_class *of = &region->classes[class];
-    uint32_t unit = units_take(region, of->units, HAK_ALIGN), last = hak__region_slab_words(of) - 1;
+    uint32_t unit = region_units_take(region, of->units, HAK_ALIGN), last = hak__region_slab_words(of) - 1;
     if (unit == UINT32_MAX)
         return UINT32_MAX;
     _Atomic uint64_t *bits = hak__region_bits(region, unit);
@@ -122,11 +122,11 @@ static uint32_t slab_begin(struct hak_region *region, uint32_t class)
     hak__run_set(region, unit, hak__run_state(HAK_RUN_SLAB, class, of->units));
     hak__region_list_slab(region, class, unit);
     region->slab_units += of->units;
-    note_peak(region);
+    region_note_peak(region);
     return unit;
 }
 
-static void *slab_take(struct hak_region *region, uint32_t class, uint32_t unit)
+static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_t unit)
 {
     struct hak_region_unit *slab = &region->unit[unit];
     _Atomic uint64_t *bits = hak__region_bits(region, unit);
@@ -138,29 +138,29 @@ static void *slab_take(struct hak_region *region, uint32_t class, uint32_t unit)
     slab->before = word;
     hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE);   /* as in hak__run_set */
     if (--slab->free == 0)
-        slab_unlist(region, class, unit);
+        region_slab_unlist(region, class, unit);
     region->live_blocks++;
     region->live_bytes += hak__classes[class].size;
     return hak__region_unit_start(region, unit) + (size_t)index * hak__classes[class].size;
 }
 
-static void *large_take(struct hak_region *region, size_t align, size_t n)
+static void *region_large_take(struct hak_region *region, size_t align, size_t n)
 {
     size_t units = hak_max(1, (n >> region->unit_shift) + ((n & (hak__region_unit_bytes(region) - 1)) != 0));
-    uint32_t unit = units_take(region, units, align);
+    uint32_t unit = region_units_take(region, units, align);
     if (unit == UINT32_MAX)
         return NULL;
     region->large_units += units;
     region->large_count++;
     region->live_blocks++;
     region->live_bytes += units << region->unit_shift;
-    note_peak(region);
+    region_note_peak(region);
     return hak__region_unit_start(region, unit);
 }
 
 /* The smallest class that has slabs and whose blocks are aligned; HAK_CLASSES: none. Units lie at multiples of their own size and
  * of a page's, whichever is less. */
-static uint32_t class_for(const struct hak_region *region, size_t align, size_t n)
+static uint32_t region_class_for(const struct hak_region *region, size_t align, size_t n)
 {
     if (n > HAK_MID_MAX || align > hak_min(hak__region_unit_bytes(region), HAK_REGION_PAGE))
         return HAK_CLASSES;
@@ -172,30 +172,31 @@ static uint32_t class_for(const struct hak_region *region, size_t align, size_t 
 
 void *hak__region_take(struct hak_region *region, size_t align, size_t n)
 {
-    uint32_t class = class_for(region, align, n);
+    uint32_t class = region_class_for(region, align, n);
     void *block = NULL;
     if (class < HAK_CLASSES) {
         uint32_t first = region->classes[class].first;
-        uint32_t unit = hak_likely(first != 0) ? first - 1 : slab_begin(region, class);
+        uint32_t unit = hak_likely(first != 0) ? first - 1 : region_slab_begin(region, class);
         if (hak_likely(unit != UINT32_MAX))
-            return slab_take(region, class, unit);
+            return region_slab_take(region, class, unit);
     }
-    block = large_take(region, align, n);   /* where there is no room for a slab, for one block there may be */
+    block = region_large_take(region, align, n);   /* where there is no room for a slab, for one block there may be */
     region->refused += block == NULL;
     return block;
 }
 
-/* --- finding and giving ---------------------------------------------------------------------------------------------------- */
+/* --- finding and giving ------------------------------------------------------------------------------------------- */
 
-static const char begins_none[] = "not the start of a block", is_free[] = "no block is here, or it was freed before";
+static const char region_begins_none[] = "not the start of a block", region_is_free[] = "no block is here, or it was freed before";
 
-static void find_in_slab(const struct hak_region *region, uint32_t unit, uint64_t state, size_t offset, struct hak_region_block *out)
+static void region_find_in_slab(const struct hak_region *region, uint32_t unit, uint64_t state, size_t offset,
+                                struct hak_region_block *out)
 {
     uint32_t index = hak__run_class(state);
     const struct hak_class *class = &hak__classes[index];
     struct hak_place place = hak__place_of(class->reciprocal, offset);
     if (!hak__place_is_block(place, class->reciprocal, region->classes[index].blocks)) {
-        out->why_not = begins_none;
+        out->why_not = region_begins_none;
         return;
     }
     *out = (struct hak_region_block){ unit, (uint32_t)place.index, index, class->size, NULL, false };
@@ -206,59 +207,60 @@ static void find_in_slab(const struct hak_region *region, uint32_t unit, uint64_
 }
 
 /* Only who is about to end the program looks back further than a slab is long. */
-static const char *why_none(const struct hak_region *region, uint32_t unit)
+static const char *region_why_none(const struct hak_region *region, uint32_t unit)
 {
     uint32_t start = hak__run_start(region, unit, region->units);
     bool large = start != UINT32_MAX && hak__run_kind(hak__run_at(region, start)) == HAK_RUN_LARGE;
-    return large ? begins_none : is_free;
+    return large ? region_begins_none : region_is_free;
 }
 
 struct hak_region_block hak__region_find(const struct hak_region *region, const void *p)
 {
-    struct hak_region_block out = { 0, 0, HAK_CLASSES, 0, begins_none, false };
+    struct hak_region_block out = { 0, 0, HAK_CLASSES, 0, region_begins_none, false };
     size_t offset = (uintptr_t)p - (uintptr_t)hak__region_unit_start(region, 0);
     if ((uintptr_t)p < (uintptr_t)hak__region_unit_start(region, 0))
         return out;
     if (offset >> region->unit_shift >= hak_load(&region->frontier, HAK_RELAXED)) {
-        out.why_not = is_free;
+        out.why_not = region_is_free;
         return out;
     }
     uint32_t unit = (uint32_t)(offset >> region->unit_shift), start = hak__run_start(region, unit, HAK_REGION_SLAB_UNITS);
     uint64_t state = start == UINT32_MAX ? 0 : hak__run_at(region, start);
     if (hak__run_kind(state) == HAK_RUN_SLAB) {
-        find_in_slab(region, start, state, offset - ((size_t)start << region->unit_shift), &out);
+        region_find_in_slab(region, start, state, offset - ((size_t)start << region->unit_shift), &out);
     } else if (hak__run_kind(state) == HAK_RUN_LARGE && offset == (size_t)start << region->unit_shift) {
         size_t bytes = (size_t)hak__run_units(state) << region->unit_shift;
         out = (struct hak_region_block){ start, 0, HAK_CLASSES, bytes, NULL, false };
     } else {
-        out.why_not = why_none(region, unit);
+        out.why_not = region_why_none(region, unit);
     }
     return out;
 }
 
-static void large_give(struct hak_region *region, const struct hak_region_block *block)
+static void region_large_give(struct hak_region *region, const struct hak_region_block *block)
 {
     region->large_units -= block->size >> region->unit_shift;
     region->large_count--;
     hak__run_give(region, block->unit);
 }
 
-static void slab_give(struct hak_region *region, const struct hak_region_block *block)
+static void region_slab_give(struct hak_region *region, const struct hak_region_block *block)
 {
     struct hak_region_unit *slab = &region->unit[block->unit];
     const struct hak_region_class *of = &region->classes[block->class];
     _Atomic uint64_t *bits = hak__region_bits(region, block->unit);
     uint32_t word = block->index / 64;
-    hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~(1ull << block->index % 64), HAK_RELEASE);   /* as in hak__run_set */
+    uint64_t bit = 1ull << block->index % 64;
+    hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~bit, HAK_RELEASE);   /* as in hak__run_set */
     slab->before = (uint32_t)hak_min(slab->before, word);
     if (slab->free++ == 0) {
-        end_empty_slab(region, block->class);
+        region_end_empty_slab(region, block->class);
         slab->before = word;
         hak__region_list_slab(region, block->class, block->unit);
     }
     bool only = of->first == block->unit + 1 && slab->next == 0;
     if (slab->free == of->blocks && !only)
-        slab_end(region, block->class, block->unit);
+        region_slab_end(region, block->class, block->unit);
 }
 
 void hak__region_give(struct hak_region *region, const struct hak_region_block *block)
@@ -266,23 +268,23 @@ void hak__region_give(struct hak_region *region, const struct hak_region_block *
     region->live_blocks--;
     region->live_bytes -= block->size;
     if (block->class < HAK_CLASSES)
-        slab_give(region, block);
+        region_slab_give(region, block);
     else
-        large_give(region, block);
+        region_large_give(region, block);
 }
 
-/* --- resizing ---------------------------------------------------------------------------------------------------------------- */
+/* --- resizing ----------------------------------------------------------------------------------------------------- */
 
 /* A large block becomes as long as it should be, if what follows allows it. */
-static bool large_resize(struct hak_region *region, const struct hak_region_block *block, size_t n)
+static bool region_large_resize(struct hak_region *region, const struct hak_region_block *block, size_t n)
 {
     size_t have = block->size >> region->unit_shift, units = hak_div_up(n, hak__region_unit_bytes(region));
-    if (units > region->units || (units > have && !limit_allows(region, units - have))
+    if (units > region->units || (units > have && !region_limit_allows(region, units - have))
         || !hak__run_resize(region, block->unit, (uint32_t)units))
         return false;
     region->large_units += units - have;
     region->live_bytes += (units - have) << region->unit_shift;
-    note_peak(region);
+    region_note_peak(region);
     return true;
 }
 
@@ -291,14 +293,14 @@ bool hak__region_resize(struct hak_region *region, const struct hak_region_block
     bool fits = n <= block->size && n >= block->size / 2;
     if (block->class < HAK_CLASSES)
         return fits;
-    if (class_for(region, HAK_ALIGN, n) < HAK_CLASSES)
+    if (region_class_for(region, HAK_ALIGN, n) < HAK_CLASSES)
         return fits;
-    return large_resize(region, block, n);
+    return region_large_resize(region, block, n);
 }
 
-/* --- visiting ---------------------------------------------------------------------------------------------------------------- */
+/* --- visiting ----------------------------------------------------------------------------------------------------- */
 
-static int visit_slab(struct hak_region *region, uint32_t unit, uint32_t class, hak_heap_visitor *visit, void *argument)
+static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t class, hak_heap_visitor *visit, void *argument)
 {
     const struct hak_region_class *of = &region->classes[class];
     char *start = hak__region_unit_start(region, unit);
@@ -321,7 +323,7 @@ int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit,
         int result = 0;
         units = hak__run_units(state);
         if (hak__run_kind(state) == HAK_RUN_SLAB)
-            result = visit_slab(region, unit, hak__run_class(state), visit, argument);
+            result = region_visit_slab(region, unit, hak__run_class(state), visit, argument);
         else if (hak__run_kind(state) == HAK_RUN_LARGE)
             result = visit(hak__region_unit_start(region, unit), (size_t)units << region->unit_shift, argument);
         if (result != 0)

@@ -6,23 +6,23 @@
 
 enum { RUN_TRIES = 64 };
 
-/* --- where runs begin ---------------------------------------------------------------------------------------------------- */
+/* --- where runs begin --------------------------------------------------------------------------------------------- */
 
-static uint64_t *begins_word(const struct hak_region *region, uint32_t unit)
+static uint64_t *region_begins_word(const struct hak_region *region, uint32_t unit)
 {
     return (uint64_t *)(void *)((char *)(uintptr_t)region + region->begins) + unit / 64;
 }
 
 void hak__run_begins(struct hak_region *region, uint32_t unit, bool begins)
 {
-    uint64_t *word = begins_word(region, unit), bit = 1ull << unit % 64;
+    uint64_t *word = region_begins_word(region, unit), bit = 1ull << unit % 64;
     *word = begins ? *word | bit : *word & ~bit;
 }
 
 void hak__run_know(struct hak_region *region, uint32_t units)
 {
     while (region->known < units) {
-        *begins_word(region, region->known) = 0;
+        *region_begins_word(region, region->known) = 0;
         region->known += 64;
     }
 }
@@ -31,7 +31,7 @@ uint32_t hak__run_start(const struct hak_region *region, uint32_t unit, uint32_t
 {
     uint32_t least = unit < most ? 0 : unit - most;
     for (uint64_t mask = hak_ones64(unit % 64 + 1);; mask = ~0ull) {
-        uint64_t word = *begins_word(region, unit) & mask;
+        uint64_t word = *region_begins_word(region, unit) & mask;
         if (word != 0) {
             uint32_t start = (unit & ~63u) + hak_msb64(word);
             return start >= least ? start : UINT32_MAX;
@@ -42,7 +42,7 @@ uint32_t hak__run_start(const struct hak_region *region, uint32_t unit, uint32_t
     }
 }
 
-/* --- bins ---------------------------------------------------------------------------------------------------------------- */
+/* --- bins --------------------------------------------------------------------------------------------------------- */
 
 uint32_t hak__region_bin(uint32_t units)
 {
@@ -64,7 +64,7 @@ void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t unit
     region->bins_used[bin / 64] |= 1ull << bin % 64;
 }
 
-static void bin_remove(struct hak_region *region, uint32_t unit, uint32_t units)
+static void region_bin_remove(struct hak_region *region, uint32_t unit, uint32_t units)
 {
     const struct hak_region_unit *run = &region->unit[unit];
     uint32_t bin = hak__region_bin(units);
@@ -77,7 +77,7 @@ static void bin_remove(struct hak_region *region, uint32_t unit, uint32_t units)
 }
 
 /* The first bin from this one on that has a run, or HAK_REGION_BINS. */
-static uint32_t bin_used_from(const struct hak_region *region, uint32_t bin)
+static uint32_t region_bin_used_from(const struct hak_region *region, uint32_t bin)
 {
     for (uint32_t word = bin / 64; word < HAK_REGION_BINS / 64; word++, bin = word * 64) {
         uint64_t used = region->bins_used[word] & ~hak_ones64(bin % 64);
@@ -87,10 +87,10 @@ static uint32_t bin_used_from(const struct hak_region *region, uint32_t bin)
     return HAK_REGION_BINS;
 }
 
-/* --- taking -------------------------------------------------------------------------------------------------------------- */
+/* --- taking ------------------------------------------------------------------------------------------------------- */
 
 /* The units to leave out so that what begins after them is aligned; UINT32_MAX: no unit is. */
-static uint32_t units_to(const struct hak_region *region, uint32_t unit, size_t align)
+static uint32_t region_units_to(const struct hak_region *region, uint32_t unit, size_t align)
 {
     uintptr_t start = (uintptr_t)hak__region_unit_start(region, unit);
     size_t bytes = hak_align_up(start, align) - start;
@@ -99,17 +99,17 @@ static uint32_t units_to(const struct hak_region *region, uint32_t unit, size_t 
     return (uint32_t)(bytes >> region->unit_shift);
 }
 
-static bool run_serves(const struct hak_region *region, uint32_t unit, uint32_t have, uint32_t units, size_t align)
+static bool region_run_serves(const struct hak_region *region, uint32_t unit, uint32_t have, uint32_t units, size_t align)
 {
-    uint32_t skip = units_to(region, unit, align);
+    uint32_t skip = region_units_to(region, unit, align);
     return skip <= have && units <= have - skip;
 }
 
-static uint32_t bin_search(const struct hak_region *region, uint32_t bin, uint32_t units, size_t align)
+static uint32_t region_bin_search(const struct hak_region *region, uint32_t bin, uint32_t units, size_t align)
 {
     uint32_t link = region->bins[bin];
     for (unsigned tries = 0; link != 0 && tries < RUN_TRIES; tries++) {
-        if (run_serves(region, link - 1, hak__run_units(hak__run_at(region, link - 1)), units, align))
+        if (region_run_serves(region, link - 1, hak__run_units(hak__run_at(region, link - 1)), units, align))
             return link - 1;
         link = region->unit[link - 1].next;
     }
@@ -117,30 +117,30 @@ static uint32_t bin_search(const struct hak_region *region, uint32_t bin, uint32
 }
 
 /* A free run in which there is room for the aligned one. */
-static uint32_t run_search(const struct hak_region *region, uint32_t units, size_t align)
+static uint32_t region_run_search(const struct hak_region *region, uint32_t units, size_t align)
 {
-    for (uint32_t bin = hak__region_bin(units); (bin = bin_used_from(region, bin)) < HAK_REGION_BINS; bin++) {
-        uint32_t unit = bin_search(region, bin, units, align);
+    for (uint32_t bin = hak__region_bin(units); (bin = region_bin_used_from(region, bin)) < HAK_REGION_BINS; bin++) {
+        uint32_t unit = region_bin_search(region, bin, units, align);
         if (unit != UINT32_MAX)
             return unit;
     }
     return UINT32_MAX;
 }
 
-static void run_put_free(struct hak_region *region, uint32_t unit, uint32_t units)
+static void region_run_put_free(struct hak_region *region, uint32_t unit, uint32_t units)
 {
     hak__run_begins(region, unit, true);
     hak__region_bin_add(region, unit, units);
 }
 
 /* Takes units [unit + skip, + units) out of a free run of `have`. The last store makes the chain what it is to be. */
-static void run_carve(struct hak_region *region, uint32_t unit, uint32_t have, uint32_t skip, uint32_t units, uint64_t state)
+static void region_run_carve(struct hak_region *region, uint32_t unit, uint32_t have, uint32_t skip, uint32_t units, uint64_t state)
 {
     uint32_t rest = have - skip - units, start = unit + skip;
-    bin_remove(region, unit, have);
+    region_bin_remove(region, unit, have);
     if (rest != 0) {
         hak__run_set(region, start + units, hak__run_state(HAK_RUN_FREE, 0, rest));
-        run_put_free(region, start + units, rest);
+        region_run_put_free(region, start + units, rest);
     }
     hak__run_begins(region, start, true);
     hak__run_set(region, start, state);
@@ -151,16 +151,16 @@ static void run_carve(struct hak_region *region, uint32_t unit, uint32_t have, u
 }
 
 /* Behind the frontier. */
-static uint32_t run_extend(struct hak_region *region, uint32_t units, size_t align, uint64_t state)
+static uint32_t region_run_extend(struct hak_region *region, uint32_t units, size_t align, uint64_t state)
 {
-    uint32_t unit = hak_load(&region->frontier, HAK_RELAXED), skip = units_to(region, unit, align);
+    uint32_t unit = hak_load(&region->frontier, HAK_RELAXED), skip = region_units_to(region, unit, align);
     if (skip > region->units - unit || units > region->units - unit - skip)
         return UINT32_MAX;
     uint32_t start = unit + skip;
     hak__run_know(region, start + units);
     if (skip != 0) {
         hak__run_set(region, unit, hak__run_state(HAK_RUN_FREE, 0, skip));
-        run_put_free(region, unit, skip);
+        region_run_put_free(region, unit, skip);
     }
     hak__run_begins(region, start, true);
     hak__run_set(region, start, state);
@@ -171,24 +171,24 @@ static uint32_t run_extend(struct hak_region *region, uint32_t units, size_t ali
 uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align)
 {
     uint64_t state = hak__run_state(HAK_RUN_LARGE, 0, units);
-    uint32_t unit = run_search(region, units, align);
+    uint32_t unit = region_run_search(region, units, align);
     if (unit == UINT32_MAX)
-        return run_extend(region, units, align, state);
-    uint32_t skip = units_to(region, unit, align);
-    run_carve(region, unit, hak__run_units(hak__run_at(region, unit)), skip, units, state);
+        return region_run_extend(region, units, align, state);
+    uint32_t skip = region_units_to(region, unit, align);
+    region_run_carve(region, unit, hak__run_units(hak__run_at(region, unit)), skip, units, state);
     return unit + skip;
 }
 
-/* --- giving -------------------------------------------------------------------------------------------------------------- */
+/* --- giving ------------------------------------------------------------------------------------------------------- */
 
-static bool run_is_free(const struct hak_region *region, uint32_t unit)
+static bool region_run_is_free(const struct hak_region *region, uint32_t unit)
 {
     return hak__run_kind(hak__run_at(region, unit)) == HAK_RUN_FREE;
 }
 
 /* The units of the free run that ends where this one begins, or 0. What its last unit says is true if a free run of just so many
  * units begins there. */
-static uint32_t run_free_before(const struct hak_region *region, uint32_t unit)
+static uint32_t region_run_free_before(const struct hak_region *region, uint32_t unit)
 {
     if (unit == 0)
         return 0;
@@ -198,28 +198,28 @@ static uint32_t run_free_before(const struct hak_region *region, uint32_t unit)
     return hak__run_at(region, unit - units) == hak__run_state(HAK_RUN_FREE, 0, units) ? units : 0;
 }
 
-static uint32_t run_free_after(const struct hak_region *region, uint32_t unit)
+static uint32_t region_run_free_after(const struct hak_region *region, uint32_t unit)
 {
     bool inside = unit < hak_load(&region->frontier, HAK_RELAXED);
-    return inside && run_is_free(region, unit) ? hak__run_units(hak__run_at(region, unit)) : 0;
+    return inside && region_run_is_free(region, unit) ? hak__run_units(hak__run_at(region, unit)) : 0;
 }
 
 /* Takes a free run out of all lists, so that the one before it can have its units. */
-static void run_absorb(struct hak_region *region, uint32_t unit, uint32_t units)
+static void region_run_absorb(struct hak_region *region, uint32_t unit, uint32_t units)
 {
     if (units == 0)
         return;
-    bin_remove(region, unit, units);
+    region_bin_remove(region, unit, units);
     hak__run_begins(region, unit, false);
 }
 
 void hak__run_give(struct hak_region *region, uint32_t unit)
 {
     uint32_t units = hak__run_units(hak__run_at(region, unit)), end = unit + units;
-    uint32_t before = run_free_before(region, unit), after = run_free_after(region, end);
+    uint32_t before = region_run_free_before(region, unit), after = region_run_free_after(region, end);
     if (before != 0)
-        bin_remove(region, unit - before, before);
-    run_absorb(region, end, after);
+        region_bin_remove(region, unit - before, before);
+    region_run_absorb(region, end, after);
     uint32_t start = unit - before;
     units += before + after;
     hak__run_set(region, start, hak__run_state(HAK_RUN_FREE, 0, units));
@@ -233,7 +233,7 @@ void hak__run_give(struct hak_region *region, uint32_t unit)
     }
 }
 
-static void run_shorten(struct hak_region *region, uint32_t unit, uint32_t have, uint32_t units)
+static void region_run_shorten(struct hak_region *region, uint32_t unit, uint32_t have, uint32_t units)
 {
     uint64_t state = hak__run_at(region, unit);
     hak__run_set(region, unit + units, hak__run_state(HAK_RUN_FREE, 0, have - units));
@@ -244,12 +244,13 @@ static void run_shorten(struct hak_region *region, uint32_t unit, uint32_t have,
 
 bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units)
 {
-    uint32_t have = hak__run_units(hak__run_at(region, unit)), end = unit + have, frontier = hak_load(&region->frontier, HAK_RELAXED);
+    uint32_t have = hak__run_units(hak__run_at(region, unit)), end = unit + have;
+    uint32_t frontier = hak_load(&region->frontier, HAK_RELAXED);
     if (units < have) {
-        run_shorten(region, unit, have, units);
+        region_run_shorten(region, unit, have, units);
         return true;
     }
-    uint32_t more = units - have, after = run_free_after(region, end);
+    uint32_t more = units - have, after = region_run_free_after(region, end);
     if (more == 0)
         return true;
     uint64_t state = hak__run_state(HAK_RUN_LARGE, 0, units);
@@ -263,10 +264,10 @@ bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units)
     }
     if (after < more)
         return false;
-    run_absorb(region, end, after);
+    region_run_absorb(region, end, after);
     if (after != more) {
         hak__run_set(region, end + more, hak__run_state(HAK_RUN_FREE, 0, after - more));
-        run_put_free(region, end + more, after - more);
+        region_run_put_free(region, end + more, after - more);
     }
     hak__run_set(region, unit, state);
     return true;
