@@ -7,6 +7,11 @@ target_link_libraries(hakmem_test PUBLIC hakmem_source)
 target_compile_definitions(hakmem_test PUBLIC HAK_TESTING=1 HAK_DEBUG=1 HAK_OVERRIDE=0)
 target_compile_options(hakmem_test PUBLIC -fno-omit-frame-pointer)
 
+if(CMAKE_CROSSCOMPILING)
+  target_sources(hakmem_test PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/qemu.c")
+  target_link_options(hakmem_test INTERFACE -Wl,--wrap=madvise -Wl,--wrap=syscall)
+endif()
+
 if(HAKMEM_SANITIZE)
   # Public, so that the tests themselves are instrumented too.
   set(hakmem_sanitize_options "-fsanitize=${HAKMEM_SANITIZE}" -fno-sanitize-recover=all)

@@ -72,18 +72,25 @@ static char *guard_of(const struct hak_span *span)
     return hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT) - hak__page_size();
 }
 
-/* The pages of a range become inaccessible, or accessible again. False: the kernel refuses, or there are enough splits. */
-static bool close_pages(char *start, size_t bytes)
+/* The kernel's guards take the pages' content away. False: it refuses, or knows no guards. */
+static bool guard_pages(char *start, size_t bytes)
 {
-    bool split = hak_load(&no_kernel_guards, HAK_RELAXED);
-    int code = split ? EINVAL : hak__arena_advise(start, bytes, HAK_OS_GUARD);
+    if (hak_load(&no_kernel_guards, HAK_RELAXED))
+        return false;
+    int code = hak__arena_advise(start, bytes, HAK_OS_GUARD);
     if (code == 0)
         return true;
-    if (!split)
-        hak__arena_advise(start, bytes, HAK_OS_UNGUARD);   /* some may have been made */
-    if (code != EINVAL)
+    hak__arena_advise(start, bytes, HAK_OS_UNGUARD);   /* some may have been made */
+    if (code == EINVAL)
+        hak_store(&no_kernel_guards, true, HAK_RELAXED);
+    return false;
+}
+
+/* Protection keeps the content. False: the kernel refuses, or knows guards, or there are enough splits. */
+static bool forbid_pages(char *start, size_t bytes)
+{
+    if (!hak_load(&no_kernel_guards, HAK_RELAXED))
         return false;
-    hak_store(&no_kernel_guards, true, HAK_RELAXED);
     if (hak_fetch_add(&splits, 1, HAK_RELAXED) < hak__limit_mappings() / MAPPINGS_PER_SPLIT
         && hak__arena_advise(start, bytes, HAK_OS_FORBID) == 0)
         return true;
@@ -104,7 +111,11 @@ static bool reopen_pages(char *start, size_t bytes)
 }
 
 /* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
-static void guard_block(const struct hak_span *span) { close_pages(guard_of(span), hak__page_size()); }
+static void guard_block(const struct hak_span *span)
+{
+    if (!guard_pages(guard_of(span), hak__page_size()))
+        forbid_pages(guard_of(span), hak__page_size());
+}
 
 void hak__span_end_guard(struct hak_span *span)
 {
@@ -128,13 +139,13 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
 
 /* --- clear memory ------------------------------------------------------------------------------------------------------- */
 
-/* The whole pages of a long range, of which most may never have been touched. */
+/* The whole pages of a long range, of which most may never have been touched; a range within one page has none, and ends there. */
 static char *pages_of(const char *start, size_t bytes, size_t *whole)
 {
     size_t page = hak__page_size();
     uintptr_t first = hak_align_up((uintptr_t)start, page), last = hak_align_down((uintptr_t)start + bytes, page);
     *whole = last > first ? last - first : 0;
-    return (char *)first;
+    return (char *)hak_min(first, (uintptr_t)start + bytes);
 }
 
 /* Which of up to PAGES_ASKED pages are there, a byte for each; all, where the kernel does not say. Behind the last one is 0. */
@@ -270,14 +281,14 @@ void hak__hardened_let(const void *p, uint32_t class)
         leave_gate(closable_at(p, &bit));
 }
 
-/* The kernel's guards take the pages away, protection keeps them: so they go back before. */
+/* What protection would keep goes back before. */
 static bool close_whole(char *pages, size_t whole)
 {
-    if (whole == 0)
-        return false;
+    if (whole == 0 || guard_pages(pages, whole))
+        return whole != 0;
     if (hak_load(&no_kernel_guards, HAK_RELAXED) && !hak__arena_purge_range(pages, whole))
         memset(pages, 0, whole);
-    return close_pages(pages, whole);
+    return forbid_pages(pages, whole);
 }
 
 bool hak__hardened_close(void *p, uint32_t class, bool *again)

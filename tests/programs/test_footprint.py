@@ -4,8 +4,9 @@
 
 The program is looked at when it has said hello: it returns nothing to the system before, so that this is
 its peak. Its size is read from the page tables; the kernel's own figure for the peak, which some kernels
-count in coarse steps, is shown beside it. How many pages of the C library one fault brings in depends on where
-it happens to lie, so that single runs differ by 100 KB: the means of many are compared.
+count in coarse steps, is shown beside it. How many pages of the C library and its loader one fault brings in
+depends on where they lie and on what else the system holds in memory, 100 KB from run to run. Every process
+shares them, so they are not counted.
 """
 
 import pathlib
@@ -25,13 +26,24 @@ def field_kb(path, name):
     return int(re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(), re.MULTILINE).group(1)) * 1.024
 
 
+def own_kb(smaps):
+    """What is in memory of all mappings but the C library's and its loader's, in kB of 1000 bytes."""
+    total, counts = 0, False
+    for line in smaps.read_text().splitlines():
+        if mapping := re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)", line):
+            counts = re.search(r"/(libc|ld-linux|ld)[-.][^/]*$", mapping.group(1)) is None
+        elif counts and (found := re.match(r"Rss:\s+(\d+) kB$", line)):
+            total += int(found.group(1))
+    return total * 1.024
+
+
 def sizes_kb(hello, allocator):
-    """The exact size of hello world and its peak as the kernel has counted it."""
+    """The exact size of hello world and its peak as the kernel has counted it, the C library included."""
     with subprocess.Popen([hello], env=allocator.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
         check(process.stdout.readline() == "hello, world\n", f"{hello} didn't say hello on {allocator.name}")
         proc = pathlib.Path(f"/proc/{process.pid}")
-        sizes = field_kb(proc / "smaps_rollup", "Rss"), field_kb(proc / "status", "VmHWM")
+        sizes = own_kb(proc / "smaps"), field_kb(proc / "status", "VmHWM")
         process.stdin.close()
     check(process.returncode == 0, f"{hello} on {allocator.name} ended with {process.returncode}")
     return sizes

@@ -12,15 +12,18 @@
 enum { ROUNDS = 30 };
 static const size_t large = 200 << 10;
 
-static void start(bool guards)
+static void start_with(bool guards, char *parts)
 {
+    char *environment[] = { parts, NULL };
     fake_install();
     fake.guards = guards;
-    hak__options_read_from("harden:1", NULL);
+    hak__options_read_from(NULL, environment);
     heaps_start();
     hak__hardened_begin();
     expect(hak__hardened.on && hak__hardened_closes(hak__class_of(large)));
 }
+
+static void start(bool guards) { start_with(guards, (char[]){ "HAKMEM_HARDEN=1" }); }
 
 static uint32_t large_class(void) { return hak__class_of(large); }
 
@@ -59,6 +62,17 @@ FRESH_TEST(closed_by_protection)
     expect_eq(fake.advices[HAK_OS_FORBID], forbidden + 1);
     expect_eq(fake.advices[HAK_OS_ALLOW], 1);
     expect_eq(fake.purges, purges + 1);
+}
+
+/* Nothing has shown before that the kernel knows no guards: no span has a guard page. */
+FRESH_TEST(the_first_block_finds_out)
+{
+    (void)argument;
+    start_with(false, (char[]){ "HAKMEM_HARDEN=canary,zero" });
+    char *p = first_block();
+    expect_eq(fake.advices[HAK_OS_FORBID], 0);
+    close_and_open(p);
+    expect_eq(fake.advices[HAK_OS_FORBID], 1);
 }
 
 FRESH_TEST(closed_by_guards)
@@ -124,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_by_protection),
+        cmocka_unit_test(the_first_block_finds_out),
         cmocka_unit_test(closed_by_guards),
         cmocka_unit_test(refused),
         cmocka_unit_test(splits_are_bounded),

@@ -509,6 +509,7 @@ FRESH_TEST(spans_of_one_block_are_never_queued)
     expect_eq(atomic_load(&span_of(blocks[0])->queued), 0);
     hak__heap_end_foreign(NULL, blocks[0], hak__owner_of(blocks[0]), "free");
     expect_eq(hak__owner_of(blocks[0]), 0);
+    expect_eq(hak_counted(&owner->classes[CLASS_LARGE].collected), 1);   /* a thread without a heap leaves it to the owner's */
 }
 
 /* --- random operations --------------------------------------------------------------------------------------------- */
