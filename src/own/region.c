@@ -197,7 +197,7 @@ static size_t region_used(const struct hak_region *region)
 void *hak__region_alloc(struct hak_region *region, struct hak_robust_thread *me, size_t align, size_t n, const char *function)
 {
     for (unsigned calls = 0;; calls++) {
-            region_lock(region, me, function);
+        region_lock(region, me, function);
         void *block = hak__region_take(region, align, n);
         size_t used = region_used(region), limit = hak_min(region->limit, (size_t)region->units << region->unit_shift);
         region_unlock(region, me);
