@@ -124,6 +124,7 @@ enum hak_heap_purge {
     HAK_HEAP_PURGE_AT_ONCE,     /* ... when the heap is destroyed: nothing that was in it stays in memory */
 };
 #define HAK_HEAP_HARDENED 1u    /* ENOTSUP unless the process is hardened (HAKMEM_HARDEN); all its heaps are then */
+#define HAK_HEAP_SHARED 2u      /* several processes use its region, which each may have mapped elsewhere */
 
 struct hak_heap_options {
     size_t size;                /* sizeof(struct hak_heap_options) */
@@ -133,10 +134,20 @@ struct hak_heap_options {
     void *argument;             /* of the pressure callback */
     uint32_t purge;             /* enum hak_heap_purge */
     uint32_t flags;             /* HAK_HEAP_... */
+    void *region;               /* where the heap lives, instead of memory of the system's; NULL: none */
+    size_t region_size;         /* at least 64 KiB; a shared one begins at a multiple of 4 KiB */
 };
 
 /* A heap without blocks; it takes no memory but its handle until the first. NULL with errno: ENOMEM, EINVAL, ENOTSUP. */
 hak_heap_t *hak_heap_new(const struct hak_heap_options *options);
+
+/* A heap in a region has all that it is there, the handle too: it takes no memory from the system, and writes nowhere else. What was in
+ * the region is lost. A full region is ENOMEM. A shared one cannot have a callback, and no block aligned to more than 4 KiB.
+ *
+ * hak_heap_attach: the heap that another process has made in a shared region. NULL with errno EINVAL: there is none. A process that
+ * has attached a heap, or made it, detaches it before it unmaps the region; other processes, and the blocks, stay as they are. */
+hak_heap_t *hak_heap_attach(void *region, size_t size);
+void hak_heap_detach(hak_heap_t *heap);
 
 /* Ends the heap and all its blocks, in time that depends on its slabs, not on its blocks. A later free of such a block is reported
  * misuse, until its address is used again. No other thread may be in a call with the heap or a block of it, but for a free that has

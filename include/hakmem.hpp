@@ -14,6 +14,7 @@
 #define HAKMEM_HPP
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -102,13 +103,18 @@ private:
 // Moves, and does not copy. A heap that was moved from is empty: its handle is that of malloc.
 class heap {
 public:
-    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0 }) {}
+    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
     explicit heap(const char *name, std::size_t limit = 0)
-        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0 }) {}
+        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
     explicit heap(const hak_heap_options &options) : handle_(hak_heap_new(&options))
     {
         if (handle_ == nullptr)
             detail::fail<std::bad_alloc>();
+    }
+    // In the caller's memory; with HAK_HEAP_SHARED for several processes, which attach it by hak_heap_attach.
+    static heap in_region(void *region, std::size_t size, const char *name = nullptr, std::uint32_t flags = 0)
+    {
+        return heap(hak_heap_options{ sizeof(hak_heap_options), name, 0, nullptr, nullptr, 0, flags, region, size });
     }
     heap(heap &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
     heap &operator=(heap &&other) noexcept

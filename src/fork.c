@@ -10,6 +10,7 @@
 #include "arena/arena.h"
 #include "base/forked.h"
 #include "guard/check.h"
+#include "own/region.h"
 #include "thread.h"
 #include "upkeep/step.h"
 
@@ -22,6 +23,7 @@ static struct hak_lock *held_while_starting;
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    hak__region_fork_child();
     if (hak__fork_alone() && forker)
         return true;
     hak__lock_reset(held_while_starting);

@@ -13,6 +13,7 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "hardened.h"
+#include "heap_region.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
@@ -130,6 +131,8 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         hak__profile_forget(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
+    else if (word == 0 && hak__region_holding(p) != NULL)
+        hak__region_drop(hak__region_holding(p), p, "free");
     else if (word == 0 && hak__is_others(p))
         hak__others_free(p);
     else if (word == 0 || !hak__owner_has_class(word))
@@ -265,6 +268,8 @@ void hak__free_outside(void *p)
         hak__profile_free(p, "free");
     else if (hak__zero_size_has(p))
         free_nothing(p);
+    else if (hak__region_holding(p) != NULL)
+        hak__region_drop(hak__region_holding(p), p, "free");
     else if (hak__is_others(p))
         hak__others_free(p);
     else if (p != NULL)

@@ -5,6 +5,7 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "heap_region.h"
 #include "heap_slow.h"
 #include "pointer.h"
 #include "pop.h"
@@ -28,10 +29,14 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
             return refuse(EINVAL);
         memcpy(&options, given, hak_min(given->size, sizeof options));
     }
-    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~HAK_HEAP_HARDENED) != 0)
+    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED)) != 0)
+        return refuse(EINVAL);
+    if (options.region == NULL && (options.flags & HAK_HEAP_SHARED) != 0)
         return refuse(EINVAL);
     if (!hak__start())
         return refuse(ENOMEM);
+    if (options.region != NULL)
+        return hak__heap_new_in_region(&options);
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
         return refuse(ENOTSUP);
     hak__thread_watch_forks();
@@ -45,18 +50,26 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
         return;
     hak__fork_check();
     hak__thread_watch_forks();
-    hak__own_destroy(own, "hak_heap_destroy");
+    if (hak__is_region(own))
+        hak__heap_destroy_in_region(own);
+    else
+        hak__own_destroy(own, "hak_heap_destroy");
 }
 
 hak_export void hak_heap_reset(hak_heap_t *own)
 {
     hak__fork_check();
     hak__thread_watch_forks();
-    hak__own_reset(own, "hak_heap_reset");
+    if (hak__is_region(own))
+        hak__heap_reset_in_region(own);
+    else
+        hak__own_reset(own, "hak_heap_reset");
 }
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 {
+    if (hak__is_region(own))
+        return ENOTSUP;
     hak__own_expect(own, "hak_heap_merge_into_default");
     struct hak_heap *mine = hak__request_enter();
     if (mine == NULL)
@@ -73,6 +86,8 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     bool zero;
     if (own == NULL)
         return hak_malloc(n);
+    if (hak__is_region(own))
+        return hak__region_request(own, HAK_ALIGN, n, "hak_heap_malloc");
     void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
@@ -107,7 +122,7 @@ hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
         return hak__no_memory();
     if (own == NULL)
         return hak_calloc(count, size);
-    if (n <= HAK_TINY_MAX) {
+    if (n <= HAK_TINY_MAX || hak__is_region(own)) {
         void *block = hak_heap_malloc(own, n);
         return block == NULL ? NULL : memset(block, 0, n);
     }
@@ -126,6 +141,8 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
     }
     if (own == NULL)
         return hak_aligned_alloc(align, n);
+    if (hak__is_region(own))
+        return hak__region_request(own, align, n, "hak_heap_aligned_alloc");
     void *block = hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
     return block != NULL ? block : hak__no_memory();
 }
@@ -143,6 +160,8 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
 {
     if (p == NULL)
         return hak_heap_malloc(own, n);
+    if (own != NULL && hak__is_region(own))
+        return hak__region_change(own, p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
     return hak_realloc(p, n);
 }
@@ -151,16 +170,28 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 {
     if (p == NULL)
         return;
+    if (own != NULL && hak__is_region(own)) {
+        hak__region_drop(own, p, "hak_heap_free");
+        return;
+    }
     expect_block_of(own, p, "hak_heap_free");
     hak_free(p);
 }
 
-hak_export hak_heap_t *hak_heap_of(const void *p) { return hak__own_of(p); }
+hak_export hak_heap_t *hak_heap_of(const void *p)
+{
+    hak_heap_t *own = hak__own_of(p);
+    return own != NULL ? own : hak__region_holding(p);
+}
 
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */
 
 hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 {
+    if (hak__is_region(own)) {
+        hak__heap_set_limit_in_region(own, limit);
+        return;
+    }
     hak__own_expect(own, "hak_heap_set_limit");
     hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
 }
@@ -168,10 +199,15 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
 {
     struct hak_heap_figures stats;
-    hak__own_expect(own, "hak_heap_stats");
+    bool region = hak__is_region(own);
+    if (!region)
+        hak__own_expect(own, "hak_heap_stats");
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
-    hak__own_figures(own, &stats, true);
+    if (region)
+        hak__heap_stats_in_region(own, &stats);
+    else
+        hak__own_figures(own, &stats, true);
     memset(out, 0, size);
     memcpy(out, &stats, hak_min(size, sizeof stats));
     return 0;
@@ -179,6 +215,8 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
 {
+    if (hak__is_region(own))
+        return hak__region_visit_blocks((struct hak_region *)own, visit, argument);
     hak__own_expect(own, "hak_heap_visit");
     return hak__own_visit(own, visit, argument);
 }

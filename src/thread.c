@@ -167,6 +167,7 @@ static struct hak_heap *obtain_heap(void)
     if (heap != NULL) {
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
+        heap->share.robust.generation = 0;
         if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
             hak__cache_redirect(heap, false);
         hak__heap_unlock(heap);

@@ -14,6 +14,15 @@ hak_inline struct hak_heap *hak__heap_current(void)
     return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
 }
 
+/* What the thread knows of itself for the locks of regions (os/robust.h): kept in its heap. A thread without one finds it out in
+ * `here` each time. */
+hak_inline struct hak_robust_thread *hak__thread_robust(struct hak_robust_thread *here)
+{
+    struct hak_heap *heap = hak__heap_current();
+    here->generation = 0;
+    return (heap->mode & HAK_MODE_SENTINEL) != 0 ? here : &heap->share.robust;
+}
+
 /* Before a thread without a heap takes a lock: it may be the process's second one. */
 void hak__thread_watch_forks(void);
 

@@ -35,6 +35,7 @@
 #include "malloc_slow.c"
 #include "heap_malloc.c"
 #include "heap_free.c"
+#include "heap_region.c"
 #include "free_slow.c"
 #include "pointer.c"
 #include "hardened.c"

@@ -139,7 +139,7 @@ static const struct word thps[] = {
 static const struct word profilings[] = {
     { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
 };
-static const struct word units[] = {
+static const struct word option_units[] = {
     { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },
     { "gib", 1ull << 30 }, { "", 1 },
 };
@@ -271,7 +271,7 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
         known = (row->kind == HAK_FLAG || row->kind == HAK_STATS)
                 && look_up(flags, sizeof flags / sizeof *flags, text, &number);
     else if (row->kind == HAK_BYTES)
-        known = look_up(units, sizeof units / sizeof *units, rest, &unit);
+        known = look_up(option_units, sizeof option_units / sizeof *option_units, rest, &unit);
     else if (row->kind == HAK_TIME)
         known = look_up(times, sizeof times / sizeof *times, rest, &unit);
     if (!known || __builtin_mul_overflow(number, unit, &number) || number < row->least || number > row->most)

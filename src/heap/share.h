@@ -5,6 +5,7 @@
  * account.used = bytes of the slabs of all the heap's shares, and of its huge blocks;  used <= limit, unless that was lowered */
 #pragma once
 
+#include "os/robust.h"
 #include "slab/span.h"
 
 struct hak_heap;
@@ -23,6 +24,7 @@ struct hak_share {
     _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that has it; NULL: none has */
     struct hak_own *standard;    /* of a thread's heap in HAK_MODE_REDIRECTED: where requests go */
     uint32_t first_span;         /* all spans of a share: the first one's slab, plus one */
+    struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (own/region.h) */
 };
 
 /* Counts `bytes` against the limit; false, and nothing is counted: it does not allow them. Relaxed: the figure guards nothing. */

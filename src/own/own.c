@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "diag/report.h"
+#include "own/region.h"
 
 _Atomic bool hak__own_any;
 
@@ -81,6 +82,10 @@ void hak__own_misuse(const struct hak_own *own, const char *function)
 {
     if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_GONE)
         hak__fatal("%s(): heap %p has been destroyed", function, (const void *)own);
+    if (hak__is_region(own))
+        hak__fatal("%s(): heap %p is one in a region", function, (const void *)own);
+    if (hak__own_is_alive(own))
+        hak__fatal("%s(): heap %p is in no region", function, (const void *)own);
     hak__fatal("%s(): %p is not a heap", function, (const void *)own);
 }
 

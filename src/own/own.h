@@ -27,7 +27,6 @@ enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
 /* What a handle's first word says. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
 #define HAK_OWN_GONE 0x6b61686e776f0002ull
-#define HAK_OWN_REGION 0x6b61686e776f0003ull
 
 struct hak_own {
     _Atomic uint64_t magic;

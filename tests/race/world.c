@@ -152,7 +152,7 @@ void hak__yield(unsigned tries)
 }
 
 /* The classes of the cases need no bitmaps of their own. */
-void *hak__meta_alloc(size_t bytes)
+__attribute__((weak)) void *hak__meta_alloc(size_t bytes)
 {
     (void)bytes;
     return NULL;

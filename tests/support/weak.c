@@ -13,7 +13,7 @@
  *   plain       Accesses of which one is a write, one is not atomic, and which no clock orders, are a violation.
  *
  * Not modelled: a load that returns a value stored later (load buffering), stores that overtake one another in one
- * location's modification order, spurious failures of compare-and-swap, fences. */
+ * location's modification order, spurious failures of compare-and-swap, fences between threads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -453,6 +453,8 @@ void __tsan_write_range(void *p, size_t size);
 void __tsan_write_range(void *p, size_t size) { plain(p, size, true, HERE); }
 void __tsan_init(void);
 void __tsan_init(void) {}
+void __tsan_atomic_signal_fence(int order);
+void __tsan_atomic_signal_fence(int order) { (void)order; }   /* for the compiler alone */
 void __tsan_func_entry(void *caller);
 void __tsan_func_entry(void *caller) { (void)caller; }
 void __tsan_func_exit(void);

@@ -1,0 +1,128 @@
+/* See robust.h. */
+#include "os/robust.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/forked.h"
+
+enum { ROBUST_SPINS = 100, ROBUST_LOOK_MS = 50 };
+
+static _Atomic uint32_t robust_generation = 1;
+
+static hak_cold void robust_find(struct hak_robust_thread *me)
+{
+    size_t bytes;
+    if (syscall(SYS_get_robust_list, 0, &me->list, &bytes) != 0)
+        me->list = NULL;
+    me->number = (uint32_t)syscall(SYS_gettid);
+    me->generation = hak_load(&robust_generation, HAK_RELAXED);
+}
+
+static void robust_set_pending(struct robust_list_head *head, void *entry)
+{
+    *(void *volatile *)&head->list_op_pending = entry;
+}
+
+/* From here on the kernel looks at the word when this thread ends. It alone and the kernel read the list, so the compiler's order
+ * is enough. */
+static void robust_enter(struct hak_robust *lock, struct hak_robust_thread *me)
+{
+    if (hak_unlikely(me->generation != hak_load(&robust_generation, HAK_RELAXED)))
+        robust_find(me);
+    struct robust_list_head *head = me->list;
+    if (head != NULL) {
+        me->entered = head->list_op_pending;
+        robust_set_pending(head, (void *)((uintptr_t)&lock->word - (uintptr_t)head->futex_offset));
+    }
+    else if (hak_load(&lock->unlisted, HAK_RELAXED) == 0)
+        hak_store(&lock->unlisted, 1, HAK_RELAXED);   /* who waits looks again and again */
+    hak_signal_fence();
+}
+
+static void robust_leave(struct hak_robust_thread *me)
+{
+    struct robust_list_head *head = me->list;
+    hak_signal_fence();
+    if (head != NULL)
+        robust_set_pending(head, me->entered);
+}
+
+static bool robust_lives(uint32_t number)
+{
+    return syscall(SYS_kill, (long)number, 0) == 0 || errno != ESRCH;
+}
+
+/* Takes the lock where nobody has it. `flags`: what the word says besides afterwards. */
+static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
+{
+    /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for one that has died. */
+    return hak_cas_strong(&lock->word, &word, (word & FUTEX_WAITERS) | number, HAK_ACQUIRE, HAK_RELAXED);
+}
+
+/* Some holder has said that nobody tells of its death. One of whose death the kernel tells has done so before it is gone. */
+static bool robust_try_dead(struct hak_robust *lock, uint32_t word, uint32_t number)
+{
+    return hak_load(&lock->unlisted, HAK_RELAXED) != 0 && !robust_lives(word & FUTEX_TID_MASK) && robust_try(lock, word, number);
+}
+
+/* Sleeps until the word is no longer `word`, which somebody has. Who has slept leaves the mark of those that wait when it takes the
+ * lock, since there may be more of them. */
+static void robust_sleep(struct hak_robust *lock, uint32_t word)
+{
+    static const struct timespec time = { 0, ROBUST_LOOK_MS * 1000000 };
+    if ((word & FUTEX_WAITERS) == 0
+        && !hak_cas_strong(&lock->word, &word, word | FUTEX_WAITERS, HAK_RELAXED, HAK_RELAXED))
+        return;
+    syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
+}
+
+static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thread *me)
+{
+    uint32_t waiters = 0;
+    for (unsigned tries = 0;; tries++) {
+        uint32_t word = hak_load(&lock->word, HAK_RELAXED);
+        if ((word & FUTEX_TID_MASK) == 0) {
+            if (robust_try(lock, word, me->number | waiters))
+                return (word & FUTEX_OWNER_DIED) == 0;
+        } else if (tries < ROBUST_SPINS) {
+            hak_pause();
+        } else {
+            if (robust_try_dead(lock, word, me->number | waiters))
+                return false;
+            waiters = FUTEX_WAITERS;
+            robust_sleep(lock, word);
+        }
+    }
+}
+
+bool hak__robust_acquire(struct hak_robust *lock, struct hak_robust_thread *me)
+{
+    int saved = errno;
+    robust_enter(lock, me);
+    bool whole = hak_likely(hak_load(&lock->word, HAK_RELAXED) == 0 && robust_try(lock, 0, me->number)) || robust_wait(lock, me);
+    errno = saved;
+    return whole;
+}
+
+void hak__robust_release(struct hak_robust *lock, struct hak_robust_thread *me)
+{
+    /* release: pairs with the acquire of who takes the lock next. */
+    if (hak_unlikely((hak_exchange(&lock->word, 0, HAK_RELEASE) & FUTEX_WAITERS) != 0)) {
+        int saved = errno;
+        syscall(SYS_futex, &lock->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+        errno = saved;
+    }
+    robust_leave(me);
+}
+
+void hak__robust_fork_child(void) { hak_fetch_add(&robust_generation, 1, HAK_RELAXED); }
+
+void hak__robust_orphan(struct hak_robust *lock)
+{
+    if (hak_load(&lock->word, HAK_RELAXED) != 0)
+        hak_store(&lock->word, FUTEX_OWNER_DIED, HAK_RELAXED);
+}

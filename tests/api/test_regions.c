@@ -1,0 +1,319 @@
+/* Heaps in the caller's memory by their public functions: every kind of request, free by handle and without, two processes with the
+ * region at different addresses, threads, forks, callbacks, and the reports of misuse. */
+#include <stdatomic.h>
+
+#include "hakmem.h"
+#include "support/check.h"
+#include "support/memory.h"
+
+enum { REGION_BYTES = 4 << 20, BLOCKS = 200 };
+
+static hak_heap_t *heap_in(void *region, size_t size, uint32_t flags)
+{
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){
+        .size = sizeof(struct hak_heap_options), .name = "region", .flags = flags, .region = region, .region_size = size });
+    expect(heap != NULL);
+    return heap;
+}
+
+static struct hak_heap_figures stats_of(hak_heap_t *heap)
+{
+    struct hak_heap_figures stats;
+    expect_eq(hak_heap_stats(heap, &stats, sizeof stats), 0);
+    return stats;
+}
+
+static void every_kind_of_request(void **state)
+{
+    static char memory[REGION_BYTES];
+    (void)state;
+    hak_heap_t *heap = heap_in(memory, sizeof memory, 0);
+    for (size_t n = 1; n < 300000; n = n * 3 + 1) {
+        unsigned char *dirty = hak_heap_malloc(heap, n);
+        memset(dirty, 0xff, n);
+        hak_heap_free(heap, dirty);
+        unsigned char *p = hak_heap_calloc(heap, n, 1);
+        expect(is_zero((char *)p, n));
+        memset(p, 0xa5, n);
+        p = hak_heap_realloc(heap, p, 2 * n + 3);
+        expect(p[n - 1] == 0xa5 && p >= (unsigned char *)memory && p + n < (unsigned char *)memory + sizeof memory);
+        expect_ptr(hak_heap_of(p), heap);
+        p = hak_realloc(p, n / 2 + 1);
+        expect_eq(p[n / 2], 0xa5);
+        expect_ptr(hak_heap_of(p), heap);
+        expect_op(hak_usable_size(p), >=, n / 2 + 1);
+        hak_free(p);
+        for (size_t align = 16; align <= (size_t)64 << 10; align *= 4) {
+            void *q = hak_heap_aligned_alloc(heap, align, n);
+            expect(q != NULL && (uintptr_t)q % align == 0);
+            hak_free_sized(q, n);
+        }
+    }
+    expect_eq(stats_of(heap).live_blocks, 0);
+    expect(hak_realloc(hak_heap_malloc(heap, 100), 0) == NULL);
+    void *p = hak_heap_malloc(heap, 0);
+    expect(p != NULL && hak_heap_malloc(heap, 0) != p);
+    hak_heap_reset(heap);
+    expect_eq(stats_of(heap).live_blocks, 0);
+    expect(stats_of(heap).name != NULL && strcmp(stats_of(heap).name, "region") == 0);
+    hak_heap_destroy(heap);
+    expect(hak_heap_of(p) == NULL);
+}
+
+static void a_full_region_is_no_memory(void **state)
+{
+    static char memory[64 << 10];
+    (void)state;
+    hak_heap_t *heap = heap_in(memory, sizeof memory, 0);
+    errno = 0;
+    expect(hak_heap_malloc(heap, sizeof memory) == NULL && errno == ENOMEM);
+    errno = 0;
+    expect(hak_heap_calloc(heap, SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
+    char *p = hak_heap_malloc(heap, 1000);
+    errno = 0;
+    expect(hak_heap_realloc(heap, p, PTRDIFF_MAX) == NULL && errno == ENOMEM);
+    expect(hak_realloc(p, 1 << 20) == NULL && errno == ENOMEM);
+    errno = 0;
+    expect(hak_heap_aligned_alloc(heap, 48, 1) == NULL && errno == EINVAL);
+    while (hak_heap_malloc(heap, 50) != NULL)
+        continue;
+    expect_op(stats_of(heap).live_bytes, >=, sizeof memory * 8 / 10);
+    expect_eq(hak_heap_merge_into_default(heap), ENOTSUP);
+    hak_heap_destroy(heap);
+}
+
+static int relieve(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    void **block = argument;
+    expect(used <= limit && wanted == 3000);
+    if (*block == NULL)
+        return 0;
+    hak_heap_free(heap, *block);
+    *block = NULL;
+    return 1;
+}
+
+static void the_callback_may_free(void **state)
+{
+    static char memory[64 << 10];
+    static void *last;
+    (void)state;
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .pressure = relieve,
+        .argument = &last, .region = memory, .region_size = sizeof memory });
+    void *p = NULL, *before = NULL;
+    expect(heap != NULL);
+    while ((p = hak_heap_malloc(heap, 3000)) != NULL)
+        before = p;
+    last = before;
+    expect_ptr(hak_heap_malloc(heap, 3000), before);
+    expect(last == NULL && hak_heap_malloc(heap, 3000) == NULL);
+    hak_heap_destroy(heap);
+}
+
+/* --- several processes ------------------------------------------------------------------------------------------------------ */
+
+static int shared_file;
+
+static void *map_shared(void)
+{
+    void *start = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, shared_file, 0);
+    expect(start != MAP_FAILED);
+    return start;
+}
+
+/* What two processes tell one another, by offsets, in a block of the heap itself. */
+struct exchanged {
+    _Atomic size_t blocks[BLOCKS];
+    _Atomic unsigned turns[2];
+};
+
+/* Puts blocks in places that are empty and frees those that the other has put there, both as fast as they can. */
+static void exchange_blocks(char *start, hak_heap_t *heap, struct exchanged *exchanged, uint64_t seed)
+{
+    struct rng rng = { seed };
+    for (unsigned turn = 0; turn < 30000; turn++) {
+        _Atomic size_t *place = &exchanged->blocks[rng_below(&rng, BLOCKS)];
+        size_t n = rng_below(&rng, 16) == 0 ? 20000 : 8 + rng_below(&rng, 500), *p = NULL;
+        if (atomic_load(place) == 0 && (p = hak_heap_malloc(heap, n)) != NULL) {
+            *p = n;
+            memory_fill(p + 1, n - 8, n);
+        }
+        size_t was = atomic_exchange(place, p == NULL ? 0 : (size_t)((char *)p - start));
+        if (was == 0)
+            continue;
+        p = (size_t *)(void *)(start + was);
+        expect(memory_holds(p + 1, *p - 8, *p - 8, *p));
+        if (turn % 2 == 0)
+            hak_heap_free(heap, p);
+        else
+            hak_free(p);
+    }
+}
+
+static void other_process(void *argument)
+{
+    const size_t *offset = argument;
+    void *hole = map_shared();   /* so that the region lies elsewhere */
+    char *start = map_shared();
+    munmap(hole, REGION_BYTES);
+    hak_heap_t *heap = hak_heap_attach(start, REGION_BYTES);
+    expect_ptr(heap, start);
+    exchange_blocks(start, heap, (struct exchanged *)(void *)(start + *offset), 2);
+    hak_heap_detach(heap);
+    munmap(start, REGION_BYTES);
+}
+
+static void two_processes_share_a_region(void **state)
+{
+    (void)state;
+    shared_file = memfd_create("region", 0);
+    expect_eq(ftruncate(shared_file, REGION_BYTES), 0);
+    char *start = map_shared();
+    expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    hak_heap_t *heap = heap_in(start, REGION_BYTES, HAK_HEAP_SHARED);
+    expect(hak_heap_aligned_alloc(heap, 8192, 1) == NULL && errno == EINVAL);
+    struct exchanged *exchanged = hak_heap_calloc(heap, 1, sizeof *exchanged);
+    size_t offset = (size_t)((char *)exchanged - start);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        hak_heap_detach(heap);
+        munmap(start, REGION_BYTES);
+        other_process(&offset);
+        _exit(0);
+    }
+    exchange_blocks(start, heap, exchanged, 1);
+    int status;
+    expect_eq(waitpid(child, &status, 0), child);
+    expect_eq(status, 0);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (atomic_load(&exchanged->blocks[i]) != 0)
+            hak_heap_free(heap, start + atomic_load(&exchanged->blocks[i]));
+    expect_eq(stats_of(heap).live_blocks, 1);
+    hak_heap_destroy(heap);
+    expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    munmap(start, REGION_BYTES);
+    close(shared_file);
+}
+
+/* --- threads and forks -------------------------------------------------------------------------------------------------------- */
+
+static hak_heap_t *threads_heap;
+static _Atomic bool threads_go_on;
+
+static void *use_heap(void *argument)
+{
+    struct rng rng = { *(unsigned *)argument };
+    void *blocks[50] = { NULL };
+    for (unsigned turn = 0; turn < 20000 || atomic_load(&threads_go_on); turn++) {
+        size_t i = rng_below(&rng, 50), n = rng_below(&rng, 700);
+        hak_free(blocks[i]);
+        blocks[i] = hak_heap_malloc(threads_heap, n);
+        expect(blocks[i] != NULL);
+        memset(blocks[i], (int)i, n);
+    }
+    for (unsigned i = 0; i < 50; i++)
+        hak_heap_free(threads_heap, blocks[i]);
+    return NULL;
+}
+
+static void threads_share_a_region(void **state)
+{
+    static char memory[REGION_BYTES];
+    unsigned seeds[4] = { 1, 2, 3, 4 };
+    (void)state;
+    threads_heap = heap_in(memory, sizeof memory, 0);
+    run_threads(4, use_heap, seeds, sizeof seeds[0]);
+    expect_eq(stats_of(threads_heap).live_blocks, 0);
+    hak_heap_destroy(threads_heap);
+}
+
+/* Forks find the lock held by a thread that the child does not have. */
+static void forked_children_go_on(void **state)
+{
+    static char memory[REGION_BYTES];
+    unsigned seeds[2] = { 1, 2 };
+    pthread_t threads[2];
+    (void)state;
+    threads_heap = heap_in(memory, sizeof memory, 0);
+    atomic_store(&threads_go_on, true);
+    for (unsigned i = 0; i < 2; i++)
+        expect_eq(pthread_create(&threads[i], NULL, use_heap, &seeds[i]), 0);
+    for (unsigned round = 0; round < 100; round++) {
+        int status;
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            for (unsigned i = 0; i < 100; i++)
+                hak_heap_free(threads_heap, hak_heap_malloc(threads_heap, i * 20));
+            _exit(stats_of(threads_heap).live_blocks <= 102 ? 0 : 1);
+        }
+        expect_eq(waitpid(child, &status, 0), child);
+        expect_eq(status, 0);
+    }
+    atomic_store(&threads_go_on, false);
+    for (unsigned i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    hak_heap_destroy(threads_heap);
+}
+
+/* --- misuse --------------------------------------------------------------------------------------------------------------------- */
+
+static char misused[64 << 10] __attribute__((aligned(4096)));
+static hak_heap_t *misused_heap;
+static char *misused_block, *misused_large;
+
+static void free_twice(void *argument) { (void)argument; hak_heap_free(misused_heap, misused_block); hak_free(misused_block); }
+static void free_large_twice(void *argument) { (void)argument; hak_free(misused_large); hak_heap_free(misused_heap, misused_large); }
+static void free_inside(void *argument) { (void)argument; hak_heap_free(misused_heap, misused_block + 16); }
+static void free_inside_large(void *argument) { (void)argument; hak_free(misused_large + 4096); }
+static void free_header(void *argument) { (void)argument; hak_heap_free(misused_heap, misused + 64); }
+static void free_others(void *argument) { hak_heap_free(misused_heap, argument); }
+static void change_inside(void *argument) { (void)argument; hak_realloc(misused_block + 8, 10); }
+static void use_ended(void *argument) { (void)argument; hak_heap_destroy(misused_heap); hak_heap_malloc(misused_heap, 1); }
+static void make_default(void *argument) { (void)argument; hak_heap_set_default(misused_heap); }
+static void detach_other(void *argument) { hak_heap_detach(argument); }
+
+static void expect_report(check_body *body, void *argument, const char *format, const void *p)
+{
+    char line[200];
+    snprintf(line, sizeof line, format, p, (void *)misused_heap);
+    expect_abort(body, argument, line);
+}
+
+static void misuse_is_reported(void **state)
+{
+    (void)state;
+    void *mallocs = hak_malloc(10);
+    misused_heap = heap_in(misused, sizeof misused, 0);
+    misused_block = hak_heap_malloc(misused_heap, 100);
+    misused_large = hak_heap_malloc(misused_heap, 9000);
+    expect_report(free_twice, NULL, "hakmem: free(): double free of %p (112-byte block)", misused_block);
+    expect_report(free_large_twice, NULL, "hakmem: hak_heap_free(): invalid pointer %p: no block is here, or it was freed before",
+                  misused_large);
+    expect_report(free_inside, NULL, "hakmem: hak_heap_free(): invalid pointer %p: not the start of a block", misused_block + 16);
+    expect_report(free_inside_large, NULL, "hakmem: free(): invalid pointer %p: not the start of a block", misused_large + 4096);
+    expect_report(free_header, NULL, "hakmem: hak_heap_free(): invalid pointer %p: not the start of a block", misused + 64);
+    expect_report(free_others, mallocs, "hakmem: hak_heap_free(): %p is not a block of heap %p", mallocs);
+    expect_report(change_inside, NULL, "hakmem: realloc(): invalid pointer %p: not the start of a block", misused_block + 8);
+    expect_report(use_ended, NULL, "hakmem: hak_heap_malloc(): heap %p has been destroyed", misused_heap);
+    expect_report(make_default, NULL, "hakmem: hak_heap_set_default(): heap %p is one in a region", misused_heap);
+    hak_heap_t *other = hak_heap_new(NULL);
+    expect_report(detach_other, other, "hakmem: hak_heap_detach(): heap %p is in no region", other);
+    hak_free(mallocs);
+    hak_heap_destroy(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_request),
+        cmocka_unit_test(a_full_region_is_no_memory),
+        cmocka_unit_test(the_callback_may_free),
+        cmocka_unit_test(two_processes_share_a_region),
+        cmocka_unit_test(threads_share_a_region),
+        cmocka_unit_test(forked_children_go_on),
+        cmocka_unit_test(misuse_is_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
