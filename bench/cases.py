@@ -66,6 +66,12 @@ CASES: tuple[Case, ...] = (
          "one block of 100 KB, over and over"),
     Case("huge_hot", "bench_tiny_hot", "2000000 200000 1", "2000000 5000 1",
          "one block of 2 MB, over and over"),
+    Case("heap_pair", "bench_heaps", "pairs 100 60000000", "pairs 100 1000000",
+         "a heap of one's own: 100 B in batches of 8; malloc where there are none"),
+    Case("heap_shared", "bench_heaps", "pairs 100 30000000 2", "pairs 100 500000 2",
+         "two threads on one heap (mimalloc: a heap each)"),
+    Case("heap_request", "bench_heaps", "requests 100 20000000", "requests 100 100000",
+         "a heap is made, gets 1,000 blocks, and ends; malloc and free where there are none"),
     Case("fragment", "bench_fragment", "20 32 10 1000", "2 4 10 0",
          "changing sizes of which a tenth survives: memory / live", long_args="1200 32 10 1000"),
 )

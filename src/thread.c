@@ -373,5 +373,5 @@ void hak__thread_settle(void)
         hak__heap_collect(heap);
         hak__heap_unlock(heap);
     }
-    hak__heaps_sweep(heap);
+    hak__heaps_sweep(heap, 0, UINT32_MAX);
 }

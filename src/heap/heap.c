@@ -392,11 +392,15 @@ void hak__heap_sweep(struct hak_heap *heap)
     }
 }
 
-void hak__heaps_sweep(const struct hak_heap *mine)
+uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most)
 {
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+    uint32_t last = hak__heap_last_id(), id = after;
+    for (uint32_t left = (uint32_t)hak_min(most, last); left > 0; left--) {
+        id = id < last ? id + 1 : 1;
         if (hak__heap_by_id(id) != mine)
             hak__heap_sweep(hak__heap_by_id(id));
+    }
+    return id;
 }
 
 bool hak__heap_is_valid(struct hak_heap *heap)

@@ -160,8 +160,9 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 }
 
 /* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
- * serve others. Caller holds the lock of `mine`. */
-void hak__heaps_sweep(const struct hak_heap *mine);
+ * serve others: for `most` heaps in the order of their ids, from the one after `after` on, and the first after the last. The id of the
+ * last one. Caller holds the lock of `mine`. */
+uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most);
 
 /* The same for one heap, which is not the caller's. */
 void hak__heap_sweep(struct hak_heap *heap);

@@ -5,8 +5,8 @@
  *                    blocks any of those assigned to this heap (large.c)
  *   0.5  own empty   the heap's own span of another class, of which no block is allocated
  *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
- *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for idle heaps
- *                    has been collected
+ *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for some idle
+ *                    heaps has been collected
  *   3    locked      a new SuperSlab: a free one of the arena, or a new one
  *
  * The first three touch no page that was not in use before. */
@@ -19,6 +19,9 @@
 
 /* A class's first spans are short (docs/decisions/0040, 0059). */
 enum { SHORT_SPANS = 3 };
+
+/* Heaps that are looked at before a SuperSlab is opened, so that it costs the same with ten thousand threads (docs/decisions/0079). */
+enum { HEAPS_SWEPT = 64 };
 
 /* --- begin and end ---------------------------------------------------------------------------------------------------- */
 
@@ -306,7 +309,7 @@ static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsig
     size_t slab = find_unused(heap, class_index, count, fresh);
     if (slab != HAK_NO_RUN)
         return slab;
-    hak__heaps_sweep(heap);
+    heap->sources.swept = hak__heaps_sweep(heap, heap->sources.swept, HEAPS_SWEPT);
     slab = find_unused(heap, class_index, count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
@@ -332,7 +335,12 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
     size_t slab = hak__pool_open(count, true, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take_assigned(count, true, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, false, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_open(count, false, fresh);
+    if (hak_likely(slab != HAK_NO_RUN))
+        return slab;
+    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    return hak__pool_take(count, fresh);
 }
 
 /* A single-block span ends with its block, so there is none to adopt; and a share must not take others' blocks with it when its

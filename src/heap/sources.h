@@ -15,6 +15,7 @@ struct hak_sources {
     void *bitmaps[HAK_BITMAP_SIZES];    /* given back, by size */
     uint64_t idle_classes;              /* bit c: the only listed span of class c may be empty */
     size_t home;                        /* the single slab that was taken last, plus one; 0: none yet */
+    uint32_t swept;                     /* the heap that was looked at last, by id (hak__heaps_sweep) */
     uint32_t clean_slabs;               /* claimed since memory was trimmed, that were not resident */
     bool no_new_span;                   /* no SuperSlab is to be opened now */
 };

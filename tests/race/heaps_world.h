@@ -94,7 +94,7 @@ static inline void collect(uint32_t id)
 static inline void sweep(uint32_t id)
 {
     hak__heap_lock(heap(id));
-    hak__heaps_sweep(heap(id));
+    hak__heaps_sweep(heap(id), 0, UINT32_MAX);
     hak__heap_unlock(heap(id));
 }
 

@@ -448,8 +448,42 @@ FRESH_TEST(busy_heaps_are_left_alone)
     expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
     hak__heap_unlock(idle);
     expect_eq(atomic_load(&idle->lock), HAK_NOBODY);
-    hak__heaps_sweep(heap);
+    hak__heaps_sweep(heap, 0, UINT32_MAX);
     expect_op(spans_of(idle, CLASS_1024), <=, 1);
+}
+
+static struct hak_heap *many[150];
+
+static unsigned unswept(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < 150; i++)
+        count += atomic_load(&many[i]->pending) != NULL;
+    return count;
+}
+
+/* However many heaps there are, a SuperSlab is opened after a look at 64 of them, and the next one after a look at the next. */
+FRESH_TEST(heaps_are_swept_in_turn)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    for (unsigned i = 0; i < 150; i++) {
+        many[i] = heap_open(0);
+        take_all(many[i], CLASS_1024, &blocks[i], 1);
+    }
+    for (unsigned i = 0; i < 150; i++)
+        publish(blocks[i]);
+    expect_eq(unswept(), 150);
+    uint32_t last = hak__heaps_sweep(heap, heap->id, 64);
+    expect_eq(last, heap->id + 64);
+    expect_eq(unswept(), 150 - 64);
+    last = hak__heaps_sweep(heap, last, 64);
+    expect_eq(unswept(), 150 - 128);
+    expect_op(hak__heaps_sweep(heap, last, 64), <, last);   /* round, and at itself */
+    expect_eq(unswept(), 0);
+    expect_eq(hak__heaps_sweep(heap, last, UINT32_MAX), last);
+    for (unsigned i = 0; i < 150; i++)
+        expect(hak__heap_is_valid(many[i]));
 }
 
 static void *leave_later(void *argument)
@@ -595,6 +629,7 @@ int main(void)
         cmocka_unit_test(a_span_of_another_owner_is_forwarded),
         cmocka_unit_test(idle_heaps_are_swept_before_memory_is_mapped),
         cmocka_unit_test(busy_heaps_are_left_alone),
+        cmocka_unit_test(heaps_are_swept_in_turn),
         cmocka_unit_test(entered_by_one_at_a_time),
         cmocka_unit_test(large_blocks_of_others_end_at_once),
         cmocka_unit_test(spans_of_one_block_are_never_queued),
