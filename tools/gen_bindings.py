@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the statistics' structures of include/hakmem_stats.h for other languages, lab/src/hakmem/layout.py for Python and
-rust/hakmem-sys/src/stats.rs for Rust; and the options of src/diag/options.def with their types as rust/hakmem/src/names.rs.
+rust/hakmem-sys/src/stats.rs for Rust; those of heaps in include/hakmem.h as rust/hakmem-sys/src/heaps.rs; and the options of
+src/diag/options.def with their types as rust/hakmem/src/names.rs.
 
   gen_bindings.py            writes them
   gen_bindings.py --check    fails when one of them is not what this program writes
@@ -14,10 +15,14 @@ import gen_options_doc
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = ROOT / "include" / "hakmem_stats.h"
 PYTHON = ROOT / "lab" / "src" / "hakmem" / "layout.py"
+HEAPS_HEADER = ROOT / "include" / "hakmem.h"
+HEAPS = ROOT / "rust" / "hakmem-sys" / "src" / "heaps.rs"
 RUST = ROOT / "rust" / "hakmem-sys" / "src" / "stats.rs"
 NAMES = ROOT / "rust" / "hakmem" / "src" / "names.rs"
 TYPES = {"COUNT": "u64", "BYTES": "Bytes", "TIME": "Duration", "FLAG": "bool"}   # all others are words
 WIDTHS = {"uint32_t": "u32", "uint64_t": "u64"}
+OF_HEAPS = {**WIDTHS, "size_t": "usize", "const char *": "*const c_char", "void *": "*mut c_void",
+            "hak_heap_pressure *": "Option<hak_heap_pressure>"}
 
 
 def constants(text):
@@ -85,6 +90,30 @@ def rust_text(numbers, found):
     return "\n".join(lines) + "\n"
 
 
+def heaps_text(text):
+    """The structures of heaps, with pointers and the types of their callbacks."""
+    lines = ["//! Heaps of one's own, written by tools/gen_bindings.py from include/hakmem.h.", "",
+             "use core::ffi::{c_char, c_int, c_void};", "", "/// A heap; programs have pointers to it only.", "#[repr(C)]",
+             "#[derive(Debug)]", "pub struct hak_heap_t {", "    _inside: [u8; 0],", "}", "",
+             "/// Called at the limit; not 0 to try again.",
+             "pub type hak_heap_pressure = unsafe extern \"C\" fn(*mut hak_heap_t, usize, usize, usize, *mut c_void) -> c_int;",
+             "/// Called for each block; anything but 0 ends the visit.",
+             "pub type hak_heap_visitor = unsafe extern \"C\" fn(*mut c_void, usize, *mut c_void) -> c_int;", ""]
+    body = re.search(r"^enum hak_heap_purge \{\n(.*?)^\};", text, re.M | re.S).group(1)
+    lines += [f"pub const {name}: u32 = {at};" for at, name in enumerate(re.findall(r"^ +(\w+),", body, re.M))]
+    lines += [f"pub const {name}: u32 = {value};" for name, value in re.findall(r"^#define (HAK_HEAP_\w+) (\d+)u", text, re.M)]
+    for name in ("hak_heap_options", "hak_heap_figures"):
+        body = re.search(rf"^struct {name} \{{\n(.*?)^\}};", text, re.M | re.S).group(1)
+        lines += ["", f"/// `struct {name}` of `hakmem.h`.", "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {name} {{"]
+        for match in re.finditer(r"^ +((?:const )?\w+ \*?)([\w, ]+);", body, re.M):
+            remark = comment_of(body[match.end():])
+            for field in match.group(2).split(", "):
+                lines += [f"    /// {remark}"] if remark else []
+                lines.append(f"    pub {field}: {OF_HEAPS[match.group(1).strip()]},")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
 def names_text():
     lines = ["//! The options by name, written by tools/gen_bindings.py from src/diag/options.def.", "",
              "use crate::options::{Bytes, Setting, Word};", "use core::time::Duration;"]
@@ -99,7 +128,7 @@ def main():
     text = HEADER.read_text(encoding="utf-8")
     numbers, found = constants(text), structures(text)
     for path, wanted in ((PYTHON, python_text(numbers, found)), (RUST, rust_text(numbers, found)),
-                         (NAMES, names_text())):
+                         (HEAPS, heaps_text(HEAPS_HEADER.read_text(encoding="utf-8"))), (NAMES, names_text())):
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted, encoding="utf-8")

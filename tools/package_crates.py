@@ -47,9 +47,9 @@ def check(files):
     folder = unpack(files)
     if not (folder / f"hakmem-sys-{version()}" / "c" / "src" / "unity.c").is_file():
         raise Failed("hakmem-sys does not carry its source")
-    for features in ([], ["--features", "hakmem/override"]):
-        said = cargo("test", "--release", *features, at=folder)
-        if said.count("test result: ok") < 3 or "collections" not in said:
+    for features in ("hakmem/allocator-api2", "hakmem/override"):
+        said = cargo("test", "--release", "--features", features, at=folder)
+        if said.count("test result: ok") < 5 or "collections" not in said:
             raise Failed(f"the packed crates' tests did not run:\n{said}")
     print("crates: built and tested from the packed files, offline, beside malloc and in its place")
 

@@ -6,7 +6,9 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+mod heaps;
 mod stats;
+pub use heaps::*;
 pub use stats::*;
 
 /// One option, as `hak_option_next` tells it.
@@ -46,4 +48,25 @@ extern "C" {
     pub fn hak_option_origin(name: *const c_char) -> *const c_char;
     pub fn hak_option_next(cursor: *mut usize, info: *mut hak_option_info) -> c_int;
     pub fn hak_version() -> *const c_char;
+    pub fn hak_heap_new(options: *const hak_heap_options) -> *mut hak_heap_t;
+    pub fn hak_heap_attach(region: *mut c_void, size: usize) -> *mut hak_heap_t;
+    pub fn hak_heap_detach(heap: *mut hak_heap_t);
+    pub fn hak_heap_destroy(heap: *mut hak_heap_t);
+    pub fn hak_heap_reset(heap: *mut hak_heap_t);
+    pub fn hak_heap_merge_into_default(heap: *mut hak_heap_t) -> c_int;
+    pub fn hak_heap_malloc(heap: *mut hak_heap_t, n: usize) -> *mut c_void;
+    pub fn hak_heap_calloc(heap: *mut hak_heap_t, count: usize, size: usize) -> *mut c_void;
+    pub fn hak_heap_aligned_alloc(heap: *mut hak_heap_t, align: usize, n: usize) -> *mut c_void;
+    pub fn hak_heap_realloc(heap: *mut hak_heap_t, p: *mut c_void, n: usize) -> *mut c_void;
+    pub fn hak_heap_free(heap: *mut hak_heap_t, p: *mut c_void);
+    pub fn hak_heap_of(p: *const c_void) -> *mut hak_heap_t;
+    pub fn hak_heap_set_limit(heap: *mut hak_heap_t, limit: usize);
+    pub fn hak_heap_stats(heap: *mut hak_heap_t, out: *mut hak_heap_figures, size: usize) -> c_int;
+    pub fn hak_heap_visit(heap: *mut hak_heap_t, visit: hak_heap_visitor, argument: *mut c_void) -> c_int;
+    pub fn hak_heap_next(heap: *mut hak_heap_t) -> *mut hak_heap_t;
+    pub fn hak_heap_set_default(heap: *mut hak_heap_t) -> *mut hak_heap_t;
+    pub fn hak_heap_get_default() -> *mut hak_heap_t;
+    pub fn hak_heap_set_default_of_new_threads(heap: *mut hak_heap_t) -> *mut hak_heap_t;
+    /// The C library's `errno` of the calling thread.
+    pub fn __errno_location() -> *mut c_int;
 }

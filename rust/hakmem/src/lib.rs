@@ -25,6 +25,7 @@ pub use hakmem_sys as sys;
 /// All figures of the allocator; `docs/statistics.md` of the project explains each.
 pub use hakmem_sys::hak_stats as Stats;
 
+pub mod heap;
 mod names;
 pub mod options;
 

@@ -1,0 +1,74 @@
+//! Heaps of one's own, written by tools/gen_bindings.py from include/hakmem.h.
+
+use core::ffi::{c_char, c_int, c_void};
+
+/// A heap; programs have pointers to it only.
+#[repr(C)]
+#[derive(Debug)]
+pub struct hak_heap_t {
+    _inside: [u8; 0],
+}
+
+/// Called at the limit; not 0 to try again.
+pub type hak_heap_pressure = unsafe extern "C" fn(*mut hak_heap_t, usize, usize, usize, *mut c_void) -> c_int;
+/// Called for each block; anything but 0 ends the visit.
+pub type hak_heap_visitor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int;
+
+pub const HAK_HEAP_PURGE_LATER: u32 = 0;
+pub const HAK_HEAP_PURGE_AT_ONCE: u32 = 1;
+pub const HAK_HEAP_HARDENED: u32 = 1;
+pub const HAK_HEAP_SHARED: u32 = 2;
+
+/// `struct hak_heap_options` of `hakmem.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_heap_options {
+    /// sizeof(struct hak_heap_options)
+    pub size: usize,
+    /// for statistics; the first 47 bytes are kept; NULL: none
+    pub name: *const c_char,
+    /// bytes of slabs (64 KiB each) and of huge blocks; 0: no limit
+    pub limit: usize,
+    pub pressure: Option<hak_heap_pressure>,
+    /// of the pressure callback
+    pub argument: *mut c_void,
+    /// enum hak_heap_purge
+    pub purge: u32,
+    /// HAK_HEAP_...
+    pub flags: u32,
+    /// where the heap lives, instead of memory of the system's; NULL: none
+    pub region: *mut c_void,
+    /// at least 64 KiB; a shared one begins at a multiple of 4 KiB
+    pub region_size: usize,
+}
+
+/// `struct hak_heap_figures` of `hakmem.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_heap_figures {
+    /// valid until the heap ends
+    pub name: *const c_char,
+    /// the how manieth heap of the process it is
+    pub serial: u64,
+    /// slabs and huge blocks: what counts against the limit
+    pub used_bytes: u64,
+    /// the most of that
+    pub peak_bytes: u64,
+    /// in the program's hands, by usable size
+    pub live_blocks: u64,
+    /// in the program's hands, by usable size
+    pub live_bytes: u64,
+    /// 0: none
+    pub limit: u64,
+    /// times that it has refused memory
+    pub refused: u64,
+    /// ready in threads' bins
+    pub cached_bytes: u64,
+    pub slab_bytes: u64,
+    pub huge_blocks: u64,
+    pub huge_bytes: u64,
+    /// threads that have bins here now; sets of bins
+    pub threads: u64,
+    /// threads that have bins here now; sets of bins
+    pub shares: u64,
+}
