@@ -124,7 +124,7 @@ def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
     (tmp_path / "known.txt").write_text("# known\nleak:los*\nrace:other\n")
     done = hakmem("leaks", "--suppress", tmp_path / "known.txt", "--", program, "lose")
     assert done.returncode == 0, done.stderr
-    assert "1 stacks were suppressed" in done.stdout
+    assert "1 stack suppressed" in done.stdout
 
 
 @pytest.mark.parametrize(
