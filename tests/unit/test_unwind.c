@@ -22,10 +22,12 @@ static const uint8_t into_the_stack[] = { 0x55, 0x48, 0x8d, 0x6c, 0x24, 0x08,   
 static const uint8_t trampoline[] = { 0x48, 0x83, 0xec, 0x08, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  /* sub rsp, 8; mov rax, rdi; mov rdi, rsi */
                                       0xff, 0xd0, 0x48, 0x83, 0xc4, 0x08, 0xc3 };                  /* call rax; add rsp, 8; ret */
 #elif defined(__aarch64__)
+/* stp x29, x30, [sp, #-N]!; mov x29, sp; mov x9, x0; mov x0, x1; blr x9; ldp x29, x30, [sp], #N; ret. In small_number x29 becomes 16, in
+ * into_the_stack sp + 16, where two zeros are. */
 static const uint32_t trampoline[] = { 0xa9bf7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c17bfd, 0xd65f03c0 };
 static const uint32_t keeps_frames[] = { 0xa9be7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
 static const uint32_t small_number[] = { 0xa9be7bfd, 0xd280021d, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
-static const uint32_t into_the_stack[] = { 0xa9be7bfd, 0x910043fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+static const uint32_t into_the_stack[] = { 0xa9be7bfd, 0xa9017fff, 0x910043fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
 #endif
 
 static void take(void *argument)
