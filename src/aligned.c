@@ -34,7 +34,7 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
     }
     block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);
     if (in_place)
-        hak__profile_note(hak__heap_current(), block, n);
+        hak__request_note(block, n);
     return block != NULL ? block : hak__no_memory();
 }
 
@@ -45,7 +45,7 @@ static hak_cold void *aligned_hardened(size_t align, size_t n)
     if (block == NULL)
         block = hak__memalign_hardened(align, n, &zero);
     if (in_place)
-        hak__profile_note(hak__heap_current(), block, n);
+        hak__request_note(block, n);
     return block;
 }
 

@@ -20,7 +20,7 @@ static hak_noinline void *calloc_above_tiny(size_t n)
         if (hak__is_hardened()) {
             block = hak__memalign_hardened(HAK_ALIGN, n, &zero);
             if (n > HAK_MID_MAX)
-                hak__profile_note(hak__heap_current(), block, n);
+                hak__request_note(block, n);
             return block == NULL || zero ? block : memset(block, 0, n);
         }
         if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
@@ -33,7 +33,7 @@ static hak_noinline void *calloc_above_tiny(size_t n)
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
     if (hak_unlikely(hak__profile_counts()) && n > HAK_MID_MAX)
-        hak__profile_note(hak__heap_current(), block, n);
+        hak__request_note(block, n);
     return zero ? block : memset(block, 0, n);
 }
 

@@ -55,7 +55,7 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
         return alloc_timed(class, n);
     void *block = malloc_open(n, class);
     if (n > HAK_MID_MAX)
-        hak__profile_note(hak__heap_current(), block, n);
+        hak__request_note(block, n);
     return block;
 }
 

@@ -110,7 +110,7 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
 static hak_cold void count_anew(const void *before, void *after, size_t n)
 {
     hak__profile_forget(before);
-    hak__profile_note(hak__heap_current(), after, n);
+    hak__request_note(after, n);
 }
 
 /* Resizes a block of `have` bytes whose class does not fit n. */

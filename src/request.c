@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "profile/profile.h"
 #include "start.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
@@ -11,6 +12,13 @@
 struct hak_heap *hak__request_heap_slow(void)
 {
     return !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+}
+
+void hak__request_note(void *block, size_t n)
+{
+    struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
+    if (heap != NULL)
+        hak__profile_note(heap, block, n);
 }
 
 void *hak__no_memory(void)

@@ -23,6 +23,10 @@ hak_inline struct hak_heap *hak__request_enter(void)
     return heap;
 }
 
+/* To the profiler, while it counts: the program has been given a block above the mid pool (NULL: it has not). A thread without a heap
+ * gets one, since that is where the bytes up to the next sample are counted. */
+hak_cold void hak__request_note(void *block, size_t n);
+
 /* Sets errno to ENOMEM and gives NULL. */
 void *hak__no_memory(void);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import flame
 from hakmem_lab.profiles import Estimate, Profile
-from hakmem_lab.symbols import Frame
+from hakmem_lab.symbols import Frame, Symbols
 
 pytest.importorskip("google.protobuf")
 
@@ -124,7 +125,7 @@ def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
     (tmp_path / "known.txt").write_text("# known\nleak:los*\nrace:other\n")
     done = hakmem("leaks", "--suppress", tmp_path / "known.txt", "--", program, "lose")
     assert done.returncode == 0, done.stderr
-    assert "1 stacks were suppressed" in done.stdout
+    assert "1 stack suppressed" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -212,3 +213,19 @@ def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Pat
     browser.find_element("id", "reset").click()
     assert int(browser.find_element("id", "flame").get_attribute("data-drawn")) == everything
     assert everything > 100
+
+
+def test_generated_code_has_the_names_that_its_runtime_tells(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    told = tmp_path / "tmp" / "perf-42.map"
+    told.write_text(
+        "1000 20 JS:~old /x.js:1:1\n1000 10 JS:^new /x.js:1:1\n0x2000 0x8 py::outer.inner:/a b/c.py\nno line\n"
+    )
+    symbols = Symbols([], tmp_path, 42)
+    frames = [symbols.stack([address])[0] for address in (0x1001, 0x1010, 0x1011, 0x2008, 0x2009)]
+    assert [frame.says for frame in frames[:2]] == ["JS:^new /x.js:1:1 (generated code)"] * 2
+    assert [frame.says for frame in frames[2:]] == ["0x1011", "outer.inner (c.py)", "0x2009"]
+    assert Symbols([], tmp_path, 43).stack([0x1001])[0].name == "0x1001"
+    if os.geteuid() == 0:
+        os.chown(told, 65534, 65534)
+        assert Symbols([], tmp_path, 42).stack([0x1001])[0].name == "0x1001"

@@ -1,4 +1,5 @@
-"""Three programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID."""
+"""Three programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID; stacks
+of JavaScript and Python."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import pytest
 
 from hakmem_lab import libhakmem
 from hakmem_lab.errors import LabError
+from tests.conftest import Hakmem
 
 pytest.importorskip("google.protobuf")
 
@@ -220,3 +222,92 @@ def test_redis_under_load_by_its_number(redis: tuple[subprocess.Popen[bytes], in
     assert document["totals"]["allocated"]["bytes"] > 1_000_000
     again = re.search(r"run_id:(\w+)", ask(port, "INFO server"))
     assert started and again and started.group(1) == again.group(1)
+
+
+JAVASCRIPT = """
+const kept = [];
+function keeper() { kept.push(Buffer.allocUnsafeSlow(200000)); }
+function busy() { for (let i = 0; i < 300; i++) keeper(); }
+busy();
+"""
+
+JAVA = """
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+public class Keep {
+    static ArrayList<ByteBuffer> kept = new ArrayList<>();
+    static void keeper() { kept.add(ByteBuffer.allocateDirect(20000)); }
+    static void busy() { for (int i = 0; i < 5000; i++) { keeper(); } }
+    public static void main(String[] words) { busy(); }
+}
+"""
+
+PYTHON = """
+kept = []
+def keeper():
+    kept.append(bytearray(200000))
+def busy():
+    for _ in range(300):
+        keeper()
+busy()
+"""
+
+
+@pytest.fixture
+def maps_for_perf() -> Iterator[None]:
+    """Removes the files that programs leave for perf."""
+    before = set(Path("/tmp").glob("perf-*.map"))
+    yield
+    for told in set(Path("/tmp").glob("perf-*.map")) - before:
+        told.unlink()
+
+
+def stacks_of(hakmem: Hakmem, folder: Path, *program: str) -> list[str]:
+    """The stacks of most bytes first, each from the outermost function inwards."""
+    file = folder / "stacks.collapsed"
+    hakmem("profile", "--kind", "allocated", "--interval", "16K", "-o", str(file), "--", *program)
+    lines = [line.rpartition(" ") for line in file.read_text().splitlines()]
+    return [stack for stack, _, _ in sorted(lines, key=lambda line: -int(line[2]))]
+
+
+@pytest.mark.usefixtures("hakmem_library", "maps_for_perf")
+def test_functions_of_javascript(hakmem: Hakmem, tmp_path: Path) -> None:
+    """Through V8's code, by its frame pointers, and back to the program's start."""
+    node = shutil.which("node") or pytest.skip("no node")
+    (tmp_path / "keep.js").write_text(JAVASCRIPT)
+    options = ("--perf-basic-prof", "--interpreted-frames-native-stack")
+    first = stacks_of(hakmem, tmp_path, node, *options, "keep.js")[0]
+    assert re.search(
+        r"^_start;.*;JS:\S?busy \S*keep.js:4\S*;JS:\S?keeper \S*keep.js:3.*AllocateUninitialized", first
+    ), first
+
+
+@pytest.mark.usefixtures("hakmem_library", "maps_for_perf")
+def test_functions_of_java(hakmem: Hakmem, tmp_path: Path) -> None:
+    """Through the JVM's interpreter and its compiled functions."""
+    compiler, java = shutil.which("javac"), shutil.which("java")
+    if not compiler or not java:
+        pytest.skip("no JDK")
+    (tmp_path / "Keep.java").write_text(JAVA)
+    subprocess.run([compiler, "Keep.java"], cwd=tmp_path, check=True, timeout=100)
+    options = ("-XX:+PreserveFramePointer", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit")
+    first = next(stack for stack in stacks_of(hakmem, tmp_path, java, *options, "Keep") if "Unsafe_Allocate" in stack)
+    assert re.search(r"JavaCalls::call.*jdk.internal.misc.Unsafe.allocateMemory0.*;Unsafe_AllocateMemory0", first), (
+        first
+    )
+
+
+def tells_perf(python: str) -> bool:
+    return subprocess.run([python, "-X", "perf", "-c", "pass"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("hakmem_library", "maps_for_perf")
+def test_functions_of_python(hakmem: Hakmem, tmp_path: Path) -> None:
+    """CPython's own interpreter and the functions of the program in turn, with a Python that was built as most are."""
+    found = [sys.executable if sys.version_info >= (3, 12) else None]
+    found += [shutil.which(f"python3.{minor}") for minor in range(20, 11, -1)]
+    found += sorted(str(path) for path in Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python3"))
+    python = next((path for path in found if path and tells_perf(path)), None) or pytest.skip("no Python 3.12 or newer")
+    (tmp_path / "keep.py").write_text(PYTHON)
+    first = stacks_of(hakmem, tmp_path, "env", "PYTHONMALLOC=malloc", python, "-X", "perf", "keep.py")[0]
+    assert re.search(r"^_start;.*;<module>;.*;busy;.*;keeper;.*PyByteArray_Resize$", first), first

@@ -98,11 +98,40 @@ def test_they_do_their_work_without_the_extras(tmp_path: Path) -> None:
             child.kill()
 
 
-def test_ab_goes_without_pages_and_says_what_it_needs(tmp_path: Path) -> None:
-    sides = ["--a", "", "--b", "refill_count=64", "--runs", "2", "--warmup", "0", "--no-noise-check"]
-    status, _, said = started(tmp_path, "ab", *sides, "--", "true", missing=("plotly",))
-    assert status in (0, 3, 4) and "no page: plotly is not installed" in said and "results:" in said
-    status, _, said = started(tmp_path, "ab", *sides, "--", "true", missing=("scipy",))
+LARGER = ["--metric", "ops=([0-9]+)", "--", "sh", "-c", "echo ops=${HAKMEM_REFILL_COUNT:-1}"]  # B is better, always
+MEASURING = (
+    ["ab", "--a", "", "--b", "refill_count=64", "--runs", "2", "--warmup", "0", "--", "true"],
+    [
+        "ab",
+        "--a",
+        "",
+        "--b",
+        "refill_count=64",
+        "--runs",
+        "2",
+        "--warmup",
+        "0",
+        "--param",
+        "n=1,2",
+        "--",
+        "echo",
+        "{n}",
+    ],
+    ["compare", "--alloc", "system,hakmem", "--runs", "2", "--warmup", "0", "--", "true"],
+    ["sweep", "--option", "refill_count", "--values", "16,32", "--runs", "2", "--warmup", "0", "--", "true"],
+    ["tune", "--budget", "20s", "--trials", "2", "--options", "refill_count", "--runs", "2", *LARGER],
+)
+
+
+@pytest.mark.parametrize("command", MEASURING, ids=[" ".join(each[:2]) for each in MEASURING])
+def test_they_measure_without_pages(tmp_path: Path, command: list[str]) -> None:
+    status, _, said = started(tmp_path, *command, missing=("plotly",))
+    assert status in (0, 3, 4) and "no page: plotly is not installed; pip install 'hakmem[pages]'" in said
+    assert "results: " in said or "search: " in said
+
+
+def test_ab_says_what_it_needs(tmp_path: Path) -> None:
+    status, _, said = started(tmp_path, *MEASURING[0], missing=("scipy",))
     assert status == 1 and "pip install 'hakmem[compare]'" in said
 
 

@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 #include "diag/report.h"
+#include "os/os.h"
 #include "own/own.h"
 
 enum { REGION_VERSION = 1, REGIONS_MOST = 64, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
@@ -60,6 +61,13 @@ struct hak_region *hak__region_of(const void *p)
     return NULL;
 }
 
+/* Not so for a child where the parent has said MADV_DONTFORK. */
+static bool region_is_mapped(const struct hak_region *region)
+{
+    unsigned char page;
+    return hak__os_resident((uintptr_t)region & -hak__page_size(), hak__page_size(), &page) != ENOMEM;
+}
+
 /* A child has memory of its own where the parent's region was, unless that is shared: then its lock is somebody's. */
 void hak__region_fork_child(void)
 {
@@ -67,7 +75,11 @@ void hak__region_fork_child(void)
     hak__robust_fork_child();
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++) {
         struct hak_region *region = (struct hak_region *)hak_load(&region_rows[i].start, HAK_RELAXED);
-        if (hak_load(&region_rows[i].size, HAK_RELAXED) != 0 && (region->flags & HAK_HEAP_SHARED) == 0)
+        if (hak_load(&region_rows[i].size, HAK_RELAXED) == 0)
+            continue;
+        if (!region_is_mapped(region))
+            hak_store(&region_rows[i].size, 0, HAK_RELAXED);   /* a child has one thread: nothing to order */
+        else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
     }
 }

@@ -78,7 +78,7 @@ hak_cold bool hak__profile_due(struct hak_heap *heap, size_t n);
 /* A place for a sampled block of the class, n of its bytes asked for; NULL: there is none. */
 hak_cold void *hak__profile_take(uint32_t class, size_t n);
 
-/* A block above the mid pool has been allocated: counts it down, and notes it if it is to be sampled. `heap` may be a sentinel. */
+/* A block above the mid pool has been allocated: counts it down, and notes it if it is to be sampled. */
 hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n);
 
 /* ... is freed, sampled or not; it may be one that never was noted. */

@@ -110,7 +110,7 @@ void *hak__profile_take(uint32_t class, size_t n)
 
 void hak__profile_note(struct hak_heap *heap, void *block, size_t n)
 {
-    if (block == NULL || !hak__profile_counts() || (heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__profile_due(heap, n))
+    if (!hak__profile_due(heap, n))
         return;
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);

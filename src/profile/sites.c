@@ -69,6 +69,7 @@ void hak__profile_sites_begin(struct hak_profile_area area)
     sites_area = area;
     site_buckets = (void *)hak__profile_area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
     find_own_code();
+    hak__unwind_begin();
 }
 
 /* Of a huge size four to each doubling, as classes are. */

@@ -9,6 +9,9 @@
 #include <sys/auxv.h>
 #include <ucontext.h>
 
+#include "base/bits.h"
+#include "os/os.h"
+
 /* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
 struct unwind_object {
     unsigned long long flags;
@@ -20,11 +23,11 @@ struct unwind_object {
 extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
 
 #if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16 };
+enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16, BARE_TRAMPOLINES = 1 };
 #elif defined(__aarch64__)
-enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30 };
+enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30, BARE_TRAMPOLINES = 0 };
 #else
-enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0 };
+enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BARE_TRAMPOLINES = 0 };
 #endif
 
 enum { REMEMBERED = 2 };
@@ -395,11 +398,69 @@ static bool unwind_step(struct machine *machine, bool *exact)
     return on;
 }
 
+static bool has_table(uintptr_t pc)
+{
+    struct entry entry;
+    return find_entry(pc, &entry);
+}
+
+/* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
+ * add $N, %rsp; ret. */
+static bool leave_trampoline(struct machine *machine, uintptr_t end)
+{
+    const uint8_t *code = (const uint8_t *)machine->pc;
+    uintptr_t page = hak__os->page_size(), first = machine->pc & -page;
+    unsigned char resident[2];
+    /* What tables have led to might be no address at all. */
+    if (!BARE_TRAMPOLINES || hak__os_resident(first, ((machine->pc + 4) & -page) + page - first, resident) != 0)
+        return false;
+    uintptr_t at = machine->registers[REGISTER_SP] + code[3];
+    if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3 || at >= end)
+        return false;
+    machine->pc = hak__unwind_word(at) & HAK_ADDRESS_BITS;
+    machine->registers[REGISTER_SP] = at + sizeof at;
+    return has_table(machine->pc - 1);
+}
+
+/* Through generated code, which has no tables and in most runtimes frame pointers: a pair of the caller's and the return address.
+ * A register that holds anything else leads nowhere: what is found counts only if it ends in a call from code with tables, or
+ * fills the room. */
+static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
+{
+    struct machine there = *machine;
+    uintptr_t sp = there.registers[REGISTER_SP];
+    uintptr_t end = hak_min(there.end, hak__unwind_end(sp, (uintptr_t)hak__os_thread_pointer()));
+    uint32_t count = 0;
+    if (!exact && leave_trampoline(&there, end)) {
+        *machine = there;
+        frames[0] = there.pc;
+        return 1;
+    }
+    there = *machine;
+    do {
+        uintptr_t pair = there.registers[REGISTER_FP];
+        if (pair < sp || pair - sp > FRAME_MAX || pair % sizeof pair != 0 || pair >= end - 2 * sizeof pair)
+            return 0;
+        sp = there.registers[REGISTER_SP] = pair + 2 * sizeof pair;
+        there.registers[REGISTER_FP] = hak__unwind_word(pair);
+        there.pc = hak__unwind_word(pair + sizeof pair) & HAK_ADDRESS_BITS;
+        frames[count++] = there.pc;
+    } while (count < most && !has_table(there.pc - 1));
+    *machine = there;
+    return count;
+}
+
 static uint32_t unwind_walk(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
-    uint32_t count = 0;
-    while (count < most && unwind_step(machine, &exact))
-        frames[count++] = machine->pc;
+    uint32_t count = 0, more;
+    do {
+        while (count < most && unwind_step(machine, &exact))
+            frames[count++] = machine->pc;
+        bool untabled = count < most && machine->pc != 0 && !has_table(machine->pc - !exact);
+        more = untabled ? unwind_untabled(machine, exact, frames + count, most - count) : 0;
+        count += more;
+        exact = false;
+    } while (more != 0);
     return count;
 }
 

@@ -2,8 +2,9 @@
  * every module for exceptions. Called by guard/, in malloc and free and in signal handlers.
  *
  * Nothing is allocated and no lock of ours is taken. Modules are found by the C library's lock-free search where it has
- * one (_dl_find_object, glibc 2.35), else by dl_iterate_phdr, which takes the loader's lock for a moment. A walk ends at
- * the frame for which there is no table or whose rules are not plain offsets: generated code, most signal trampolines.
+ * one (_dl_find_object, glibc 2.35), else by dl_iterate_phdr, which takes the loader's lock for a moment. Where there is no
+ * table, in generated code, hak__unwind follows frame pointers, if they lead back to code that has one. A walk ends at rules that
+ * are not plain offsets: most signal trampolines.
  * On other processors than x86-64 and 64-bit Arm there is nothing but the caller. */
 #pragma once
 

@@ -93,6 +93,26 @@ static void every_block_at_interval_1(void **state)
     expect(hak_check_heap());
 }
 
+static void *one_huge(void *kind) { return make((unsigned)(uintptr_t)kind, 5 << 20); }
+
+static void a_thread_of_one_huge_block(void **state)
+{
+    (void)state;
+    expect_eq(hak_profile_start(1), 0);
+    for (uintptr_t kind = 0; kind < KINDS; kind++) {
+        unsigned long long before = live(true);
+        pthread_t thread;
+        void *block = NULL;
+        expect_eq(pthread_create(&thread, NULL, one_huge, (void *)kind), 0);
+        expect_eq(pthread_join(thread, &block), 0);
+        expect(block != NULL);
+        expect_op(live(true) - before, >=, 5 << 20);
+        hak_free(block);
+        expect_op(live(true) - before, <, 5 << 20);
+    }
+    hak_profile_stop();
+}
+
 static void *use(void *argument)
 {
     struct { unsigned char *p; size_t n; } held[32] = { { NULL, 0 } };
@@ -136,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dump_needs_a_start),
         cmocka_unit_test(every_block_at_interval_1),
+        cmocka_unit_test(a_thread_of_one_huge_block),
         cmocka_unit_test(switched_beside_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -257,6 +257,28 @@ static void forked_children_go_on(void **state)
     hak_heap_destroy(threads_heap);
 }
 
+static void a_child_without_the_region_goes_on(void **state)
+{
+    int status;
+    (void)state;
+    void *memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(memory != MAP_FAILED);
+    hak_heap_t *heap = heap_in(memory, REGION_BYTES, 0);
+    void *block = hak_heap_malloc(heap, 100);
+    expect_eq(madvise(memory, REGION_BYTES, MADV_DONTFORK), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        hak_free(hak_malloc(100));
+        _exit(hak_heap_of(block) == NULL && hak_check_heap() ? 0 : 1);
+    }
+    expect_eq(waitpid(child, &status, 0), child);
+    expect_eq(status, 0);
+    hak_free(block);
+    hak_heap_destroy(heap);
+    munmap(memory, REGION_BYTES);
+}
+
 /* --- misuse --------------------------------------------------------------------------------------------------------------------- */
 
 static char misused[64 << 10] __attribute__((aligned(4096)));
@@ -313,6 +335,7 @@ int main(void)
         cmocka_unit_test(two_processes_share_a_region),
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
+        cmocka_unit_test(a_child_without_the_region_goes_on),
         cmocka_unit_test(misuse_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,14 @@ class Run(unittest.TestCase):
     def test_a_target_that_did_nothing(self):
         self.assertEqual(self.status("", 0), 1)
 
+    def test_found_inputs_are_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "an_input").write_bytes(b"\x00\xfe")
+            done = subprocess.run([sys.executable, "-B", str(RUN), "--show", folder], stdout=subprocess.PIPE, text=True,
+                                  timeout=60, check=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("00 fe", done.stdout.replace("00fe", "00 fe"))
+
     def test_planted_bugs_must_be_found(self):
         self.assertEqual(self.status("fuzz: the input of 3 bytes ended", 77, "--planted"), 0)
         self.assertEqual(self.status("Done 5 runs in 0 second(s)", 0, "--planted"), 1)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The commands on the pages: each ./dev command and its options exist, each file of the tree that a command names is there, and the
-commands that link a program (docs/api.md) do what the page says."""
-# test: timeout=200 cost=5
+"""The commands on the pages: each ./dev command and its options exist, each file of the tree that a command names is there, those
+shown with their output print it, and the commands that link a program (docs/api.md) do what the page says. The commands of hakmem
+are run by lab/tests/test_documented.py."""
+# test: timeout=400 cost=30
 import os
 import pathlib
 import re
@@ -13,6 +14,29 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OUT = pathlib.Path(os.environ["HAK_TEST_OUT"])
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+COMMAND = re.compile(r"^(?:\$ )?((?:\./dev|cmake|cc|export|[A-Z][A-Z0-9_]*=\S+(?= )|out/|bench/|python3|mkdir|systemctl)[ \w].*?)(?: {3,}.*| +# .*)?$")
+
+# Whole commands that are not run here: the files of the tree that hold what runs them, and the word by which they are found there.
+ELSEWHERE = {
+    "mkdir -p /etc/systemd/system/nginx.service.d && cp packaging/systemd/hakmem.conf /etc/systemd/system/nginx.service.d/":
+        ("tests/package/test_service.sh", "hakmem.conf"),
+    "systemctl daemon-reload && systemctl restart nginx": ("tests/package/test_service.sh", "systemd"),
+    "LD_PRELOAD=libhakmem.so.0 redis-server redis.conf": ("bench/recipes/works.py", "redis"),
+    "LD_PRELOAD=libhakmem.so.0 node server.js": ("bench/recipes/works.py", "node"),
+    "LD_PRELOAD=libhakmem.so.0 bundle exec puma": ("bench/recipes/works.py", "ruby"),
+    "HAK_FUZZ_SECONDS=600 ./dev test asan -R fuzz.span": ("tests/soak.ini", "HAK_FUZZ_SECONDS"),
+    "out/asan/tests/fuzz/fuzz_span crash-...": ("tests/fuzz/driver.c", "argv"),
+    "python3 tests/fuzz/run.py --show out/asan/tests/fuzz/found-span": ("tests/fuzz/test_run.py", "--show"),
+    "python3 -B tests/programs/soak/run.py out/release/libhakmem.so postgresql --seconds 60":
+        ("tests/soak.ini", "tests/programs/soak/run.py"),
+    "bench/hardened.py --rounds 3 --parts --peer ~/.cache/hakmem/peers/hardened_malloc/libhardened_malloc.so":
+        ("bench/hardened.py", "--parts"),
+}
+RINGS = ['cmake --preset release -B out/rings -DCMAKE_C_FLAGS="-DHAK_L2_RING_CAP=32 -DHAK_L25_RING_CAP=8"',
+         "cmake --build out/rings --target hakmem"]
+BY_THE_LAB = ("$ hakmem", "$ cat hakmem.env")
+OPTIONS_OF = {"soak": ["tools/soak.py"], "bench": ["bench/**/*.py"], "lab": []}   # else dev and its tools
 
 
 def blocks(path):
@@ -46,6 +70,77 @@ class Pages(unittest.TestCase):
                     seen.setdefault(word, page.name)
         self.assertGreater(len(seen), 10)
         self.assertEqual({word: page for word, page in seen.items() if word not in known}, {})
+
+    def test_dev_options_exist(self):
+        seen = 0
+        for page in PAGES:
+            for line in code(page):
+                for word, rest in re.findall(r"(?:^|[\s;&(])\./dev ([a-z]\w*)([^;&#)]*)", line):
+                    files = OPTIONS_OF.get(word, ["dev", "tools/*.py"])
+                    text = "".join(path.read_text(encoding="utf-8") for each in files for path in ROOT.glob(each))
+                    text += (ROOT / "dev").read_text(encoding="utf-8")
+                    for option in re.findall(r"(?<=\s)(--[a-z][\w-]*)", rest) if word != "lab" else []:
+                        seen += 1
+                        self.assertRegex(text, rf"{option}(?![\w-])", f"{page.name}: ./dev {word}{rest}")
+        self.assertGreater(seen, 20)
+
+    def test_every_command_is_run(self):
+        """By this test, where its output is shown or it links a program; or elsewhere, by the list."""
+        text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+        self.assertIn("\n".join(RINGS), text)
+        linking = "\n".join(section(ROOT / "docs" / "api.md", "Linking"))
+        seen = set()
+        for page in PAGES:
+            for language, lines in blocks(page):
+                for line in lines if language in ("", "sh") else []:
+                    found = COMMAND.match(line)
+                    if found and not line.startswith(("$", "./dev")) and line not in linking and line not in RINGS:
+                        seen.add(found.group(1))
+        seen -= {"LD_PRELOAD=$PWD/out/release/libhakmem.so PROGRAM",   # the first one of docs/api.md
+                 "HAKMEM_PURGE_DELAY=5000ms ./server"}                  # what hakmem translate prints
+        self.assertEqual(seen, set(ELSEWHERE))
+        for command, (name, word) in ELSEWHERE.items():
+            self.assertIn(word, (ROOT / name).read_text(encoding="utf-8"), command)
+
+    def test_shown_output(self):
+        """Every command that is shown with its output, but those of hakmem."""
+        seen = 0
+        for page in PAGES:
+            for language, lines in blocks(page):
+                if language in ("", "sh") and lines[0].startswith("$ ") and not lines[0].startswith(BY_THE_LAB):
+                    seen += 1
+                    self.shown(page, lines)
+        self.assertGreater(seen, 3)
+
+    def shown(self, page, lines):
+        commands = [line[2:] for line in lines if line.startswith("$ ")]
+        expected = [line for line in lines if not line.startswith("$ ")]
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work)
+            (folder / "out").mkdir()
+            (folder / "out" / "release").symlink_to(OUT)
+            for name in ("docs", "include"):
+                (folder / name).symlink_to(ROOT / name)
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+            done = subprocess.run(["sh", "-euc", "\n".join(commands)], cwd=folder, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, env=environment, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        said = done.stdout.splitlines()
+        if page.name == "statistics.md":   # figures differ from run to run, and so do the columns' widths
+            said, expected = ([re.sub(r"\s+", " ", re.sub(r"\d[\d.]*", "9", line)) for line in each] for each in (said, expected))
+        self.assertEqual(sorted(said), sorted(expected), page.name)
+
+    def test_other_caps(self):
+        """The build of docs/options.md with other defaults."""
+        with tempfile.TemporaryDirectory() as work:
+            for command in RINGS:
+                command = command.replace("out/rings", f"{work}/rings")
+                done = subprocess.run(["sh", "-euc", command], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, check=False)
+                self.assertEqual(done.returncode, 0, done.stdout)
+            done = subprocess.run(["/bin/true"], text=True, stderr=subprocess.PIPE, check=True,
+                                  env={"LD_PRELOAD": f"{work}/rings/libhakmem.so", "HAKMEM_L2_RING_CAP": "300"})
+            self.assertIn("'300' is not a number from 0 to 256; 32 is kept", done.stderr)
 
     def test_files_of_commands_exist(self):
         pattern = re.compile(r"(?:^|[\s=])((?:tools|tests|packaging|docs|include|src|bench|lab|cmake|demo)/[\w./-]+\w)")

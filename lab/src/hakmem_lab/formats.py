@@ -33,7 +33,7 @@ class Report:
 
 def named(profile: Profile, symbols: Symbols | None = None) -> Report:
     """The profile's sites by the stacks of their functions."""
-    symbols = symbols or Symbols(profile.mappings)
+    symbols = symbols or Symbols(profile.mappings, pid=profile.pid)
     symbols.learn(address for site in profile.sites for address in site.frames)
     stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
     for site in profile.sites:

@@ -120,6 +120,7 @@ class Server:
         self._before = set(children(os.getpid()))
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the server)
         self.client: int | None = None
+        self._counting = threading.Lock()
         self.peak = 0
         with measure.opened(source) as given:
             self._leader = subprocess.Popen(
@@ -191,7 +192,22 @@ class Server:
 
     def look(self) -> None:
         """Takes the memory of the moment into the peak."""
-        self.peak = max(self.peak, sum(_proportional(pid) for pid in self.processes()))
+        with self._counting:
+            self.peak = max(self.peak, sum(_proportional(pid) for pid in self.processes()))
+
+    def start_client(self, command: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A child of this process like the server's orphans: no look may meet it before its number is known."""
+        with self._counting:
+            client = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                env=_own_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self.client = client.pid
+        return client
 
     def watch(self) -> threading.Thread:
         """Looks again and again, until the server is stopped."""
@@ -236,15 +252,7 @@ def _run_client(server: Server, command: str, timeout_s: float | None) -> tuple[
     """(exit status as a shell has it, seconds, output)."""
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()
-        client = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            env=_own_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        server.client = client.pid
+        client = server.start_client(command, output)
         try:
             status = client.wait(timeout_s)
         except subprocess.TimeoutExpired:

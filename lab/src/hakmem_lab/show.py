@@ -163,7 +163,7 @@ def sweep(experiment: Experiment, found: Sweep) -> None:
 
 def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[[Row], str]]]:
     """The columns of a comparison: the metric's own figure first, with its gain, then the others."""
-    gain_head, own = f"gain ± {found.confidence:.4g} interval, %", title if found.printed else ""
+    gain_head, own = f"gain ± {100 * found.confidence:.4g} % interval, %", title if found.printed else ""
     figures: dict[str, tuple[str, Callable[[Row], str]]] = {
         "time": ("time s", lambda row: number(row.time_s)),
         "cpu": ("CPU s", lambda row: number(row.cpu_s)),

@@ -1,10 +1,12 @@
 """From return addresses to functions, files and lines, when the process is gone: by the mapped files and their debug
 information, which llvm-symbolizer or addr2line reads. Both look for separate debug files by the build id;
-llvm-symbolizer asks debuginfod's cache as well."""
+llvm-symbolizer asks debuginfod's cache as well. Generated code has names where its runtime writes them for perf."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 from bisect import bisect_right
@@ -35,18 +37,52 @@ class Frame:
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else self.module
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return where or self.module
 
     @property
     def says(self) -> str:
-        where = f"{Path(self.file).name}:{self.line}" if self.file else Path(self.module).name
+        where = Path(self.place).name
         return f"{self.name} ({where})" if where else self.name
+
+
+class Generated:
+    """The functions of generated code, by the file in which runtimes tell perf of them: lines "START SIZE NAME"."""
+
+    def __init__(self, file: Path) -> None:
+        self.functions: dict[int, tuple[int, str]] = {}
+        try:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                if os.fstat(lines.fileno()).st_uid in (0, os.geteuid()):  # anybody may write to that folder
+                    for line in lines:
+                        self._add(line)
+        except OSError:
+            pass
+        self.starts = sorted(self.functions)
+
+    def _add(self, line: str) -> None:
+        """What comes later stands where the former was."""
+        match = re.fullmatch(r"(?:0x)?([0-9a-f]+) (?:0x)?([0-9a-f]+) (.+)\n?", line)
+        if match:
+            self.functions[int(match[1], 16)] = (int(match[2], 16), match[3])
+
+    def frame(self, address: int) -> Frame | None:
+        place = bisect_right(self.starts, address) - 1
+        if place < 0:
+            return None
+        start = self.starts[place]
+        size, name = self.functions[start]
+        if address - start >= size:
+            return None
+        python = re.fullmatch(r"py::(.+?):(/.*)", name)
+        return Frame(python[1], python[2]) if python else Frame(name, module="generated code")
 
 
 class Symbols:
     """The frames of the addresses of one process; each address is asked for once."""
 
-    def __init__(self, mappings: Sequence[Mapping], root: Path = Path("/")) -> None:
+    def __init__(self, mappings: Sequence[Mapping], root: Path = Path("/"), pid: int = 0) -> None:
+        self.generated = Generated(root / f"tmp/perf-{pid}.map")
         self.mappings = sorted(mappings, key=lambda each: each.start)
         self.starts = [each.start for each in self.mappings]
         self.root = root
@@ -63,7 +99,7 @@ class Symbols:
         for address in set(addresses) - self.found.keys():
             mapping = self.mapping_of(address - 1)
             if mapping is None:
-                self.found[address] = (Frame(f"{address:#x}"),)
+                self.found[address] = (self.generated.frame(address - 1) or Frame(f"{address:#x}"),)
                 continue
             by_module[mapping.path][address] = self._in_file(mapping, address - 1)
         for module, places in by_module.items():

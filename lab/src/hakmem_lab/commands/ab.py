@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -315,28 +315,28 @@ def finish(session: Session, wanted: Wanted) -> None:
     with session:
         session.run(decided)
     found = verdict.compare(session.experiment, "A", "B")
-    page_path = wanted.page or session.path.with_suffix(".html")
+
+    def draw(target: Path) -> None:
+        from hakmem_lab.pages import ab as pages
+
+        pages.write(session.experiment, found, target, session.path)
+
+    def document() -> dict[str, Any]:
+        head = session.experiment.head.model_dump(mode="json")
+        shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
+        return {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts}
+
     if not wanted.json:
         show.comparison(session.experiment, found)
         showing.shifts(latencies.shifts(session.experiment))
     files = {"results": str(session.path)}
-    if opt.draws_pages():
-        from hakmem_lab.pages import ab as pages
-
-        if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
-            files["page"] = str(page_path)
+    files |= opt.draw_page(wanted.page or session.path.with_suffix(".html"), draw)
     if wanted.record is not None:
         files["record"] = str(records.write(wanted.record, session.experiment, found))
     case = one_name(session.experiment)
     report = many.report_of_one(case, session.experiment, found)
     files |= keep(wanted, report, {case: session.experiment})
-    if wanted.json:
-        head = session.experiment.head.model_dump(mode="json")
-        shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
-        document = {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts, "files": files}
-        opt.print_json(document)
-    else:
-        opt.list_files(files)
+    opt.tell(files, wanted.json, document)
     if wanted.github:
         opt.print_plain(exports.annotate(report), aside=wanted.json)
     raise typer.Exit(verdict.STATUS[found.verdict])
@@ -404,20 +404,20 @@ def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) 
     from hakmem_lab import showing
 
     folder = parts[0].session.path.parent
-    page = wanted.page or folder / "index.html"
-    if not wanted.json:
-        showing.cases(report)
-    files = {"results": str(folder)}
-    if opt.draws_pages():
+
+    def draw(target: Path) -> None:
         from hakmem_lab.pages import cases as pages
 
         pages.write(
-            report, [(each.experiment, judged.comparisons[each.name], each.session.path) for each in parts], page
+            report, [(each.experiment, judged.comparisons[each.name], each.session.path) for each in parts], target
         )
-        files["page"] = str(page)
-    files |= keep(wanted, report, {part.name: part.experiment for part in parts})
-    if wanted.json:
+
+    def document() -> dict[str, Any]:
         heads = {part.name: part.experiment.head.model_dump(mode="json") for part in parts}
-        opt.print_json({"heads": heads, "outcome": judged.model_dump(mode="json"), "files": files})
-        return
-    opt.list_files(files)
+        return {"heads": heads, "outcome": judged.model_dump(mode="json")}
+
+    if not wanted.json:
+        showing.cases(report)
+    files = {"results": str(folder)} | opt.draw_page(wanted.page or folder / "index.html", draw)
+    files |= keep(wanted, report, {part.name: part.experiment for part in parts})
+    opt.tell(files, wanted.json, document)

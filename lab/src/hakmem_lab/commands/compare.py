@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -104,24 +104,25 @@ def configurations(alloc: str, extra: list[str], library: Path | None) -> list[C
 
 def conclude(session: Session, page: Path | None, json: bool) -> None:
     """Prints and writes what was found."""
-    from hakmem_lab import comparing, console, show
-    from hakmem_lab.pages import compare as pages
+    from hakmem_lab import comparing, show
 
     experiment = session.experiment
     found = comparing.analyse(experiment)
-    page_path = page or session.path.with_suffix(".html")
-    files = {"results": str(session.path)}
-    if not json:
-        show.compare(experiment, found)
-    if opt.kept(lambda: pages.write(experiment, found, page_path, session.path)):
-        files["page"] = str(page_path)
-    if json:
+
+    def draw(target: Path) -> None:
+        from hakmem_lab.pages import compare as pages
+
+        pages.write(experiment, found, target, session.path)
+
+    def document() -> dict[str, Any]:
         failures = [each.model_dump(mode="json") for each in experiment.failures]
         head = experiment.head.model_dump(mode="json")
-        document = {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures, "files": files}
-        opt.print_json(document)
-    else:
-        for name, path in files.items():
-            console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)
+        return {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures}
+
+    if not json:
+        show.compare(experiment, found)
+    files = {"results": str(session.path)}
+    files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
+    opt.tell(files, json, document)
     if experiment.failures:
         raise typer.Exit(ERROR)

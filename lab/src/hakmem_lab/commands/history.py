@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import LabError
 
 if TYPE_CHECKING:
+    from hakmem_lab.history import Series
     from hakmem_lab.results import Experiment
 
 ABOUT = """Draw how results have changed over commits, and mark the commits that changed them.
@@ -45,21 +47,29 @@ def history(
     ] = False,
     json: opt.Json = False,
 ) -> None:
-    from hakmem_lab import console, experiment, libhakmem
+    from hakmem_lab import experiment, libhakmem
     from hakmem_lab import history as histories
 
     given = sources or [experiment.FOLDER]
     found = histories.gather(read(given), histories.positions(libhakmem.source_tree()))
     target = page or (given[0] if given[0].is_dir() else given[0].parent) / "history.html"
-    files: dict[str, str] = {}
-    if opt.draws_pages():
+
+    def draw(target: Path) -> None:
         from hakmem_lab.pages import history as pages
 
         pages.write(found, target, single)
-        files["page"] = str(target)
-    if json:
-        opt.print_json({"series": [each.model_dump(mode="json") for each in found], "files": files})
-        return
+
+    if not json:
+        show(found)
+    files = opt.draw_page(target, draw)
+    opt.tell(files, json, lambda: {"series": [each.model_dump(mode="json") for each in found]})
+
+
+def show(found: Sequence[Series]) -> None:
+    """Each program's changes, one to a line."""
+    from hakmem_lab import console
+    from hakmem_lab import history as histories
+
     for each in found:
         console.out.print(f"{each.title} ({each.metric}): {len(each.points)} experiments", markup=False, soft_wrap=True)
         for change in each.changes:
@@ -70,8 +80,6 @@ def history(
             few = len(each.points) < histories.FEWEST
             said = f"too few to tell; {histories.FEWEST} are needed" if few else "no commit has changed the level"
             console.out.print(f"  {said}", markup=False, soft_wrap=True)
-    if files:
-        opt.list_files(files)
 
 
 def read(sources: list[Path]) -> list[tuple[str, Experiment]]:

@@ -107,18 +107,26 @@ def leaks(
     raise typer.Exit(status if kept and ended == 0 else ended)
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def show(found: list[tuple[Estimate, Stack]], suppressed: int, frames: int, top: int) -> None:
     for value, stack in found[:top]:
-        err.print(f"leak of {size(value.bytes)} in {value.objects:.0f} blocks, allocated by", markup=False)
+        blocks = counted(round(value.objects), "block")
+        err.print(f"leak of {size(value.bytes)} in {blocks}, allocated by", markup=False)
         for number, frame in enumerate(stack[:frames]):
             err.print(f"    #{number} {frame.name} {frame.place}", soft_wrap=True, markup=False)
     if len(found) > top:
-        err.print(f"... and {len(found) - top} more stacks")
+        err.print(f"... and {len(found) - top} more of them")
     total = sum(value.bytes for value, _ in found)
-    objects = sum(value.objects for value, _ in found)
-    left_out = f"; {suppressed} stacks were suppressed" if suppressed else ""
+    objects = counted(round(sum(value.objects for value, _ in found)), "block")
+    left_out = f"; {counted(suppressed, 'stack')} suppressed" if suppressed else ""
     if found:
-        out.print(f"{size(total)} lost in {objects:.0f} blocks, at {len(found)} stacks{left_out}", soft_wrap=True)
+        out.print(
+            f"{size(total)} lost in {objects}, at {counted(len(found), 'stack')}{left_out}",
+            soft_wrap=True,
+        )
     else:
         out.print(f"no leaks{left_out}", soft_wrap=True)
 

@@ -186,19 +186,27 @@ def list_files(files: dict[str, str]) -> None:
     """What was written, one to a line."""
     from hakmem_lab import console
 
-    width = max(len(name) for name in files) + 2
+    width = max((len(name) for name in files), default=0) + 2
     for name, path in files.items():
         console.out.print(f"{name + ':':{width}}{path}", markup=False, soft_wrap=True)
 
 
-def draws_pages() -> bool:
-    """Whether a page can be drawn; says what is missing otherwise, since the results are kept all the same."""
+def draw_page(target: Path, draw: Callable[[Path], object]) -> dict[str, str]:
+    """Draws a page of results that are kept: where that cannot be, says why, and nothing else is lost."""
     from hakmem_lab import console, extras
 
-    if extras.has("plotly"):
-        return True
-    console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem-lab[pages]' brings it")
-    return False
+    if not extras.has("plotly"):
+        console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem[pages]' brings it")
+        return {}
+    return {"page": str(target)} if kept(lambda: draw(target)) else {}
+
+
+def tell(files: dict[str, str], json: bool, document: Callable[[], dict[str, Any]]) -> None:
+    """The end of a command: what was written, or the whole document for a machine."""
+    if json:
+        print_json({**document(), "files": files})
+    else:
+        list_files(files)
 
 
 def kept(write: Callable[[], object]) -> bool:

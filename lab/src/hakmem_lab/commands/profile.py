@@ -125,7 +125,7 @@ def of_program(
     target, environment = prepare(program, None, [], None, None, False, False, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
-        with subprocess.Popen(program, executable=target.path, env=environment) as running:
+        with subprocess.Popen(program, executable=target.path.absolute(), env=environment) as running:
             former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's to answer
             try:
                 status = running.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -141,23 +141,24 @@ def axis_values(option: Option, text: str) -> list[str]:
 
 def conclude(session: Session, page: Path | None, json: bool, record: str | None) -> None:
     """Prints and writes what the sweep has found."""
-    from hakmem_lab import console, show
     from hakmem_lab import record as records
+    from hakmem_lab import show
     from hakmem_lab import sweep as sweeps
-    from hakmem_lab.pages import sweep as pages
 
     found = sweeps.analyse(session.experiment, session.experiment.labels[0])
-    page_path = page or session.path.with_suffix(".html")
-    files = {"results": str(session.path)}
+
+    def draw(target: Path) -> None:
+        from hakmem_lab.pages import sweep as pages
+
+        pages.write(session.experiment, found, target, session.path)
+
+    def document() -> dict[str, Any]:
+        return {"head": session.experiment.head.model_dump(mode="json"), "sweep": found.model_dump(mode="json")}
+
     if not json:
         show.sweep(session.experiment, found)
-    if opt.kept(lambda: pages.write(session.experiment, found, page_path, session.path)):
-        files["page"] = str(page_path)
+    files = {"results": str(session.path)}
+    files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
     if record is not None:
         files["record"] = str(records.write(record, session.experiment, found))
-    if json:
-        head = session.experiment.head.model_dump(mode="json")
-        opt.print_json({"head": head, "sweep": found.model_dump(mode="json"), "files": files})
-        return
-    for name, path in files.items():
-        console.out.print(f"{name + ':':9}{path}", markup=False, soft_wrap=True)
+    opt.tell(files, json, document)

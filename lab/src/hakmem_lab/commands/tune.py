@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -175,8 +175,7 @@ def decide(found: Search, results: Path) -> Session | None:
 
 def conclude(found: Search, session: Session | None, env: Path, page: Path | None, json: bool) -> None:
     """Prints and writes what was found; ends with the verdict's exit status."""
-    from hakmem_lab import console, show, verdict
-    from hakmem_lab.pages import tune as pages
+    from hakmem_lab import show, verdict
 
     trials = found.trials()
     files = {"search": str(found.path)}
@@ -187,26 +186,29 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
             show.comparison(session.experiment, compared)
     if session is not None and compared is not None:
         files["results"] = str(session.path)
-        page_path, study, results = page or session.path.with_suffix(".html"), session.experiment, session.path
-        if opt.kept(lambda: pages.write(study, compared, page_path, results)):
-            files["page"] = str(page_path)
+        study, judged, results = session.experiment, compared, session.path
+
+        def draw(target: Path) -> None:
+            from hakmem_lab.pages import tune as pages
+
+            pages.write(study, judged, target, results)
+
+        files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
         if compared.verdict == "GO":
             write_env(env, found, session, compared)
             files["settings"] = str(env)
-    if json:
-        opt.print_json(
-            {
-                "plan": found.plan.model_dump(mode="json"),
-                "trials": [each.model_dump(mode="json") for each in trials],
-                "comparison": compared.model_dump(mode="json") if compared else None,
-                "verdict": compared.verdict if compared else "NO-GO",
-                "files": files,
-            }
-        )
-    else:
+
+    def document() -> dict[str, Any]:
+        return {
+            "plan": found.plan.model_dump(mode="json"),
+            "trials": [each.model_dump(mode="json") for each in trials],
+            "comparison": compared.model_dump(mode="json") if compared else None,
+            "verdict": compared.verdict if compared else "NO-GO",
+        }
+
+    if not json:
         show.say(sentence(trials, compared, env))
-        for name, path in files.items():
-            console.out.print(f"{name + ':':9} {path}", markup=False, soft_wrap=True)
+    opt.tell(files, json, document)
     raise typer.Exit(verdict.STATUS[compared.verdict] if compared else NO_GO)
 
 

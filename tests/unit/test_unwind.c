@@ -1,0 +1,192 @@
+/* Stacks: through functions with tables; through generated code, by its frame pointers; and what generated code may have in that
+ * register instead. */
+#include "support/check.h"
+#include "trace/unwind.h"
+
+enum { FRAMES = 64, DEEP = 40 };
+
+typedef void called(void *argument);
+typedef void generated(called *function, void *argument);
+
+static uintptr_t frames[FRAMES];
+static uint32_t count;
+
+#if defined(__x86_64__)
+static const uint8_t keeps_frames[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20,            /* push rbp; mov rbp, rsp; sub rsp, 32 */
+                                        0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0,            /* mov rax, rdi; mov rdi, rsi; call rax */
+                                        0xc9, 0xc3 };                                              /* leave; ret */
+static const uint8_t small_number[] = { 0x55, 0xbd, 0x10, 0x00, 0x00, 0x00,                        /* push rbp; mov ebp, 16 */
+                                        0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3 };
+static const uint8_t into_the_stack[] = { 0x55, 0x48, 0x8d, 0x6c, 0x24, 0x08,                      /* push rbp; lea rbp, [rsp + 8] */
+                                          0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3 };
+static const uint8_t trampoline[] = { 0x48, 0x83, 0xec, 0x08, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  /* sub rsp, 8; mov rax, rdi; mov rdi, rsi */
+                                      0xff, 0xd0, 0x48, 0x83, 0xc4, 0x08, 0xc3 };                  /* call rax; add rsp, 8; ret */
+#elif defined(__aarch64__)
+/* stp x29, x30, [sp, #-N]!; mov x29, sp; mov x9, x0; mov x0, x1; blr x9; ldp x29, x30, [sp], #N; ret. In small_number x29 becomes 16, in
+ * into_the_stack sp + 16, where two zeros are. */
+static const uint32_t trampoline[] = { 0xa9bf7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c17bfd, 0xd65f03c0 };
+static const uint32_t keeps_frames[] = { 0xa9be7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+static const uint32_t small_number[] = { 0xa9be7bfd, 0xd280021d, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+static const uint32_t into_the_stack[] = { 0xa9be7bfd, 0xa9017fff, 0x910043fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+#endif
+
+static void take(void *argument)
+{
+    (void)argument;
+    count = hak__unwind(frames, FRAMES);
+}
+
+static generated *made_of(const void *code, size_t bytes)
+{
+    void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(memory != MAP_FAILED);
+    memcpy(memory, code, bytes);
+    expect_eq(mprotect(memory, 4096, PROT_READ | PROT_EXEC), 0);
+    __builtin___clear_cache((char *)memory, (char *)memory + bytes);
+    generated *function;
+    memcpy(&function, &memory, sizeof function);
+    return function;
+}
+
+/* How many of the frames lie in the page of the generated code; the place of the first one. */
+static uint32_t frames_in(generated *function, uint32_t *first)
+{
+    uintptr_t start;
+    uint32_t found = 0;
+    memcpy(&start, &function, sizeof start);
+    for (uint32_t i = count; i-- > 0;)
+        if (frames[i] - start < 4096) {
+            *first = i;
+            found++;
+        }
+    return found;
+}
+
+static __attribute__((noinline)) uint32_t depth_without(void)
+{
+    take(NULL);
+    return count;
+}
+
+static void through_generated_code(void **state)
+{
+    (void)state;
+    uint32_t first = 0, plain = depth_without();
+    generated *function = made_of(keeps_frames, sizeof keeps_frames);
+    function(take, NULL);
+    expect_eq(frames_in(function, &first), 1);
+    expect_eq(first, 1);                 /* behind take */
+    expect_op(count, >=, plain);         /* and on to main */
+}
+
+struct chain {
+    generated *function;
+    unsigned left;
+};
+
+static void further(void *argument)
+{
+    struct chain *chain = argument;
+    if (chain->left-- == 0)
+        take(NULL);
+    else
+        chain->function(further, chain);
+}
+
+static void generated_code_and_functions_in_turn(void **state)
+{
+    (void)state;
+    uint32_t first = 0;
+    struct chain chain = { made_of(keeps_frames, sizeof keeps_frames), 5 };
+    further(&chain);
+    expect_eq(frames_in(chain.function, &first), 5);
+}
+
+/* The room is full before main. */
+static void deep_generated_code(void **state)
+{
+    (void)state;
+    uint32_t first = 0;
+    struct chain chain = { made_of(keeps_frames, sizeof keeps_frames), DEEP };
+    further(&chain);
+    expect_eq(count, FRAMES);
+    expect_op(frames_in(chain.function, &first), >=, FRAMES / 2 - 2);
+}
+
+static void other_values_lead_nowhere(void **state)
+{
+    (void)state;
+    uint32_t first = 0;
+    generated *function = made_of(small_number, sizeof small_number);
+    function(take, NULL);
+    expect_eq(frames_in(function, &first), 1);
+    expect_eq(first, count - 1);
+    function = made_of(into_the_stack, sizeof into_the_stack);
+    function(take, NULL);
+    expect_eq(frames_in(function, &first), 1);
+    expect_eq(first, count - 1);
+}
+
+/* Which need not keep the frame pointer: here the caller's has any value. */
+static void cpython_trampolines(void **state)
+{
+    (void)state;
+    uint32_t first = 0;
+    struct chain chain = { made_of(trampoline, sizeof trampoline), 5 };
+    further(&chain);
+    expect_eq(frames_in(chain.function, &first), 5);
+    expect_op(count, >=, 5 + 5 + 2);     /* further, the trampoline, again and again; this function, and on */
+}
+
+#if defined(__x86_64__)
+/* Its table says that its frame is 8 bytes smaller than it is; there stands 7. */
+void wrong_table(called *function);
+__asm__(".text\n.type wrong_table, @function\nwrong_table:\n.cfi_startproc\nsub $24, %rsp\n.cfi_def_cfa_offset 24\n"
+        "movq $7, 16(%rsp)\ncall *%rdi\nadd $24, %rsp\nret\n.cfi_endproc\n.size wrong_table, . - wrong_table");
+
+static void a_table_that_leads_nowhere(void **state)
+{
+    (void)state;
+    wrong_table(take);
+    expect_eq(frames[2], 7);             /* behind take and wrong_table */
+}
+#endif
+
+static void *on_a_thread(void *function)
+{
+    generated *code;
+    memcpy(&code, &function, sizeof code);
+    code(take, NULL);
+    return NULL;
+}
+
+static void on_the_stack_of_a_thread(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    uint32_t first = 0;
+    void *argument;
+    generated *function = made_of(keeps_frames, sizeof keeps_frames);
+    memcpy(&argument, &function, sizeof argument);
+    expect_eq(pthread_create(&thread, NULL, on_a_thread, argument), 0);
+    expect_eq(pthread_join(thread, NULL), 0);
+    expect_eq(frames_in(function, &first), 1);
+    expect_op(count, >=, first + 2);     /* on_a_thread, and who has started it */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(through_generated_code),
+        cmocka_unit_test(generated_code_and_functions_in_turn),
+        cmocka_unit_test(deep_generated_code),
+        cmocka_unit_test(cpython_trampolines),
+        cmocka_unit_test(other_values_lead_nowhere),
+#if defined(__x86_64__)
+        cmocka_unit_test(a_table_that_leads_nowhere),
+#endif
+        cmocka_unit_test(on_the_stack_of_a_thread),
+    };
+    hak__unwind_begin();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
