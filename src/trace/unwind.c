@@ -404,15 +404,25 @@ static bool has_table(uintptr_t pc)
     return find_entry(pc, &entry);
 }
 
+/* Whether that page is mapped; `known` is the last one that was. No system call for frames of one page. */
+static bool is_mapped(uintptr_t address, uintptr_t *known)
+{
+    uintptr_t page = address & -hak__os->page_size();
+    unsigned char resident;
+    if (page != *known && hak__os_resident(page, hak__os->page_size(), &resident) != 0)
+        return false;
+    *known = page;
+    return true;
+}
+
 /* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
  * add $N, %rsp; ret. */
 static bool leave_trampoline(struct machine *machine, uintptr_t end)
 {
     const uint8_t *code = (const uint8_t *)machine->pc;
-    uintptr_t page = hak__os->page_size(), first = machine->pc & -page;
-    unsigned char resident[2];
+    uintptr_t known = 1;   /* no page */
     /* What tables have led to might be no address at all. */
-    if (!BARE_TRAMPOLINES || hak__os_resident(first, ((machine->pc + 4) & -page) + page - first, resident) != 0)
+    if (!BARE_TRAMPOLINES || !is_mapped(machine->pc, &known) || !is_mapped(machine->pc + 4, &known))
         return false;
     uintptr_t at = machine->registers[REGISTER_SP] + code[3];
     if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3 || at >= end)
@@ -422,30 +432,38 @@ static bool leave_trampoline(struct machine *machine, uintptr_t end)
     return has_table(machine->pc - 1);
 }
 
-/* Through generated code, which has no tables and in most runtimes frame pointers: a pair of the caller's and the return address.
- * A register that holds anything else leads nowhere: what is found counts only if it ends in a call from code with tables, or
- * fills the room. */
+/* From one pair of a caller's frame pointer and a return address to the next; `known` as in is_mapped. */
+static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known)
+{
+    uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP];
+    if (pair < sp || pair - sp > FRAME_MAX || pair % sizeof pair != 0 || pair >= end - 2 * sizeof pair)
+        return false;
+    if (!is_mapped(pair, known) || !is_mapped(pair + sizeof pair, known))
+        return false;
+    machine->registers[REGISTER_SP] = pair + 2 * sizeof pair;
+    machine->registers[REGISTER_FP] = hak__unwind_word(pair);
+    machine->pc = hak__unwind_word(pair + sizeof pair) & HAK_ADDRESS_BITS;
+    return true;
+}
+
+/* Through generated code, which has no tables and in most runtimes frame pointers. A register that holds anything else leads
+ * nowhere: what is found counts only if it ends in a call from code with tables, or fills the room. */
 static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
     struct machine there = *machine;
-    uintptr_t sp = there.registers[REGISTER_SP];
+    uintptr_t sp = there.registers[REGISTER_SP], known = sp & -hak__os->page_size();
     uintptr_t end = hak_min(there.end, hak__unwind_end(sp, (uintptr_t)hak__os_thread_pointer()));
     uint32_t count = 0;
     if (!exact && leave_trampoline(&there, end)) {
-        *machine = there;
-        frames[0] = there.pc;
-        return 1;
-    }
-    there = *machine;
-    do {
-        uintptr_t pair = there.registers[REGISTER_FP];
-        if (pair < sp || pair - sp > FRAME_MAX || pair % sizeof pair != 0 || pair >= end - 2 * sizeof pair)
-            return 0;
-        sp = there.registers[REGISTER_SP] = pair + 2 * sizeof pair;
-        there.registers[REGISTER_FP] = hak__unwind_word(pair);
-        there.pc = hak__unwind_word(pair + sizeof pair) & HAK_ADDRESS_BITS;
         frames[count++] = there.pc;
-    } while (count < most && !has_table(there.pc - 1));
+    } else {
+        there = *machine;
+        do {
+            if (!follow_pair(&there, end, &known))
+                return 0;
+            frames[count++] = there.pc;
+        } while (count < most && !has_table(there.pc - 1));
+    }
     *machine = there;
     return count;
 }
