@@ -432,7 +432,8 @@ static bool leave_trampoline(struct machine *machine, uintptr_t end)
     return has_table(machine->pc - 1);
 }
 
-/* From one pair of a caller's frame pointer and a return address to the next; `known` as in is_mapped. */
+/* From one pair of a caller's frame pointer and a return address to the next; `known` as in is_mapped. Generated code has the pair
+ * at the upper end of its frame. (On Arm compilers have it at the lower one; their functions have tables.) */
 static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known)
 {
     uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP];

@@ -269,8 +269,10 @@ static void a_child_without_the_region_goes_on(void **state)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
+        unsigned char resident;
+        bool gone = mincore(memory, 1, &resident) != 0;   /* an emulator does not let it go */
         hak_free(hak_malloc(100));
-        _exit(hak_heap_of(block) == NULL && hak_check_heap() ? 0 : 1);
+        _exit((hak_heap_of(block) == NULL) == gone && hak_check_heap() ? 0 : 1);
     }
     expect_eq(waitpid(child, &status, 0), child);
     expect_eq(status, 0);

@@ -55,6 +55,9 @@ static inline void check_failed(const char *file, int line, const char *what, un
 /* For cmocka cases about what hardened mode does otherwise. */
 #define skip_hardened() (getenv("HAKMEM_HARDEN") != NULL ? skip() : (void)0)
 
+/* An emulator runs the program: slowly, and it keeps some calls of the system for itself. */
+static CHECK_UNUSED bool is_emulated(void) { return getenv("HAK_TEST_EMULATED") != NULL; }
+
 /* --- random numbers: the same sequence in every run ------------------------------------------------------------- */
 
 struct rng {

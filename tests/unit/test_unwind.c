@@ -22,10 +22,10 @@ static const uint8_t into_the_stack[] = { 0x55, 0x48, 0x8d, 0x6c, 0x24, 0x08,   
 static const uint8_t trampoline[] = { 0x48, 0x83, 0xec, 0x08, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  /* sub rsp, 8; mov rax, rdi; mov rdi, rsi */
                                       0xff, 0xd0, 0x48, 0x83, 0xc4, 0x08, 0xc3 };                  /* call rax; add rsp, 8; ret */
 #elif defined(__aarch64__)
-/* stp x29, x30, [sp, #-N]!; mov x29, sp; mov x9, x0; mov x0, x1; blr x9; ldp x29, x30, [sp], #N; ret. In small_number x29 becomes 16, in
- * into_the_stack sp + 16, where two zeros are. */
+/* stp x29, x30, [sp, #-N]!; mov x29, sp; mov x9, x0; mov x0, x1; blr x9; ldp x29, x30, [sp], #N; ret. In
+ * keeps_frames there are 16 bytes below the pair; in small_number x29 becomes 16, in into_the_stack sp + 16, where two zeros are. */
 static const uint32_t trampoline[] = { 0xa9bf7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c17bfd, 0xd65f03c0 };
-static const uint32_t keeps_frames[] = { 0xa9be7bfd, 0x910003fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+static const uint32_t keeps_frames[] = { 0xa9bf7bfd, 0x910003fd, 0xd10043ff, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0x910043ff, 0xa8c17bfd, 0xd65f03c0 };
 static const uint32_t small_number[] = { 0xa9be7bfd, 0xd280021d, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
 static const uint32_t into_the_stack[] = { 0xa9be7bfd, 0xa9017fff, 0x910043fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
 #endif
@@ -72,11 +72,34 @@ static void through_generated_code(void **state)
 {
     (void)state;
     uint32_t first = 0, plain = depth_without();
+    if (is_emulated())
+        skip();
     generated *function = made_of(keeps_frames, sizeof keeps_frames);
     function(take, NULL);
     expect_eq(frames_in(function, &first), 1);
     expect_eq(first, 1);                 /* behind take */
     expect_op(count, >=, plain);         /* and on to main */
+}
+
+struct call {
+    called *function;
+    void *argument;
+};
+
+static void *do_call(void *argument)
+{
+    struct call *call = argument;
+    call->function(call->argument);
+    return NULL;
+}
+
+/* The end of a thread's stack is always known; of the first one's not under an emulator. */
+static void on_thread(called *function, void *argument)
+{
+    pthread_t thread;
+    struct call call = { function, argument };
+    expect_eq(pthread_create(&thread, NULL, do_call, &call), 0);
+    expect_eq(pthread_join(thread, NULL), 0);
 }
 
 struct chain {
@@ -98,7 +121,7 @@ static void generated_code_and_functions_in_turn(void **state)
     (void)state;
     uint32_t first = 0;
     struct chain chain = { made_of(keeps_frames, sizeof keeps_frames), 5 };
-    further(&chain);
+    on_thread(further, &chain);
     expect_eq(frames_in(chain.function, &first), 5);
 }
 
@@ -108,7 +131,7 @@ static void deep_generated_code(void **state)
     (void)state;
     uint32_t first = 0;
     struct chain chain = { made_of(keeps_frames, sizeof keeps_frames), DEEP };
-    further(&chain);
+    on_thread(further, &chain);
     expect_eq(count, FRAMES);
     expect_op(frames_in(chain.function, &first), >=, FRAMES / 2 - 2);
 }
@@ -133,9 +156,9 @@ static void cpython_trampolines(void **state)
     (void)state;
     uint32_t first = 0;
     struct chain chain = { made_of(trampoline, sizeof trampoline), 5 };
-    further(&chain);
+    on_thread(further, &chain);
     expect_eq(frames_in(chain.function, &first), 5);
-    expect_op(count, >=, 5 + 5 + 2);     /* further, the trampoline, again and again; this function, and on */
+    expect_op(count, >=, 5 + 5 + 3);     /* further, the trampoline, again and again; do_call, and who has called it */
 }
 
 #if defined(__x86_64__)
@@ -152,28 +175,6 @@ static void a_table_that_leads_nowhere(void **state)
 }
 #endif
 
-static void *on_a_thread(void *function)
-{
-    generated *code;
-    memcpy(&code, &function, sizeof code);
-    code(take, NULL);
-    return NULL;
-}
-
-static void on_the_stack_of_a_thread(void **state)
-{
-    (void)state;
-    pthread_t thread;
-    uint32_t first = 0;
-    void *argument;
-    generated *function = made_of(keeps_frames, sizeof keeps_frames);
-    memcpy(&argument, &function, sizeof argument);
-    expect_eq(pthread_create(&thread, NULL, on_a_thread, argument), 0);
-    expect_eq(pthread_join(thread, NULL), 0);
-    expect_eq(frames_in(function, &first), 1);
-    expect_op(count, >=, first + 2);     /* on_a_thread, and who has started it */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,7 +186,6 @@ int main(void)
 #if defined(__x86_64__)
         cmocka_unit_test(a_table_that_leads_nowhere),
 #endif
-        cmocka_unit_test(on_the_stack_of_a_thread),
     };
     hak__unwind_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
