@@ -61,7 +61,7 @@ class Node(Program):
 
 
 class Ruby(Program):
-    """Ruby: threads that make strings, hashes and big numbers, while GC.compact moves what it can."""
+    """Ruby: threads that make strings, hashes and big numbers, while they are collected; then GC.compact moves what it can."""
 
     name = "ruby"
     packages = {"ruby": "ruby"}
