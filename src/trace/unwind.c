@@ -455,10 +455,12 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
     uintptr_t sp = there.registers[REGISTER_SP], known = sp & -hak__os->page_size();
     uintptr_t end = hak_min(there.end, hak__unwind_end(sp, (uintptr_t)hak__os_thread_pointer()));
     uint32_t count = 0;
+    there.end = end;   /* for tables further out too: the stack pointer may be another than they suppose */
     if (!exact && leave_trampoline(&there, end)) {
         frames[count++] = there.pc;
     } else {
-        there = *machine;
+        there.pc = machine->pc;
+        there.registers[REGISTER_SP] = sp;
         do {
             if (!follow_pair(&there, end, &known))
                 return 0;
