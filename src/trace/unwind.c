@@ -432,8 +432,7 @@ static bool leave_trampoline(struct machine *machine, uintptr_t end)
     return has_table(machine->pc - 1);
 }
 
-/* From one pair of a caller's frame pointer and a return address to the next; `known` as in is_mapped. Generated code has the pair
- * at the upper end of its frame. (On Arm compilers have it at the lower one; their functions have tables.) */
+/* From a pair of frame pointer and return address, at the upper end of a frame, to the next. (Arm's compilers have it at the lower.) */
 static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known)
 {
     uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP];
