@@ -2,10 +2,10 @@
 
     ./dev bench --recipes [NAME...] [--rounds N] [--quick] [--publish]
 
-Time is that of the whole work, its server's start and end included. Memory is the most that the processes of the program held
-together, by PSS of the kernel, looked at every 50 ms. The results must be equal on both, and the program's processes must have the
-library. --quick does one round, which says nothing of time. --publish writes the table of docs/recipes.md from the last measurement
-of each program, of five rounds or more."""
+Time is that of the whole work, its server's start and end included; processor time is that of all its processes, clients too.
+Memory is the most that the processes of the program held together, by PSS of the kernel, looked at every 50 ms. The results must be
+equal on both, and the program's processes must have the library. --quick does one round, which says nothing of time. --publish
+writes the table of docs/recipes.md from the last measurement of each program, of ten rounds or more."""
 import argparse
 import contextlib
 import json
@@ -13,6 +13,7 @@ import os
 import pathlib
 import platform
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -27,7 +28,8 @@ from served import end_descendants
 
 RESULTS = ROOT / "out" / "recipes.jsonl"
 PAGE = ROOT / "docs" / "recipes.md"
-LEAST_ROUNDS = 5   # that are published
+LEAST_ROUNDS = 10   # that are published
+TITLES = {"processor time": "cpu", "time": "seconds", "peak memory": "bytes"}
 INTERVAL = 0.05
 
 
@@ -77,17 +79,23 @@ def descendants(pid):
     return found
 
 
+def processor_time():
+    """Seconds of all processes that have ended; orphans are adopted, so none is missed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def names_of(program: Program):
     return [name for serving in program.serving for name in serving.name.split("|")]
 
 
 def once(program, folder, prepared, library):
-    """One run: its result, its seconds, its bytes."""
+    """One run: its result, and what it took."""
     place = pathlib.Path(tempfile.mkdtemp(dir=folder))
     place.chmod(0o755)
     run, memory = PlainRun(place, 0, prepared, library), Memory(names_of(program), library)
     memory.start()
-    begun = time.monotonic()
+    begun, used = time.monotonic(), processor_time()
     try:
         result = program.load(run)
         seconds = time.monotonic() - begun
@@ -99,7 +107,7 @@ def once(program, folder, prepared, library):
         shutil.rmtree(place, ignore_errors=True)
     if library and not any(memory.loaded.values()):
         raise Failure(f"{program.name} did not run on HAKMEM: none of {len(memory.loaded)} processes has the library")
-    return result, seconds, held
+    return result, {"seconds": seconds, "cpu": processor_time() - used, "bytes": held}
 
 
 def measure(name, rounds, library):
@@ -119,10 +127,9 @@ def measure(name, rounds, library):
             random.shuffle(sides)
             runs.append({})
             for side, preloaded in sides:
-                result, seconds, held = once(program, folder, folder, preloaded)
+                result, runs[-1][side] = once(program, folder, folder, preloaded)
                 if result != expected:
                     raise Failure(f"{name} has another result on {side}")
-                runs[-1][side] = {"seconds": seconds, "bytes": held}
     return {"name": name, "when": int(time.time()), "what": WORKS[name].__doc__.splitlines()[0], "rounds": runs,
             "machine": f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}"}
 
@@ -141,7 +148,7 @@ def gain(record, what):
 
 def row(record):
     cells = [f"`{record['name']}`", record["what"].split(": ", 1)[1].rstrip(".")]
-    for what in ("seconds", "bytes"):
+    for what in TITLES.values():
         middle, low, high = gain(record, what)
         cells.append(f"{middle:.3f} ({low:.2f} to {high:.2f})")
     return "| " + " | ".join([*cells, str(len(record["rounds"]))]) + " |\n"
@@ -153,7 +160,7 @@ def publish():
     newest = {record["name"]: record for record in map(json.loads, lines) if len(record["rounds"]) >= LEAST_ROUNDS}
     if not newest:
         sys.exit(f"no program was measured in {LEAST_ROUNDS} rounds; ./dev bench --recipes measures them")
-    text = "| Program | Work | Time | Peak memory | Rounds |\n| --- | --- | --: | --: | --: |\n"
+    text = "| Program | Work | Processor time | Time | Peak memory | Rounds |\n| --- | --- | --: | --: | --: | --: |\n"
     text += "".join(row(newest[name]) for name in WORKS if name in newest)
     text += f"\n{next(iter(newest.values()))['machine']}.\n"
     begin, end = "<!-- recipes:begin -->\n", "<!-- recipes:end -->\n"
@@ -200,7 +207,8 @@ def main():
             continue
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        print(f"{name}: time {gain(record, 'seconds')[0]:.3f}, memory {gain(record, 'bytes')[0]:.3f} of the system's", flush=True)
+        print(f"{name}: " + ", ".join(f"{title} {gain(record, what)[0]:.3f}" for title, what in TITLES.items()) + " of the system's",
+              flush=True)
     return 1 if failed else 0
 
 
