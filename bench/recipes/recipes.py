@@ -147,11 +147,11 @@ def gain(record, what):
 
 
 def row(record):
-    cells = [f"`{record['name']}`", record["what"].split(": ", 1)[1].rstrip(".")]
+    cells = [record["name"], record["what"].split(": ", 1)[1].rstrip(".")]
     for what in TITLES.values():
         middle, low, high = gain(record, what)
-        cells.append(f"{middle:.3f} ({low:.2f} to {high:.2f})")
-    return "| " + " | ".join([*cells, str(len(record["rounds"]))]) + " |\n"
+        cells.append(f"{middle:.3f} ({low:.2f} to {high:.2f})".replace(" to ", "&nbsp;to&nbsp;"))
+    return "| " + " | ".join(cells) + " |\n"
 
 
 def publish():
@@ -160,9 +160,9 @@ def publish():
     newest = {record["name"]: record for record in map(json.loads, lines) if len(record["rounds"]) >= LEAST_ROUNDS}
     if not newest:
         sys.exit(f"no program was measured in {LEAST_ROUNDS} rounds; ./dev bench --recipes measures them")
-    text = "| Program | Work | Processor time | Time | Peak memory | Rounds |\n| --- | --- | --: | --: | --: | --: |\n"
+    text = "| Program | Work | Processor time | Time | Peak memory |\n| --- | --- | --: | --: | --: |\n"
     text += "".join(row(newest[name]) for name in WORKS if name in newest)
-    text += f"\n{next(iter(newest.values()))['machine']}.\n"
+    text += f"\n{min(len(each['rounds']) for each in newest.values())} rounds or more; {next(iter(newest.values()))['machine']}.\n"
     begin, end = "<!-- recipes:begin -->\n", "<!-- recipes:end -->\n"
     content = PAGE.read_text(encoding="utf-8")
     before, rest = content.split(begin)
