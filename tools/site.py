@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 
+import site_charts
 from package_common import ROOT, Failed, fresh, project_files, run, version
 
 VENV = ROOT / "out" / "docs-venv"
@@ -22,7 +23,7 @@ OTHERS = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGE
           "SECURITY.md": "reporting.md", "CODE_OF_CONDUCT.md": "conduct.md"}
 NAVIGATION = [
     ("Start", ["index.md", "install.md", "languages.md", "recipes.md", "coming-from.md"]),
-    ("Use", ["options.md", "statistics.md", "api.md", "security.md", "lab.md"]),
+    ("Use", ["options.md", "statistics.md", "profiling.md", "api.md", "heaps.md", "security.md", "lab.md"]),
     ("Manual pages", ["man/hakmem.1.md", "man/hakmem.7.md", "man/hakmem.h.3.md"]),
     ("Measured", ["benchmarks.md", "scaling.md", "compatibility.md", "soak.md"]),
     ("Inside", ["source.md", "design.md", "concurrency.md", "tests.md", "contributing.md"]),
@@ -30,6 +31,7 @@ NAVIGATION = [
 ]
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 WIDTHS = {"wide": 1400, "narrow": 390}
+PICTURE_HEIGHT = 6000
 
 
 def places():
@@ -72,9 +74,13 @@ def stage():
         target = STAGED / "pages" / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):
-            target.write_text(linked(name, (ROOT / name).read_text(encoding="utf-8"), where), encoding="utf-8")
+            text = linked(name, (ROOT / name).read_text(encoding="utf-8"), where)
+            if place != OTHERS["README.md"]:   # the first page is seen at once, without 4 MB of a chart's code
+                text = site_charts.interactive(text, site_charts.SCRIPT)
+            target.write_text(text, encoding="utf-8")
         else:
             shutil.copy2(ROOT / name, target)
+    site_charts.write_script(STAGED / "pages")
     lab = run([ROOT / "out" / "lab" / "bin" / "python", "-m", "hakmem_lab.man"])
     pages = {"hakmem.1": lab, **{name: (ROOT / "docs" / "man" / name).read_text(encoding="utf-8") for name in ("hakmem.7", "hakmem.h.3")}}
     for name, source in pages.items():
@@ -86,6 +92,9 @@ def stage():
 
 def configure():
     """mkdocs.yml, without a font or a script from elsewhere."""
+    shown = [page for _, pages in NAVIGATION for page in pages]
+    if lost := sorted(page.name for page in (STAGED / "pages").glob("*.md") if page.name not in shown):
+        raise Failed(f"no way leads to {', '.join(lost)}: name it in NAVIGATION of tools/site.py")
     lines = ["site_name: HAKMEM", f"site_description: A drop-in malloc for Linux, version {version()}", f"docs_dir: {STAGED / 'pages'}",
              f"site_dir: {SITE}", "use_directory_urls: false",
              "theme: {name: material, font: false, features: [navigation.tabs, navigation.top, search.highlight, content.code.copy]}",
@@ -134,10 +143,14 @@ def look(pages):
         browser.quit()
 
 
+def set_size(browser, name, width, height):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": name == "narrow"})
+
+
 def look_at(browser, page):
     for name, width in WIDTHS.items():
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": name == "narrow"})
+        set_size(browser, name, width, 900)
         browser.get(page.as_uri())
         where = f"{page.relative_to(SITE)} ({name})"
         excess = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
@@ -145,7 +158,14 @@ def look_at(browser, page):
             yield f"{where}: {excess} pixels too wide"
         if not browser.execute_script("return document.querySelector('h1') && document.querySelector('h1').offsetHeight > 0"):
             yield f"{where}: no heading is seen"
+        empty = browser.execute_script("""return Array.from(document.querySelectorAll('.plotly-graph-div'))
+            .filter(each => !each.querySelector('svg.main-svg') || each.querySelector('svg.main-svg').clientWidth < 200
+                            || each.querySelectorAll('.scatterlayer .trace').length < 2).map(each => each.id)""")
+        if empty:
+            yield f"{where}: not drawn: {', '.join(empty)}"
         if page.parent == SITE:
+            height = min(browser.execute_script("return document.documentElement.scrollHeight"), PICTURE_HEIGHT)
+            set_size(browser, name, width, height)
             browser.save_screenshot(str(PICTURES / f"{page.stem}-{name}.png"))
         for line in browser.get_log("browser"):
             if "file://" not in line["message"] or "Refused" in line["message"]:
