@@ -20,6 +20,7 @@ PROGRAM = """\
 #define HAK_STATS_GROUP(group, label, metric, flag) @G group ; metric @end
 #define HAK_STATS_FIGURE(group, name, type, unit, help) @F group ; name ; type ; unit ; help @end
 #define HAK_STATS_COLUMN(name, title, width, type, unit, flag, help) @C class ; name ; type ; unit ; help @end
+#define HAK_STATS_HEAP(name, type, help) @H heap ; name ; type ; NONE ; help @end
 #include "diag/stats.def"
 """
 
@@ -45,7 +46,7 @@ def metric(group, name, unit):
 
 
 def document():
-    groups, found = {"class": "class"}, []
+    groups, found = {"class": "class", "heap": "heap"}, []
     for kind, fields in rows():
         if kind == "G":
             groups[fields[0]] = text(fields[1])

@@ -10,9 +10,9 @@
 _Atomic bool hak__own_any;
 
 static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
-static _Atomic(struct hak_own *) owns_first;   /* all that there have ever been */
-static struct hak_own *owns_gone;              /* those that have ended, the one that did last first */
-static uint64_t owns_made;
+_Atomic(struct hak_own *) hak__owns_first;
+static struct hak_own *owns_gone;   /* those that have ended, the one that did last first */
+static _Atomic uint64_t owns_made;
 
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
 
@@ -29,9 +29,9 @@ static struct hak_own *owns_take(void)
         return NULL;
     own->lock.rank = HAK_RANK_OWN;
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELAXED);
-    hak_store(&own->next, hak_load(&owns_first, HAK_RELAXED), HAK_RELAXED);
+    hak_store(&own->next, hak_load(&hak__owns_first, HAK_RELAXED), HAK_RELAXED);
     /* release: pairs with the acquire in hak__own_next; the fields above are there. */
-    hak_store(&owns_first, own, HAK_RELEASE);
+    hak_store(&hak__owns_first, own, HAK_RELEASE);
     return own;
 }
 
@@ -53,13 +53,15 @@ static void set_options(struct hak_own *own, const struct hak_heap_options *opti
     hak_store(&own->huge_count, 0, HAK_RELAXED);
 }
 
+uint64_t hak__own_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
+
 struct hak_own *hak__own_new(const struct hak_heap_options *options)
 {
     hak__lock_acquire(&owns_lock);
     struct hak_own *own = owns_take();
     if (own != NULL) {
         hak_store(&hak__own_any, true, HAK_RELAXED);
-        own->serial = ++owns_made;
+        own->serial = hak__own_serial();
         set_options(own, options);
         /* release: pairs with hak__own_is_alive. */
         hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
@@ -70,7 +72,7 @@ struct hak_own *hak__own_new(const struct hak_heap_options *options)
 
 struct hak_own *hak__own_next(struct hak_own *own)
 {
-    own = own == NULL ? hak_load(&owns_first, HAK_ACQUIRE) : hak_load(&own->next, HAK_ACQUIRE);
+    own = own == NULL ? hak_load(&hak__owns_first, HAK_ACQUIRE) : hak_load(&own->next, HAK_ACQUIRE);
     while (own != NULL && !hak__own_is_alive(own))
         own = hak_load(&own->next, HAK_ACQUIRE);
     return own;
@@ -175,6 +177,6 @@ void hak__own_fork_child(void)
 {
     hak__lock_reset(&owns_lock);
     hak__shares_fork_child();
-    for (struct hak_own *own = hak_load(&owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
+    for (struct hak_own *own = hak_load(&hak__owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
         hak__lock_reset(&own->lock);
 }

@@ -71,6 +71,10 @@ struct hak_own *hak__own_of(const void *p);
 /* One after another, in no order; NULL is before the first and after the last. */
 struct hak_own *hak__own_next(struct hak_own *own);
 extern _Atomic bool hak__own_any;   /* there has been one */
+extern _Atomic(struct hak_own *) hak__owns_first;   /* of all that there have ever been; `next` links them */
+
+/* What heaps are known by, those in regions too: 1 is the first that the process has made or attached. */
+uint64_t hak__own_serial(void);
 
 void hak__own_fork_child(void);
 void hak__standards_fork_child(struct hak_heap *mine);

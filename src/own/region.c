@@ -9,17 +9,11 @@
 #include "os/os.h"
 #include "own/own.h"
 
-enum { REGION_VERSION = 1, REGIONS_MOST = 64, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
+enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
 
 /* --- which regions this process has ------------------------------------------------------------------------------- */
 
-/* size == 0: the row is free. Rows change under the lock; who reads them looks at the size twice. */
-struct region_row {
-    _Atomic uintptr_t start;
-    _Atomic size_t size;
-};
-
-static hak_rare_data struct region_row region_rows[REGIONS_MOST];
+hak_rare_data struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
 static _Atomic uint32_t region_count;   /* rows that have ever been used */
 static struct hak_lock regions_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 
@@ -27,12 +21,13 @@ static struct hak_lock regions_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 static void region_enter_row(const struct hak_region *region)
 {
     hak__lock_acquire(&regions_lock);
-    for (uint32_t i = 0; i < REGIONS_MOST; i++) {
-        if (hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
+    for (uint32_t i = 0; i < HAK_REGIONS_MOST; i++) {
+        if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
             continue;
-        hak_store(&region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
+        hak_store(&hak__region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
+        hak_store(&hak__region_rows[i].serial, hak__own_serial(), HAK_RELAXED);
         /* release, twice: pair with the acquires in hak__region_of. */
-        hak_store(&region_rows[i].size, region->size, HAK_RELEASE);
+        hak_store(&hak__region_rows[i].size, region->size, HAK_RELEASE);
         if (i >= hak_load(&region_count, HAK_RELAXED))
             hak_store(&region_count, i + 1, HAK_RELEASE);
         break;
@@ -44,8 +39,8 @@ static void region_leave_row(const struct hak_region *region)
 {
     hak__lock_acquire(&regions_lock);
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++)
-        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region)
-            hak_store(&region_rows[i].size, 0, HAK_RELEASE);
+        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region)
+            hak_store(&hak__region_rows[i].size, 0, HAK_RELEASE);
     hak__lock_release(&regions_lock);
 }
 
@@ -53,12 +48,21 @@ struct hak_region *hak__region_of(const void *p)
 {
     uint32_t count = hak_load(&region_count, HAK_ACQUIRE);
     for (uint32_t i = 0; i < count; i++) {
-        size_t size = hak_load(&region_rows[i].size, HAK_ACQUIRE);
-        uintptr_t start = hak_load(&region_rows[i].start, HAK_ACQUIRE);
-        if ((uintptr_t)p - start < size && hak_load(&region_rows[i].size, HAK_RELAXED) == size)
+        size_t size = hak_load(&hak__region_rows[i].size, HAK_ACQUIRE);
+        uintptr_t start = hak_load(&hak__region_rows[i].start, HAK_ACQUIRE);
+        if ((uintptr_t)p - start < size && hak_load(&hak__region_rows[i].size, HAK_RELAXED) == size)
             return (struct hak_region *)start;
     }
     return NULL;
+}
+
+/* 0: there is no row for it. */
+static uint64_t region_serial(const struct hak_region *region)
+{
+    for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
+        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region && hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
+            return hak_load(&hak__region_rows[i].serial, HAK_RELAXED);
+    return 0;
 }
 
 /* Not so for a child where the parent has said MADV_DONTFORK. */
@@ -74,11 +78,11 @@ void hak__region_fork_child(void)
     hak__lock_reset(&regions_lock);
     hak__robust_fork_child();
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++) {
-        struct hak_region *region = (struct hak_region *)hak_load(&region_rows[i].start, HAK_RELAXED);
-        if (hak_load(&region_rows[i].size, HAK_RELAXED) == 0)
+        struct hak_region *region = (struct hak_region *)hak_load(&hak__region_rows[i].start, HAK_RELAXED);
+        if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) == 0)
             continue;
         if (!region_is_mapped(region))
-            hak_store(&region_rows[i].size, 0, HAK_RELAXED);   /* a child has one thread: nothing to order */
+            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED);   /* a child has one thread: nothing to order */
         else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
     }
@@ -135,7 +139,7 @@ static void set_region_options(struct hak_region *region, const struct hak_heap_
     if (length != 0)
         memcpy(region->name, options->name, length);
     region->flags = options->flags;
-    region->limit = options->limit == 0 ? SIZE_MAX : options->limit;
+    hak_store(&region->limit, options->limit == 0 ? UINT64_MAX : options->limit, HAK_RELAXED);
     region->pressure = options->pressure;
     region->argument = options->argument;
     region->version = REGION_VERSION;
@@ -201,17 +205,13 @@ void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, 
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-static size_t region_used(const struct hak_region *region)
-{
-    return (region->slab_units + region->large_units) << region->unit_shift;
-}
-
 void *hak__region_alloc(struct hak_region *region, struct hak_robust_thread *me, size_t align, size_t n, const char *function)
 {
     for (unsigned calls = 0;; calls++) {
         region_lock(region, me, function);
         void *block = hak__region_take(region, align, n);
-        size_t used = region_used(region), limit = hak_min(region->limit, (size_t)region->units << region->unit_shift);
+        size_t used = hak__region_used(region), room = (size_t)region->units << region->unit_shift;
+        size_t limit = hak_min(hak_load(&region->limit, HAK_RELAXED), room);
         region_unlock(region, me);
         if (hak_likely(block != NULL) || region->pressure == NULL || calls == REGION_PRESSURE_CALLS)
             return block;
@@ -277,25 +277,47 @@ void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *m
 void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function)
 {
     region_lock(region, me, function);
-    region->limit = limit == 0 ? SIZE_MAX : limit;
+    hak_store(&region->limit, limit == 0 ? UINT64_MAX : limit, HAK_RELAXED);
     region_unlock(region, me);
+}
+
+static struct hak_heap_figures region_figures(const struct hak_region *region)
+{
+    uint64_t limit = hak_load(&region->limit, HAK_RELAXED);
+    return (struct hak_heap_figures){
+        .name = region->name,
+        .serial = region_serial(region),
+        .used_bytes = hak__region_used(region),
+        .peak_bytes = hak_counted(&region->peak_bytes),
+        .live_blocks = hak_counted(&region->live_blocks),
+        .live_bytes = hak_counted(&region->live_bytes),
+        .limit = limit == UINT64_MAX ? 0 : limit,
+        .refused = hak_counted(&region->refused),
+        .slab_bytes = hak_counted(&region->slab_units) << region->unit_shift,
+        .huge_blocks = hak_counted(&region->large_count),
+        .huge_bytes = hak_counted(&region->large_units) << region->unit_shift,
+    };
 }
 
 void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
                          const char *function)
 {
     region_lock(region, me, function);
-    *out = (struct hak_heap_figures){
-        .name = region->name,
-        .used_bytes = region_used(region),
-        .peak_bytes = region->peak_bytes,
-        .live_blocks = region->live_blocks,
-        .live_bytes = region->live_bytes,
-        .limit = region->limit == SIZE_MAX ? 0 : region->limit,
-        .refused = region->refused,
-        .slab_bytes = region->slab_units << region->unit_shift,
-        .huge_blocks = region->large_count,
-        .huge_bytes = region->large_units << region->unit_shift,
-    };
+    *out = region_figures(region);
     region_unlock(region, me);
+}
+
+/* A program may have unmapped a region without a word to us. */
+bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out)
+{
+    while (*i < hak_load(&region_count, HAK_ACQUIRE)) {
+        const struct hak_region_row *row = &hak__region_rows[(*i)++];
+        size_t size = hak_load(&row->size, HAK_ACQUIRE);   /* as in hak__region_of */
+        const struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
+        if (size == 0 || hak_load(&row->size, HAK_RELAXED) != size || !region_is_mapped(region) || !hak__is_region(region))
+            continue;
+        *out = region_figures(region);
+        return true;
+    }
+    return false;
 }

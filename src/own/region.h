@@ -60,11 +60,12 @@ struct hak_region {
     uint64_t bins_used[HAK_REGION_BINS / 64];
     uint32_t bins[HAK_REGION_BINS];
     struct hak_region_class classes[HAK_CLASSES];
-    size_t limit;             /* bytes of units; SIZE_MAX: none */
     hak_heap_pressure *pressure;
     void *argument;
-    uint64_t refused, peak_bytes;
-    uint64_t slab_units, large_units, large_count, live_blocks, live_bytes;
+    /* Written under the lock, read by statistics without it. */
+    _Atomic uint64_t limit;   /* bytes of units; UINT64_MAX: none */
+    hak_counter refused, peak_bytes;
+    hak_counter slab_units, large_units, large_count, live_blocks, live_bytes;
     char name[HAK_REGION_NAME];
     struct hak_region_unit unit[];
 };
@@ -89,6 +90,10 @@ hak_inline void hak__run_set(struct hak_region *region, uint32_t unit, uint64_t 
 }
 
 hak_inline size_t hak__region_unit_bytes(const struct hak_region *region) { return (size_t)1 << region->unit_shift; }
+hak_inline size_t hak__region_used(const struct hak_region *region)
+{
+    return (hak_counted(&region->slab_units) + hak_counted(&region->large_units)) << region->unit_shift;
+}
 hak_inline char *hak__region_unit_start(const struct hak_region *region, uint32_t unit)
 {
     return (char *)(uintptr_t)region + region->first + ((size_t)unit << region->unit_shift);
@@ -141,6 +146,17 @@ void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t u
 hak_cold bool hak__region_repair(struct hak_region *region);
 hak_cold bool hak__region_is_valid(const struct hak_region *region);
 
+/* --- which regions this process has (region.c) ------------------------------------------------------------------- */
+
+/* size == 0: the row is free. Rows change under a lock; who reads them looks at the size twice. */
+struct hak_region_row {
+    _Atomic uintptr_t start;
+    _Atomic size_t size;
+    _Atomic uint64_t serial;
+};
+enum { HAK_REGIONS_MOST = 64 };
+extern struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
+
 /* --- heaps (region.c) --------------------------------------------------------------------------------------------- */
 
 hak_inline bool hak__is_region(const void *handle)
@@ -164,6 +180,10 @@ size_t hak__region_usable(struct hak_region *region, struct hak_robust_thread *m
 void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function);
 void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
                          const char *function);
+
+/* The heaps that this process has made or attached, one after another: from row *i on. Without a lock: the figures may be those of
+ * no single moment. False: that was the last. */
+bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out);
 
 /* The heap made or attached in this process in whose region p lies; NULL: none. */
 struct hak_region *hak__region_of(const void *p);

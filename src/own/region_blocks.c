@@ -53,27 +53,23 @@ static void region_slab_unlist(struct hak_region *region, uint32_t class, uint32
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
 
-static size_t region_used_bytes(const struct hak_region *region)
-{
-    return (region->slab_units + region->large_units) << region->unit_shift;
-}
-
 static bool region_limit_allows(const struct hak_region *region, size_t units)
 {
-    size_t used = region_used_bytes(region), bytes = units << region->unit_shift;
-    return used <= region->limit && bytes <= region->limit - used;
+    size_t used = hak__region_used(region), bytes = units << region->unit_shift;
+    uint64_t limit = hak_load(&region->limit, HAK_RELAXED);
+    return used <= limit && bytes <= limit - used;
 }
 
 static void region_note_peak(struct hak_region *region)
 {
-    if (region_used_bytes(region) > region->peak_bytes)
-        region->peak_bytes = region_used_bytes(region);
+    if (hak__region_used(region) > hak_counted(&region->peak_bytes))
+        hak_store(&region->peak_bytes, hak__region_used(region), HAK_RELAXED);
 }
 
 static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t unit)
 {
     region_slab_unlist(region, class, unit);
-    region->slab_units -= region->classes[class].units;
+    hak_count(&region->slab_units, -(uint64_t)region->classes[class].units);
     hak__run_give(region, unit);
 }
 
@@ -121,7 +117,7 @@ static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
     region->unit[unit].before = 0;
     hak__run_set(region, unit, hak__run_state(HAK_RUN_SLAB, class, of->units));
     hak__region_list_slab(region, class, unit);
-    region->slab_units += of->units;
+    hak_count(&region->slab_units, of->units);
     region_note_peak(region);
     return unit;
 }
@@ -139,8 +135,8 @@ static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_
     hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE);   /* as in hak__run_set */
     if (--slab->free == 0)
         region_slab_unlist(region, class, unit);
-    region->live_blocks++;
-    region->live_bytes += hak__classes[class].size;
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, hak__classes[class].size);
     return hak__region_unit_start(region, unit) + (size_t)index * hak__classes[class].size;
 }
 
@@ -150,10 +146,10 @@ static void *region_large_take(struct hak_region *region, size_t align, size_t n
     uint32_t unit = region_units_take(region, units, align);
     if (unit == UINT32_MAX)
         return NULL;
-    region->large_units += units;
-    region->large_count++;
-    region->live_blocks++;
-    region->live_bytes += units << region->unit_shift;
+    hak_count(&region->large_units, units);
+    hak_count(&region->large_count, 1);
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, units << region->unit_shift);
     region_note_peak(region);
     return hak__region_unit_start(region, unit);
 }
@@ -181,7 +177,7 @@ void *hak__region_take(struct hak_region *region, size_t align, size_t n)
             return region_slab_take(region, class, unit);
     }
     block = region_large_take(region, align, n);   /* where there is no room for a slab, for one block there may be */
-    region->refused += block == NULL;
+    hak_count(&region->refused, block == NULL);
     return block;
 }
 
@@ -239,8 +235,8 @@ struct hak_region_block hak__region_find(const struct hak_region *region, const 
 
 static void region_large_give(struct hak_region *region, const struct hak_region_block *block)
 {
-    region->large_units -= block->size >> region->unit_shift;
-    region->large_count--;
+    hak_count(&region->large_units, -(uint64_t)(block->size >> region->unit_shift));
+    hak_count(&region->large_count, -UINT64_C(1));
     hak__run_give(region, block->unit);
 }
 
@@ -265,8 +261,8 @@ static void region_slab_give(struct hak_region *region, const struct hak_region_
 
 void hak__region_give(struct hak_region *region, const struct hak_region_block *block)
 {
-    region->live_blocks--;
-    region->live_bytes -= block->size;
+    hak_count(&region->live_blocks, -UINT64_C(1));
+    hak_count(&region->live_bytes, -(uint64_t)block->size);
     if (block->class < HAK_CLASSES)
         region_slab_give(region, block);
     else
@@ -282,8 +278,8 @@ static bool region_large_resize(struct hak_region *region, const struct hak_regi
     if (units > region->units || (units > have && !region_limit_allows(region, units - have))
         || !hak__run_resize(region, block->unit, (uint32_t)units))
         return false;
-    region->large_units += units - have;
-    region->live_bytes += (units - have) << region->unit_shift;
+    hak_count(&region->large_units, units - have);
+    hak_count(&region->live_bytes, (units - have) << region->unit_shift);
     region_note_peak(region);
     return true;
 }

@@ -48,7 +48,9 @@ static void region_forget_all(struct hak_region *region)
         region->bins_used[word] = 0;
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         region->classes[class].first = 0;
-    region->slab_units = region->large_units = region->large_count = region->live_blocks = region->live_bytes = 0;
+    hak_counter *all[] = { &region->slab_units, &region->large_units, &region->large_count, &region->live_blocks, &region->live_bytes };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        hak_store(all[i], 0, HAK_RELAXED);
 }
 
 /* One without blocks ends: others of its class may come. */
@@ -64,17 +66,17 @@ static void region_repair_slab(struct hak_region *region, uint32_t unit, uint32_
     }
     if (slab->free != 0)
         hak__region_list_slab(region, class, unit);
-    region->slab_units += of->units;
-    region->live_blocks += of->blocks - slab->free;
-    region->live_bytes += (uint64_t)(of->blocks - slab->free) * hak__classes[class].size;
+    hak_count(&region->slab_units, of->units);
+    hak_count(&region->live_blocks, of->blocks - slab->free);
+    hak_count(&region->live_bytes, (uint64_t)(of->blocks - slab->free) * hak__classes[class].size);
 }
 
 static void region_repair_large(struct hak_region *region, uint32_t units)
 {
-    region->large_units += units;
-    region->large_count++;
-    region->live_blocks++;
-    region->live_bytes += (uint64_t)units << region->unit_shift;
+    hak_count(&region->large_units, units);
+    hak_count(&region->large_count, 1);
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, (uint64_t)units << region->unit_shift);
 }
 
 /* Joins the free runs that begin with the one at the unit, and lists them. What ends at the frontier goes behind it. */
@@ -185,5 +187,5 @@ bool hak__region_is_valid(const struct hak_region *region)
         slab_units += kind == HAK_RUN_SLAB ? units : 0;
         large_units += kind == HAK_RUN_LARGE ? units : 0;
     }
-    return slab_units == region->slab_units && large_units == region->large_units;
+    return slab_units == hak_counted(&region->slab_units) && large_units == hak_counted(&region->large_units);
 }

@@ -16,6 +16,8 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "own/own.h"
+#include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "shared/pool.h"
@@ -60,6 +62,8 @@
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
     X(nothing, &hak__zero_size) \
+    X(owns, &hak__owns_first)               /* the first heap of the program's own */ \
+    X(region_rows, hak__region_rows)        /* where heaps in regions lie */ \
     X(profile, &hak__profile)
 
 enum live_root {
@@ -100,7 +104,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(option_most, AT(hak_option_row, most)) X(option_name, AT(hak_option_row, name)) \
     X(option_help, AT(hak_option_row, help)) X(option_kind, AT(hak_option_row, kind)) \
     X(option_when, AT(hak_option_row, when)) \
-    LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X) LIVE_PROFILE_NUMBERS(X)
+    LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X) LIVE_PROFILE_NUMBERS(X) LIVE_OWN_NUMBERS(X)
 
 /* From which the state of a block follows. */
 #define LIVE_BLOCK_NUMBERS(X) \
@@ -151,6 +155,22 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_places_bytes, AT(hak_profile, places_bytes)) X(profile_samples, AT(hak_profile, samples)) \
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP)
+
+/* Heaps of the program's own; the first word of one says whether it has ended. */
+#define LIVE_OWN_NUMBERS(X) \
+    X(own_size, sizeof(struct hak_own)) X(own_alive, HAK_OWN_ALIVE & UINT32_MAX) X(own_next, AT(hak_own, next)) \
+    X(own_shares, AT(hak_own, shares)) X(own_serial, AT(hak_own, serial)) X(own_name, AT(hak_own, name)) \
+    X(own_used, AT(hak_own, account.used)) X(own_peak, AT(hak_own, account.peak)) X(own_limit, AT(hak_own, account.limit)) \
+    X(own_refused, AT(hak_own, account.refused)) X(own_huge_count, AT(hak_own, huge_count)) \
+    X(own_huge_bytes, AT(hak_own, huge_bytes)) X(heap_next_share, AT(hak_heap, share.next)) \
+    X(regions_most, HAK_REGIONS_MOST) X(region_row_stride, sizeof(struct hak_region_row)) \
+    X(region_row_start, AT(hak_region_row, start)) X(region_row_size, AT(hak_region_row, size)) \
+    X(region_row_serial, AT(hak_region_row, serial)) \
+    X(region_size, sizeof(struct hak_region)) X(region_alive, HAK_REGION_ALIVE & UINT32_MAX) X(region_name, AT(hak_region, name)) \
+    X(region_unit_shift, AT(hak_region, unit_shift)) X(region_slab_units, AT(hak_region, slab_units)) \
+    X(region_large_units, AT(hak_region, large_units)) X(region_peak, AT(hak_region, peak_bytes)) \
+    X(region_limit, AT(hak_region, limit)) X(region_refused, AT(hak_region, refused)) \
+    X(region_live_blocks, AT(hak_region, live_blocks)) X(region_live_bytes, AT(hak_region, live_bytes))
 
 /* The sum that tells one layout from another, as include/hakmem_live.h defines it. */
 enum {

@@ -1,30 +1,25 @@
-/* A row per heap of one's own, in three formats, from one list of columns. A heap whose lock is held just now (the statistics
+/* A row per heap of one's own, in three formats. A heap whose lock is held just now (the statistics
  * may be printed by a signal's handler) has its account alone. Names are the program's, and escaped as the format wants it. */
 #include "stats/own_rows.h"
 
 #include <stddef.h>
 
 #include "own/own.h"
+#include "own/region.h"
 
 enum { ROWS_MOST = 1000, ESCAPED = 2 * HAK_OWN_NAME + 1 };
-
-#define OWN_COLUMNS(X) \
-    X(used_bytes, "gauge", "Bytes of slabs and huge blocks of the heap.") \
-    X(peak_bytes, "gauge", "The most of those at once.") \
-    X(live_bytes, "gauge", "Bytes of the heap's blocks in the program's hands.") \
-    X(live_blocks, "gauge", "Blocks of the heap in the program's hands.") \
-    X(cached_bytes, "gauge", "Bytes of the heap's blocks ready in threads' bins.") \
-    X(limit, "gauge", "The heap's limit in bytes; 0 is none.") \
-    X(refused, "counter", "Times that the limit has refused memory.")
 
 static const struct own_column {
     char name[16], kind[8];
     size_t at;
     char help[56];
 } own_columns[] = {
-#define X(name, kind, help) { #name, kind, offsetof(struct hak_heap_figures, name), help },
-    OWN_COLUMNS(X)
-#undef X
+#define GAUGE "gauge"
+#define COUNTER "counter"
+#define HAK_STATS_HEAP(name, type, help) { #name, type, offsetof(struct hak_heap_figures, name), help },
+#include "diag/stats.def"
+#undef GAUGE
+#undef COUNTER
 };
 enum { OWN_COLUMN_COUNT = sizeof own_columns / sizeof *own_columns };
 
@@ -50,19 +45,25 @@ static const char *own_name(const struct hak_heap_figures *stats, char escaped[E
 typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
                      bool first);
 
-/* Calls for every heap, but for those beyond the first so many. */
+/* Calls for every heap, but for those beyond the first so many; those in regions come last. */
 static void own_rows(struct hak_emitter *out, own_row *row, const struct own_column *column)
 {
+    struct hak_heap_figures stats;
+    char escaped[ESCAPED];
     unsigned left = ROWS_MOST;
     for (struct hak_own *own = hak__own_next(NULL); own != NULL && left > 0; own = hak__own_next(own), left--) {
-        struct hak_heap_figures stats;
-        char escaped[ESCAPED];
         hak__own_figures(own, &stats, false);
         row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
     }
+    for (uint32_t i = 0; hak__region_next_figures(&i, &stats) && left > 0; left--)
+        row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
 }
 
-static bool own_are_any(void) { return hak_load(&hak__own_any, HAK_RELAXED) && hak__own_next(NULL) != NULL; }
+static bool own_are_any(void)
+{
+    struct hak_heap_figures stats;
+    return hak__own_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
+}
 
 static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
                          bool first)

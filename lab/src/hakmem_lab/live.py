@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hakmem_lab import elf, process
+from hakmem_lab import elf, owns, process
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
 from hakmem_lab.memory import Memory, Reader
@@ -234,6 +234,15 @@ class Allocator(ABC):
         count = (np.where(closed, hidden, visible) - bottom) // 8
         return np.where((bottom != 0) & (count >= 0) & (count <= ceiling), count, 0).sum(axis=0)
 
+    def blocks_of(self, heaps: Rows) -> tuple[Any, Any]:
+        """(blocks in the program's hands, cached ones) of all classes, as src/own/figures.c counts them."""
+        refilled, drained, collected = (
+            self._class_words(heaps, self.columns[name].offset).sum(axis=0).astype(np.int64)
+            for name in ("refilled", "drained", "collected")
+        )
+        cached = self._cached(heaps)
+        return np.maximum(refilled - drained - collected - cached, 0), cached
+
     def _outbox(self, heaps: Rows) -> Any:
         """Blocks on their way to other heaps, by class: the owner map says of which class a bucket's slab is."""
         n = self.number
@@ -348,7 +357,8 @@ class Allocator(ABC):
             for i in range(self.number["class_count"])
             if columns["refilled"][i] > 0
         ]
-        return found
+        own = owns.rows(self)
+        return found | ({"heaps": own} if own else {})
 
     def _figure(self, place: Place, heaps: Rows) -> int:
         if place.kind == WORD:

@@ -39,7 +39,18 @@ def metrics() -> tuple[Metric, ...]:
     return tuple(Metric(**each) for each in json.loads(content))
 
 
+def _label(text: str) -> str:
+    """A label's value, in quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
 def _samples(snapshot: Snapshot, metric: Metric) -> list[str]:
+    if metric.group == "heap":
+        return [
+            f'{metric.sample}{{serial="{each.serial}",name={_label(each.name)}}} {getattr(each, metric.name)}'
+            for each in snapshot.heaps or []
+        ]
     if metric.group != "class":
         value = snapshot.group(metric.group).get(metric.name)
         return [] if value is None else [f"{metric.sample} {value}"]

@@ -40,6 +40,22 @@ class SuperSlab(BaseModel):
     dirty: int = 0
 
 
+class OwnHeap(BaseModel):
+    """A heap of the program's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    serial: int
+    name: str
+    used_bytes: int = 0
+    peak_bytes: int = 0
+    live_bytes: int = 0
+    live_blocks: int = 0
+    cached_bytes: int = 0
+    limit: int = 0
+    refused: int = 0
+
+
 class Snapshot(BaseModel):
     """One JSON object of HAKMEM_STATS=json. Groups are dictionaries of numbers; classes are rows by size."""
 
@@ -50,6 +66,7 @@ class Snapshot(BaseModel):
     pins: str | None = None
     classes: list[dict[str, int]] = []
     map: list[SuperSlab] | None = None
+    heaps: list[OwnHeap] | None = None
 
     @property
     def groups(self) -> dict[str, dict[str, int]]:

@@ -45,6 +45,7 @@ FIGURE_RATES = {
 }
 BYTE_GROUPS = ("bytes", "ledger")
 BAR_WIDTH = 72
+MOST_HEAPS = 20
 BYTE_COLUMNS = ("pinned",)
 
 
@@ -203,6 +204,28 @@ def numbers_table(title: str, names: Iterable[str]) -> Table:
     return table
 
 
+def own_heaps(snapshot: Snapshot, most: int = MOST_HEAPS) -> RenderableType | None:
+    """The heaps that the program has made, those with most memory first."""
+    if not snapshot.heaps:
+        return None
+    found = sorted(snapshot.heaps, key=lambda each: (-each.used_bytes, each.serial))
+    beyond = f", the largest {most} of {number(len(found))}" if len(found) > most else ""
+    names = ["used", "most", "live", "blocks", "cached", "limit", "refused"]
+    table = Table(
+        title=f"Heaps of the program's own{beyond}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    table.add_column("serial", justify="right", no_wrap=True)
+    table.add_column("name")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found[:most]:
+        sizes = [megabytes(size) for size in (each.used_bytes, each.peak_bytes, each.live_bytes)]
+        limit = megabytes(each.limit) if each.limit else "none"
+        rest = [number(each.live_blocks), megabytes(each.cached_bytes), limit, number(each.refused)]
+        table.add_row(number(each.serial), Text(each.name), *sizes, *rest)
+    return table
+
+
 def latencies(snapshot: Snapshot) -> RenderableType | None:
     """Of each histogram the number, the mean and the bounds below which half and 99 % lie."""
     if not snapshot.latencies:
@@ -237,7 +260,8 @@ def show(console: Console, each: RenderableType) -> None:
 
 def whole(snapshot: Snapshot) -> list[RenderableType]:
     """Everything that `hakmem stats` shows, from top to bottom."""
-    shown: list[RenderableType | None] = [classes(snapshot), groups(snapshot), latencies(snapshot), ledger(snapshot)]
+    shown: list[RenderableType | None] = [classes(snapshot), groups(snapshot), own_heaps(snapshot), latencies(snapshot)]
+    shown.append(ledger(snapshot))
     shown.append(superslab_map(snapshot))
     sentence = what_pins(snapshot)
     if sentence:

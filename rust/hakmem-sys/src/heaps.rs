@@ -48,7 +48,7 @@ pub struct hak_heap_options {
 pub struct hak_heap_figures {
     /// valid until the heap ends
     pub name: *const c_char,
-    /// the how manieth heap of the process it is
+    /// counts the heaps that the process has made or attached; 0: a region beyond the 64th at a time
     pub serial: u64,
     /// slabs and huge blocks: what counts against the limit
     pub used_bytes: u64,
