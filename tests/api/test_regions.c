@@ -6,7 +6,7 @@
 #include "support/check.h"
 #include "support/memory.h"
 
-enum { REGION_BYTES = 4 << 20, BLOCKS = 200 };
+enum { REGION_BYTES = 4 << 20, BLOCKS = 200, LINE = 250 };
 
 static hak_heap_t *heap_in(void *region, size_t size, uint32_t flags)
 {
@@ -305,6 +305,52 @@ static void expect_report(check_body *body, void *argument, const char *format, 
     expect_abort(body, argument, line);
 }
 
+/* The statistics' line of the heap with this number; false: there is none. */
+static bool line_of(uint64_t serial, char line[LINE])
+{
+    static char text[64 << 10];
+    char begin[40], path[] = "/tmp/regions-XXXXXX";
+    snprintf(begin, sizeof begin, "hakmem: heap %llu ", (unsigned long long)serial);
+    int fd = mkstemp(path);
+    hak_stats_print(fd);
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    close(fd);
+    unlink(path);
+    expect(length > 0);
+    text[length] = 0;
+    const char *at = strstr(text, begin);
+    if (at != NULL)
+        snprintf(line, LINE, "%.*s", (int)strcspn(at, "\n"), at);
+    return at != NULL;
+}
+
+static char *fresh_pages(void)
+{
+    char *pages = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(pages != MAP_FAILED);
+    return pages;
+}
+
+static void statistics_have_its_row(void **state)
+{
+    char line[LINE], wanted[LINE];
+    (void)state;
+    char *region = fresh_pages();
+    hak_heap_t *heap = heap_in(region, 1 << 20, 0);
+    for (unsigned i = 0; i < 3; i++)
+        expect(hak_heap_malloc(heap, 100) != NULL);
+    struct hak_heap_figures stats = stats_of(heap);
+    expect(stats.serial != 0 && line_of(stats.serial, line));
+    snprintf(wanted, sizeof wanted,
+             "hakmem: heap %llu \"region\": used_bytes=%llu peak_bytes=%llu live_bytes=336 live_blocks=3 cached_bytes=0 limit=0 refused=0",
+             (unsigned long long)stats.serial, (unsigned long long)stats.used_bytes, (unsigned long long)stats.peak_bytes);
+    assert_string_equal(line, wanted);
+    munmap(region, 1 << 20);   /* without a word: a mistake, which statistics forgive */
+    expect(!line_of(stats.serial, line));
+    hak_heap_detach(heap_in(fresh_pages(), 1 << 20, 0));
+    expect(!line_of(stats.serial + 1, line));
+}
+
 static void misuse_is_reported(void **state)
 {
     (void)state;
@@ -338,6 +384,7 @@ int main(void)
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
         cmocka_unit_test(a_child_without_the_region_goes_on),
+        cmocka_unit_test(statistics_have_its_row),
         cmocka_unit_test(misuse_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
