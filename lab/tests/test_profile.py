@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from hakmem_lab import formats, libhakmem, profiles
 from hakmem_lab.commands.leaks import Suppression
+from hakmem_lab.course import Course
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import flame
 from hakmem_lab.profiles import Estimate, Profile
@@ -113,6 +115,92 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
         finally:
             running.kill()
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
+
+
+PINNING = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { COUNT = 200000, EVERY = 10 };
+static void *blocks[COUNT], *full[COUNT / 4], *large[64];
+static void turns(void)
+{
+    for (int i = 0; i < 64; i++)
+        large[i] = malloc(64 << 10);
+    for (int i = 0; i < 64; i++)
+        free(large[i]);
+    usleep(20000);
+}
+__attribute__((noinline)) void *survivor(void) { return malloc(240); }
+__attribute__((noinline)) void *passing(void) { return malloc(240); }
+__attribute__((noinline)) void *dense(void) { return malloc(750); }
+int main(void)
+{
+    puts("ready"), fflush(stdout);
+    for (int turn = 0; turn < 100; turn++)
+        turns(); /* here the profile is switched on */
+    for (int i = 0; i < COUNT; i++)
+        blocks[i] = i % EVERY == 0 ? survivor() : passing();
+    for (int i = 0; i < COUNT / 4; i++)
+        full[i] = dense();
+    for (int i = 0; i < COUNT; i++)
+        if (i % EVERY != 0)
+            free(blocks[i]);
+    for (;;)
+        turns();
+}
+"""
+
+
+def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
+    (tmp_path / "pinning.c").write_text(PINNING)
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "pinning.c", "-o", "pinning"], cwd=tmp_path, check=True)
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "pinning")]
+    files = [part for name in ("a.json", "a.pb.gz", "a.html") for part in ("-o", tmp_path / name)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout and running.stdout.readline() == "ready\n"
+            wanted = ("--seconds", "5", "--interval", "8K", "--kind", "pinned")
+            done = hakmem("profile", str(running.pid), *wanted, *files)
+        finally:
+            running.kill()
+    assert done.returncode == 0, done.stderr
+    assert "free but resident" in done.stdout
+    document = json.loads((tmp_path / "a.json").read_text())
+    total, live = (document["totals"][kind] for kind in ("pinned", "live"))
+    kept = 200_000 / 10 * 256 * 9  # of every 10 blocks 9 are free, and each page has one of the others
+    assert 0.6 * kept < total["bytes"] < 1.2 * kept
+    (first, *_) = sorted(document["stacks"], key=lambda each: -each["pinned"]["bytes"])
+    assert first["frames"][0]["name"] == "survivor"
+    assert first["pinned"]["bytes"] > 0.9 * total["bytes"] and first["live"]["bytes"] < 0.25 * live["bytes"]
+    assert b"pinned_space" in gzip.decompress((tmp_path / "a.pb.gz").read_bytes())
+    page = (tmp_path / "a.html").read_text()
+    assert "this profile</span> at" in page and "highest use</span> at" in page
+
+
+def test_what_a_site_pins() -> None:
+    sites = [profiles.Site((1,), {"live": (4, 400)}), profiles.Site((2,), {"live": (1, 4000)})]
+    profile = Profile(1, sites, [])
+    profile.with_spans([profiles.Spans(4096, 10, 500), profiles.Spans(112, 8, 1000), profiles.Spans(96, 9, 7)])
+    assert [profile.of(site, "pinned") for site in sites] == [Estimate(4, 500, 0), Estimate(1, 50, 0)]
+    profile.interval = 1000
+    live, pinned = (profile.of(sites[0], kind) for kind in ("live", "pinned"))
+    assert pinned.objects == live.objects and pinned.bytes == pytest.approx(live.objects * 125)
+    assert pinned.error / pinned.bytes == pytest.approx(live.error / live.bytes)
+    assert profile.of(profiles.Site((3,), {"live": (1, 1 << 20)}), "pinned") == Estimate()
+    assert profile.of(profiles.Site((4,), {"live": (0, 0)}), "pinned") == Estimate()
+
+
+def test_a_course_of_any_length_stays_short() -> None:
+    course = Course(os.getpid())
+    for at in range(5000):
+        course.add(at, 1 << 20)
+    assert 200 < len(course.points) < 1000
+    assert course.points[0][0] == 0 and course.points[-1][0] > 4900
+    with Course(os.getpid()) as course:
+        time.sleep(0.2)
+    assert len(course.points) >= 2 and all(resident > 1 << 20 for _, resident in course.points)
 
 
 def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:

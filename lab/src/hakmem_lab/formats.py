@@ -96,6 +96,7 @@ PPROF_TYPES = {
     "peak": "peak",
     "leaked": "leaked",
     "short": "short",
+    "pinned": "pinned",
     "growth": "growth",
 }
 

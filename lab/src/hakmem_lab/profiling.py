@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hakmem_lab import process, profiles
+from hakmem_lab import ledger, process, profiles
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live
 
@@ -96,8 +96,12 @@ class Profiler:
                 raise LabError(f"{folder}: too long a name", "Set TMPDIR to a shorter one.")
             self.put("path", text)
             self.request("dump")
+            snapshot = self.live.snapshot()
             found = process.inside(self.pid, str(path))
-            return profiles.read(found if found.exists() else path)
+            profile = profiles.read(found if found.exists() else path)
+        if ledger.add(self.live, snapshot):
+            profile.with_spans([profiles.Spans(row["size"], row["live"], row["pinned"]) for row in snapshot["classes"]])
+        return profile
 
 
 @contextmanager

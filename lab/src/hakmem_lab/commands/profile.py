@@ -48,7 +48,10 @@ def profile(
     ] = None,
     interval: Annotated[str, typer.Option(help="Mean bytes between two samples; 1 takes every block.")] = "512K",
     kind: Annotated[
-        str, typer.Option(help="live, allocated, peak or short: what the table and one-kind files show.")
+        str,
+        typer.Option(
+            help="live, allocated, peak, short, or, of a process, pinned: what the table and one-kind files show."
+        ),
     ] = "live",
     top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
     seconds: Annotated[float, typer.Option(help="Of a process: how long it is profiled.", min=0, max=86400)] = 10.0,
@@ -101,17 +104,22 @@ def parse_bytes(text: str) -> int:
 
 
 def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profile:
+    from hakmem_lab.course import Course
     from hakmem_lab.profiling import Profiler
 
     profiler = Profiler(pid)
     begun = not profiler.counts
-    if begun:
-        profiler.start(interval)
-        remark(f"hakmem: process {pid} is profiled for {seconds:g} seconds; blocks from before are not in the profile")
-        time.sleep(seconds)
-    found = profiler.dump()
+    with Course(pid) as course:
+        if begun:
+            profiler.start(interval)
+            remark(
+                f"hakmem: process {pid} is profiled for {seconds:g} seconds; blocks from before are not in the profile"
+            )
+            time.sleep(seconds)
+        found = profiler.dump()
     if begun and not leave_on:
         profiler.request("stop")
+    found.course = course.points
     return found
 
 
@@ -121,11 +129,15 @@ def of_program(
     """The profile of a program's main process, which it writes at its end, and its exit status."""
     from hakmem_lab import profiles
     from hakmem_lab.commands.run import prepare
+    from hakmem_lab.course import Course
 
     target, environment = prepare(program, None, [], None, None, False, False, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
-        with subprocess.Popen(program, executable=target.path.absolute(), env=environment) as running:
+        with (
+            subprocess.Popen(program, executable=target.path.absolute(), env=environment) as running,
+            Course(running.pid) as course,
+        ):
             former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's to answer
             try:
                 status = running.wait()
@@ -141,7 +153,9 @@ def of_program(
             )
         if len(dumps) > 1:
             remark(f"hakmem: {len(dumps) - 1} child processes were profiled too; only the program's own is shown")
-        return profiles.read(own[-1]), 128 - status if status < 0 else status
+        found = profiles.read(own[-1])
+        found.course = course.points
+        return found, 128 - status if status < 0 else status
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

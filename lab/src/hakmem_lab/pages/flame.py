@@ -1,5 +1,6 @@
 """The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, to zoom, search and
-turn upside down. The difference of two profiles is drawn in two colours: red for more, blue for less."""
+turn upside down. The difference of two profiles is drawn in two colours: red for more, blue for less.
+Above it lies the memory of the process over time."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import json
 from typing import Any
 
 from hakmem_lab.formats import Numbers, Report
-from hakmem_lab.profiles import ABOUT, Estimate
+from hakmem_lab.profiles import ABOUT, Estimate, Profile
 
 
 def tree(report: Report) -> dict[str, Any]:
@@ -42,6 +43,35 @@ def tree(report: Report) -> dict[str, Any]:
     }
 
 
+WIDTH, HEIGHT = 1000, 90
+
+
+def course(profile: Profile) -> str:
+    """The resident memory over time, with the moments of the dump and of the highest use, if anybody has looked."""
+    if len(profile.course) < 2:
+        return ""
+    first, last = profile.course[0][0], max(profile.course[-1][0], profile.time_ms)
+    most = max(resident for _, resident in profile.course)
+    span = max(last - first, 1)
+
+    def across(at_ms: int) -> float:
+        return WIDTH * (at_ms - first) / span
+
+    points = " ".join(f"{across(at):.1f},{HEIGHT * (1 - value / most):.1f}" for at, value in profile.course)
+    moments = [("peak", profile.peak_ms, "highest use"), ("dump", profile.time_ms, "this profile")]
+    known = [(kind, at, name) for kind, at, name in moments if first <= at <= last]
+    lines = "".join(
+        f'<line class="{kind}" x1="{across(at):.1f}" x2="{across(at):.1f}" y1="0" y2="{HEIGHT}"/>'
+        for kind, at, _ in known
+    )
+    said = "; ".join(f'<span class="{kind}">{name}</span> at {(at - first) / 1000:.2f} s' for kind, at, name in known)
+    return f"""<figure class="course"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
+aria-label="Resident memory over {span / 1000:.2f} seconds, at most {most / (1 << 20):.1f} MiB">
+<polygon points="0,{HEIGHT} {points} {across(profile.course[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
+<figcaption>Resident memory, at most {most / (1 << 20):.1f} MiB, over {span / 1000:.2f} s: {said or "no moment known"}
+</figcaption></figure>"""
+
+
 def asset(name: str) -> str:
     return importlib.resources.files("hakmem_lab.pages").joinpath(name).read_text(encoding="utf-8")
 
@@ -63,6 +93,7 @@ def page(report: Report, kind: str, title: str) -> str:
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {total.bytes / (1 << 20):.1f} MiB
 ± {total.error / (1 << 20):.1f} MiB {ABOUT[kind]}.{missed}
 A frame is as wide as what was allocated below it; click to zoom.</p>
+{course(report.profile)}
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>
 <label>by <select id="what"><option value="bytes">bytes</option><option value="objects">blocks</option></select></label>
