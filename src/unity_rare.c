@@ -46,6 +46,7 @@
 #include "guard/ending.c"
 #include "guard/crash.c"
 #include "profile/leaks.c"
+#include "profile/modules.c"
 #include "profile/places.c"
 #include "profile/sampler.c"
 #include "profile/sites.c"

@@ -1,4 +1,4 @@
-"""Three programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID; stacks
+"""Four programs with a planted leak, which hakmem leaks shows first, with file and line; Redis profiled by PID; stacks
 of JavaScript and Python."""
 
 from __future__ import annotations
@@ -119,6 +119,26 @@ PyMODINIT_FUNC PyInit_leaky(void) { return PyModule_Create(&module); }
 """
 
 
+SQL_FUNCTION = """
+#include <stddef.h>
+#include <sqlite3ext.h>
+SQLITE_EXTENSION_INIT1
+static void initials(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const unsigned char *text = sqlite3_value_text(values[0]);
+    char *copy = sqlite3_mprintf("%s: %400c", text, text[0]);   // LEAK
+    sqlite3_result_text(context, copy, 1, SQLITE_TRANSIENT);
+    (void)count;
+}
+int sqlite3_extension_init(sqlite3 *db, char **message, const sqlite3_api_routines *api)
+{
+    SQLITE_EXTENSION_INIT2(api);
+    (void)message;
+    return sqlite3_create_function(db, "initials", 1, SQLITE_UTF8, NULL, initials, NULL, NULL);
+}
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def library() -> Path:
     try:
@@ -172,6 +192,20 @@ def test_a_python_extension(tmp_path: Path) -> None:
         "import leaky\nfor i in range(500):\n    leaky.parse(str(i))\n"
     )
     lost(tmp_path, "leaky.c", line, 499 * 4000, sys.executable, tmp_path / "use.py")
+
+
+def test_a_function_of_sqlite(tmp_path: Path) -> None:
+    """The shell and its library are stripped; what is lost was asked for three calls deep in them."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    shell = shutil.which("sqlite3") or pytest.skip("no sqlite3")
+    if not Path("/usr/include/sqlite3ext.h").is_file():
+        pytest.skip("no sqlite3ext.h")
+    line = built(tmp_path, "initials.c", SQL_FUNCTION, compiler, "-g", "-O1", "-shared", "-fPIC", "-o", "initials.so")
+    rows = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 2000) select i || 'th' as t from n"
+    work = (
+        f"create table words as {rows}; create index by_t on words (t); select count(distinct initials(t)) from words;"
+    )
+    lost(tmp_path, "initials.c", line, 1995 * 400, shell, ":memory:", f".load {tmp_path}/initials", work)
 
 
 # --- a server that goes on ------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "trace/unwind.h"
 #include "os/os.h"
 #include "os/reserved.h"
+#include "profile/modules.h"
 
 enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
 
@@ -107,6 +108,7 @@ static struct hak_profile_site *new_site(const uintptr_t *frames, uint32_t count
     site->group = group;
     site->frame_count = count;
     memcpy(site->frames, frames, count * sizeof *frames);
+    hak__profile_modules_note(&sites_area, frames, count);
     return site;
 }
 

@@ -13,6 +13,7 @@
 #include "diag/report.h"
 #include "os/os.h"
 #include "profile/leaks.h"
+#include "profile/modules.h"
 
 enum { OUT_SIZE = 4096, OUT_PIECE = 320, DUMPS_KEPT = 16, NAME_ROOM = 64 };
 
@@ -54,6 +55,33 @@ static void out_byte(struct dump_out *dump_out, char c, bool quoted)
     dump_out->text[dump_out->used++] = escape && c == '\n' ? 'n' : quoted && (unsigned char)c < ' ' && !escape ? '?' : c;
 }
 
+static void out_text(struct dump_out *dump_out, const char *text, bool quoted)
+{
+    for (; *text != 0; text++)
+        out_byte(dump_out, *text, quoted);
+}
+
+static void out_hex(struct dump_out *dump_out, uintptr_t value, const char *behind, bool quoted)
+{
+    char number[24];
+    hak__format(number, sizeof number, "%p", (void *)value);
+    out_text(dump_out, number + 2, quoted);   /* without its 0x */
+    out_text(dump_out, behind, quoted);
+}
+
+/* In the kernel's form, after what it says: of two modules at one place the one that is there now comes first. */
+static void out_closed_modules(struct dump_out *dump_out, bool quoted)
+{
+    const uintptr_t in_page = 4095;
+    for (struct hak_profile_module *module = NULL; hak__profile_module_next_closed(&module);) {
+        out_hex(dump_out, module->start & ~in_page, "-", quoted);
+        out_hex(dump_out, (module->end + in_page) & ~in_page, " r-xp ", quoted);
+        out_hex(dump_out, module->offset & ~in_page, " 00:00 0 ", quoted);
+        out_text(dump_out, module->path, quoted);
+        out_text(dump_out, "\n", quoted);
+    }
+}
+
 static void out_maps(struct dump_out *dump_out, bool quoted)
 {
     char piece[512];
@@ -64,6 +92,7 @@ static void out_maps(struct dump_out *dump_out, bool quoted)
             out_byte(dump_out, piece[i], quoted);
     if (fd >= 0)
         syscall(SYS_close, fd);
+    out_closed_modules(dump_out, quoted);
 }
 
 /* --- jemalloc's text -------------------------------------------------------------------------------------------------------------- */

@@ -151,6 +151,15 @@ int main(int count, char **argument)
     else if (strcmp(what, "dump") == 0) {
         fill();
         printf("%d\n", hak_profile_dump(path));
+    } else if (strcmp(what, "dumping") == 0) {   /* until somebody kills it */
+        fill();
+        while (hak_profile_dump(path) == 0)
+            continue;
+        return 1;
+    } else if (strcmp(what, "steadily") == 0) {   /* until somebody kills it: 1,000 blocks of 3000 bytes each 10 ms */
+        for (;; usleep(10000))
+            for (int i = 0; i < 1000; i++)
+                free(*(void *volatile *)&kept[0] = malloc(3000));
     } else if (strcmp(what, "grow") == 0) {
         for (int i = 0; i < 256; i++)
             memset(kept[i] = malloc(1 << 20), i, 1);

@@ -222,6 +222,44 @@ class Dumps(Built):
         self.assertGreaterEqual(peak, live)
         self.assertLess(peak - live, 100000)   # what dlclose has freed
 
+    def test_a_closed_module_is_still_named(self):
+        """By its path from the root, whatever it was opened as, where its code was; once, and only when it is closed."""
+        for name in (self.path / "module.so", "./module.so"):
+            self.run_user("module", name, profile="1:x", profile_interval=1)
+            maps = self.dump("module.json")["maps"].splitlines()
+            (line,) = [line for line in maps if line.endswith("/module.so")]
+            start, end, offset, path = re.fullmatch(r"(\w+)-(\w+) r-xp (\w+) 00:00 0 +(/.*)", line).groups()
+            self.assertTrue(os.path.samefile(path, self.path / "module.so"))
+            headers = subprocess.run(["readelf", "-lW", path], check=True, capture_output=True, text=True).stdout
+            self.assertRegex(headers, rf"LOAD +0x0*{offset} .* R E ")
+            kept = [site for site in self.dump("module.json")["sites"] if site["allocated"][1] == 20000 * 500]
+            self.assertTrue(any(int(start, 16) <= frame < int(end, 16) for site in kept for frame in site["frames"]), kept)
+
+
+class Probes(Built):
+    def test_commands_of_the_page(self):
+        """docs/profiling.md's, on a program that asks for at most 300 MB in a second, all in blocks of 3000 bytes."""
+        tracer = shutil.which("bpftrace")
+        if tracer is None or os.getuid() != 0:
+            self.skipTest("needs bpftrace, and root")
+        page = (HERE.parent.parent / "docs" / "profiling.md").read_text()
+        programs = re.findall(r"^bpftrace -p PID -e '(.*?)'$", page, re.M | re.S)
+        self.assertEqual(len(programs), 3)
+        said = []
+        for program in programs:
+            with subprocess.Popen([self.path / "user", "steadily"], cwd=self.path,
+                                  env=environment(profile="1:x", profile_interval=10000)) as running:
+                done = subprocess.run([tracer, "-p", str(running.pid), "-e", program + " interval:s:3 { exit(); }"],
+                                      check=False, capture_output=True, text=True, timeout=100)
+                running.kill()
+            if "@" not in done.stdout:
+                self.skipTest(f"bpftrace does not work here: {done.stderr}")
+            said.append(done.stdout)
+        self.assertLess(0.02 * 3e8, max(int(number) for number in re.findall(r"@bytes: (\d+)", said[0])))
+        self.assertGreater(1.1 * 3e8, max(int(number) for number in re.findall(r"@bytes: (\d+)", said[0])))
+        self.assertEqual(re.findall(r"^\[\S+, \S+\)", said[1], re.M), ["[2K, 4K)"])
+        self.assertIn("@microseconds:", said[2])
+
 
 class Faults(Built):
     def test_start_and_stop_again_and_again(self):
@@ -258,6 +296,27 @@ class Faults(Built):
         subprocess.run(["strip", stripped], check=True)
         self.run_user("dump", "stripped.json", program="stripped", profile="1:x", profile_interval=1000)
         self.assertGreater(max(len(site["frames"]) for site in self.dump("stripped.json")["sites"]), 2)
+
+    def test_killed_during_a_dump(self):
+        """Whenever it is, the file is whole, that of the dump before; what lies beside it, the next process's dump takes away."""
+        file = self.path / "killed.json"
+        beside = self.path / "killed.json.part"
+        caught = 0
+        for turn in range(20):
+            with subprocess.Popen([self.path / "user", "dumping", file], cwd=self.path,
+                                  env=environment(profile="1:x", profile_interval=200)) as running:
+                deadline = time.monotonic() + 60
+                while not (file.exists() and beside.exists()) and time.monotonic() < deadline:
+                    time.sleep(0.001)
+                time.sleep(turn / 4000)
+                running.kill()
+            caught += beside.exists()
+            self.assertEqual(self.dump("killed.json")["pid"], running.pid)
+            file.unlink()
+        self.assertGreater(caught, 0)
+        self.run_user("dump", file, profile="1:x", profile_interval=200)
+        self.assertFalse(beside.exists())
+        self.assertGreater(self.dump("killed.json")["samples"], 100)
 
     def test_full_disk(self):
         done = self.run_user("dump", "/dev/full", profile="1:x")
