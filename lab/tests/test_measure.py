@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -104,14 +105,17 @@ def test_what_a_program_leaves_behind_is_ended() -> None:
 
 DAEMON = """
 import os, sys, time
+told, telling = os.pipe()
 for _ in range(3):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             print(os.getpid(), flush=True)
+            os.write(telling, b"x")
             time.sleep(float(sys.argv[1]))
         os._exit(0)
     os.wait()
+    os.read(told, 1)
 """
 
 
@@ -163,6 +167,80 @@ def test_metrics() -> None:
     assert printed.of(outcome) == 1234.5 and printed.higher_is_better
     assert not Metric.parse("t=(.*)", lower_is_better=True).higher_is_better
     assert not Metric.parse("time").higher_is_better
+
+
+def refusal(metric: str, outcome: measure.Outcome) -> tuple[str, str | None]:
+    with pytest.raises(LabError) as caught:
+        Metric.parse(metric).of(outcome)
+    return caught.value.message, caught.value.advice
+
+
+def test_time_and_memory_in_one() -> None:
+    outcome = measure.Outcome(0, 2.0, 0.5, 0.25, 8 << 20, 1, 0, 0, "")
+    assert Metric.parse("mix").of(outcome) == 4.0
+    assert Metric.parse("mix").unit == "√(s·MiB)"
+
+
+def test_numbers_that_a_program_prints() -> None:
+    assert Metric.parse("^x=(.*)$").of(outcome_with("y=1\nx=0.25\nz=2\n")) == 0.25  # a line is a line
+    assert refusal("x=(.*)", outcome_with("one\ntwo\n")) == (
+        "the program's output has no match for --metric x=(.*)",
+        "Its last words:\none\ntwo",
+    )
+    assert refusal("x=(.*)", outcome_with("")) == (
+        "the program's output has no match for --metric x=(.*)",
+        "It printed nothing.",
+    )
+    assert refusal("x=(.*)", outcome_with("x=abc"))[0] == "--metric x=(.*) matches 'abc', which is not a number"
+    for given, said in (("0", "0"), ("-3", "-3"), ("inf", "inf"), ("nan", "nan")):
+        message = f"--metric x=(.*) gives {said}; ratios need numbers above 0"
+        assert refusal("x=(.*)", outcome_with(f"x={given}"))[0] == message
+
+
+def test_latencies_of_a_client() -> None:
+    outcome = dataclasses.replace(outcome_with(""), quantiles={"count": 10.0, "p50": 1.5, "p99": 7.0})
+    assert Metric.parse("p99").of(outcome) == 7.0 and Metric.parse("p50").of(outcome) == 1.5
+    assert not Metric.parse("p99").printed and Metric.parse("p(99)").printed
+    assert refusal("p99.9", outcome) == (
+        "the client's latencies are too few for --metric p99.9",
+        "They give p50, p99.",
+    )
+    assert refusal("p99", outcome_with("")) == (
+        "--metric p99 needs the latencies of a client",
+        "Give --client and --latency REGEX.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (1, "exit status 1"),
+        (128, "exit status 128"),
+        (137, "ended by signal 9 (SIGKILL)"),
+        (129, "ended by signal 1 (SIGHUP)"),
+        (128 + 63, "ended by signal 63 (unknown)"),
+    ],
+)
+def test_failures_are_said(status: int, message: str) -> None:
+    outcome = dataclasses.replace(outcome_with("".join(f"line {i}\n" for i in range(99))), status=status)
+    with pytest.raises(measure.RunFailed) as caught:
+        measure.require_success(outcome)
+    assert caught.value.message == message
+    advice = (caught.value.advice or "").splitlines()
+    assert advice[0] == "Its last words:" and advice[-1] == "line 98" and len(advice) == 1 + measure.LAST_LINES
+    assert measure.require_success(outcome_with("x")) == outcome_with("x")
+
+
+def test_what_has_ended_already_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ProcessLookupError, PermissionError):
+
+        def refuse(*_: object, error: type[OSError] = error) -> None:
+            raise error
+
+        monkeypatch.setattr(os, "kill", refuse)
+        monkeypatch.setattr(os, "killpg", refuse)
+        measure._kill_tree(4194304 + 1)
+        measure._end_session(4194304 + 1)
 
 
 @pytest.mark.parametrize("text", ["ops=[0-9]", "(a)(b)", "("])

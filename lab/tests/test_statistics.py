@@ -72,3 +72,96 @@ def test_runs_needed() -> None:
     effect = float(np.mean(gains) / np.std(gains, ddof=1))
     assert statistics.power(needed, effect, 0.95) >= 0.8 > statistics.power(needed - 1, effect, 0.95)
     assert statistics.runs_needed(np.asarray([0.0]), 1.0) is None
+
+
+def test_power_is_that_of_students_test() -> None:
+    """Figures of the one-sample t test, two-sided at 5 % (Cohen 1988, and any table of it)."""
+    assert statistics.power(10, 1.0, 0.95) == pytest.approx(0.8031, abs=1e-3)
+    assert statistics.power(34, 0.5, 0.95) == pytest.approx(0.8077, abs=1e-3)
+    assert statistics.power(5, 1.0, 0.95) == pytest.approx(0.4013, abs=1e-3)
+    assert statistics.power(10, 0.0, 0.95) == pytest.approx(0.025, abs=1e-6)
+    assert statistics.power(10, 1.0, 0.99) < statistics.power(10, 1.0, 0.95)
+    assert statistics.power(10000, 1e6, 0.95) == 1.0  # where the distribution's own computing gives up
+    assert statistics.power(10000, -1e6, 0.95) == 0.0
+
+
+def test_runs_needed_at_its_edges() -> None:
+    def gains(mean: float, spread: float, count: int = 2) -> statistics.Array:
+        sample = np.asarray([mean - spread, mean + spread] * (count // 2))
+        return np.asarray(mean + (sample - mean) * spread / np.std(sample, ddof=1), dtype=float)
+
+    one = math.log1p(0.01)
+    assert statistics.runs_needed(gains(0.03, 0.03, 2), 1.0) == 10  # of two rounds; the effect is 1
+    assert statistics.runs_needed(gains(0.03, 0.06, 10), 1.0) == 34  # 0.5
+    assert statistics.runs_needed(gains(0.03, 1e-6), 1.0) == 2
+    assert statistics.runs_needed(gains(one - 0.03, 0.03), 1.0) == 10  # below the threshold, and to be told from it
+    assert statistics.runs_needed(gains(one - 0.03, 0.03), 0.0) == statistics.runs_needed(gains(one - 0.03, 0.03), 0.0)
+    assert statistics.runs_needed(np.asarray([0.5, 0.5]), 1.0) is None  # no spread: there is nothing to wait for
+    assert statistics.runs_needed(gains(one, 0.01) * 0 + one, 1.0) is None
+    assert statistics.runs_needed(gains(one - 1e-9, 0.5), 1.0) is None  # more rounds than anybody would wait for
+    assert statistics.runs_needed(np.asarray([0.0]), 1.0) is None
+    wide = gains(1.0, 1.0, 4)  # a spread of 1 is one like any other
+    assert statistics.runs_needed(wide, 1.0) == 10
+    assert statistics.runs_needed(gains(0.0, 0.01, 2), 0.0) is None  # no gain, and none is asked for
+
+
+def test_runs_needed_is_the_least_number() -> None:
+    for effect in (0.05, 0.31, 0.77, 1.3, 2.9):
+        sample = np.asarray([-1.0, 1.0]) / math.sqrt(2) / effect + 1.0
+        found = statistics.runs_needed(sample, 1.0, 0.99)
+        assert found is not None and statistics.power(found, effect, 0.99) >= 0.8
+        assert found == 2 or statistics.power(found - 1, effect, 0.99) < 0.8
+
+
+def test_difference_is_welchs() -> None:
+    now, then = np.asarray([0.1, 0.2, 0.15, 0.12]), np.asarray([0.5, 0.1, 0.3])
+    found = statistics.difference(now, then, 0.9)
+    a, b = np.var(now, ddof=1) / 4, np.var(then, ddof=1) / 3
+    freedom = (a + b) ** 2 / (a**2 / 3 + b**2 / 2)
+    half = stats.t.ppf(0.95, freedom) * math.sqrt(a + b)
+    mean = float(np.mean(now) - np.mean(then))
+    expected = [100 * math.expm1(float(each)) for each in (mean, mean - half, mean + half)]
+    assert [found.gain, found.low, found.high] == pytest.approx(expected)
+    assert found.confidence == 0.9
+    wide = statistics.difference(np.asarray([0.0, 900.0]), np.asarray([0.0, 0.1]), 0.95)
+    assert math.isfinite(wide.high) and wide.high > 1e300 and wide.low == pytest.approx(-100.0)
+
+
+def test_difference_without_spread() -> None:
+    same = statistics.difference(np.asarray([0.3] * 3), np.asarray([0.1] * 2), 0.9)
+    assert [same.gain, same.low, same.high] == pytest.approx([100 * math.expm1(0.2)] * 3)
+    assert same.confidence == 0.9
+    for now, then in (([0.3, 0.3], [0.1, 0.4]), ([0.1, 0.4], [0.3, 0.3])):
+        found = statistics.difference(np.asarray(now), np.asarray(then))
+        assert found.low < found.gain < found.high
+
+
+def test_least_p_values_are_those_of_the_test() -> None:
+    """At one look they are even in [0, 1]; at more they are at most so, and as a plain simulation has them."""
+    one = statistics._least_p_values((7,))
+    assert np.quantile(one, [0.05, 0.5, 0.95]) == pytest.approx([0.05, 0.5, 0.95], abs=0.005)
+    planned = (3, 4, 9)
+    random = np.random.default_rng(3)
+    sample = random.normal(0, 1, (50_000, 9))
+    each = [stats.ttest_1samp(sample[:, :look], 0.0, axis=1).pvalue for look in planned]
+    plain = np.quantile(np.min(np.asarray(each, dtype=float), axis=0), [0.02, 0.05, 0.2, 0.5])
+    assert np.quantile(statistics._least_p_values(planned), [0.02, 0.05, 0.2, 0.5]) == pytest.approx(plain, rel=0.06)
+    assert np.array_equal(statistics._least_p_values(planned), statistics._least_p_values(planned))
+
+
+def test_look_confidence_errs_to_the_safe_side() -> None:
+    """By three standard errors of its own simulation, no more."""
+    planned = (5, 10, 20)
+    least = statistics._least_p_values(planned)
+    share = float(np.mean(least < 1 - statistics.look_confidence.__wrapped__(planned, 0.9)))
+    assert share == pytest.approx(0.1 - 3 * math.sqrt(0.1 * 0.9 / statistics.PATHS), abs=2e-5)
+
+
+def test_outliers_need_four_values_and_a_distance() -> None:
+    assert statistics.outliers([1.0, 1.1, 9.0]) == []
+    assert statistics.outliers([1.0, 1.1, 1.2, 9.0]) == [3]
+    # The deviation from the median 2 is 1 in the middle: 1.4826 are one standard deviation.
+    base = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    assert statistics.outliers([*base, 2.0 + 3.49 * 1.4826]) == []
+    assert statistics.outliers([*base, 2.0 + 3.51 * 1.4826]) == [6]
+    assert statistics.outliers([2.0 - 3.51 * 1.4826, *base]) == [0]

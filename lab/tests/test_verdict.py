@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hakmem_lab import statistics, verdict
+from hakmem_lab import noise, statistics, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import NOISE, Failure
 from hakmem_lab.statistics import Interval
@@ -126,10 +126,96 @@ def test_prediction(text: str, expected: tuple[float, float]) -> None:
     assert verdict.parse_prediction(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "fast", "1..", "2..1", "1...2"])
+@pytest.mark.parametrize("text", ["", "fast", "1..", "1...2"])
 def test_bad_prediction(text: str) -> None:
-    with pytest.raises(LabError, match="--predict"):
+    with pytest.raises(LabError) as caught:
         verdict.parse_prediction(text)
+    assert caught.value.message == f"--predict {text}: not a range of gains in %"
+    assert caught.value.advice == "Example: --predict '+0.5..1.5'"
+
+
+def test_a_prediction_the_wrong_way_round_is_put_right() -> None:
+    with pytest.raises(LabError) as caught:
+        verdict.parse_prediction("2..-1.5")
+    assert caught.value.message == "--predict 2..-1.5: the range ends before it begins"
+    assert caught.value.advice == "Write '-1.5..2'."
+
+
+def test_prediction_at_its_edges() -> None:
+    found = Interval(1.0, 0.5, 1.5, 0.95)
+    assert verdict.held_against((1.0, 3.0), found) == verdict.held_against((-1.0, 1.0), found) == "met"
+    assert verdict.held_against((1.5, 3.0), found) == verdict.held_against((-1.0, 0.5), found) == "open"
+
+
+def test_summary() -> None:
+    found = verdict.summarize("x", [1, 2, 4, 9])
+    assert (found.label, found.count, found.mean, found.median, found.least, found.most) == ("x", 4, 4.0, 3.0, 1.0, 9.0)
+    assert found.cv == pytest.approx(100 * math.sqrt((9 + 4 + 0 + 25) / 3) / 4)
+    assert verdict.summarize("x", [1, 3]).cv == pytest.approx(100 * math.sqrt(2) / 2)
+    assert verdict.summarize("x", [2.0]).cv == 0.0
+    assert verdict.summarize("x", [-1.0, 1.0]).cv == 0.0
+    with pytest.raises(ValueError):
+        verdict.summarize("x", ["one"])  # type: ignore[list-item]
+
+
+def made_comparison(**more: object) -> verdict.Comparison:
+    values = {"A": steady(1.02, spread=0.05), "B": steady(1.0, spread=0.0)}
+    return verdict.compare(make_experiment(values), "A", "B").model_copy(update=more)
+
+
+def test_what_an_undecided_comparison_needs() -> None:
+    assert verdict.more_runs(made_comparison(verdict="GO")) == verdict.more_runs(made_comparison(verdict="NO-GO")) == ""
+    noisy = verdict.Noise(gain=5, low=1, high=9, confidence=0.99, passed=False)
+    assert verdict.more_runs(made_comparison(noise=noisy)) == "Repeat it on a quieter machine."
+    assert verdict.more_runs(made_comparison(noise=noisy.model_copy(update={"passed": True}), runs_needed=12)) == (
+        "About 2 more rounds (12 in all) would decide with a probability of 80 %, if the gain is what it seems."
+    )
+    assert verdict.more_runs(made_comparison(runs_needed=11)).startswith("About 1 more rounds (11 in all)")
+    assert verdict.more_runs(made_comparison(runs_needed=10)).startswith("About 1 more rounds (11 in all)")
+    assert verdict.more_runs(made_comparison(runs_needed=None)) == (
+        "No number of rounds up to 10000 is likely to decide: the gain is too near to the threshold for this noise. "
+        "A longer or quieter benchmark, or another threshold, would help."
+    )
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "other", "agrees", "word"),
+    [
+        ("INCONCLUSIVE", "GO", 3.0, True, "GO"),
+        ("INCONCLUSIVE", "NO-GO", -3.0, True, "NO-GO"),
+        ("INCONCLUSIVE", "GO", -30.0, False, "INCONCLUSIVE"),
+        ("INCONCLUSIVE", "INCONCLUSIVE", 3.0, True, "INCONCLUSIVE"),
+        ("GO", "NO-GO", 3.0, True, "GO"),
+        ("NO-GO", "GO", 3.0, True, "NO-GO"),
+    ],
+)
+def test_processor_time_decides_only_where_wall_time_cannot(
+    monkeypatch: pytest.MonkeyPatch, wall: str, cpu: str, other: float, agrees: bool, word: str
+) -> None:
+    asked = []
+
+    def agree(said: str, first: Interval, second: Interval) -> bool:
+        asked.append((said, first, second))
+        return agrees
+
+    monkeypatch.setattr(noise, "agree", agree)
+    noisy = verdict.Noise(gain=5, low=1, high=9, confidence=0.99, passed=True)
+    first = made_comparison(verdict=wall, gain=other, low=other - 9, high=other + 9, runs_needed=55)
+    second = made_comparison(verdict=cpu, gain=4.0, low=2.0, high=6.0, reason="it is so", noise=noisy)
+    verdict._combine(first, second)
+    confidence = first.confidence
+    assert asked == [
+        (cpu, Interval(other, other - 9, other + 9, confidence), Interval(4.0, 2.0, 6.0, second.confidence))
+    ]
+    assert first.verdict == word
+    decided = wall == "INCONCLUSIVE" and word != wall
+    assert (first.runs_needed is None) == decided and (first.runs_needed in (None, 55))
+    assert (first.reason.endswith("wall time agrees: it is so")) == decided
+    assert not decided or first.reason.startswith("by processor time, since the machine was busy, and wall time ")
+    found = first.by_processor_time
+    assert found is not None and found.noise == noisy and found.reason == "it is so"
+    assert (found.gain, found.low, found.high, found.verdict, found.agrees) == (4.0, 2.0, 6.0, cpu, agrees)
+    assert found.confidence == second.confidence
 
 
 def test_prediction_against_outcome() -> None:
