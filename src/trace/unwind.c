@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "os/os.h"
+#include "trace/reader.h"
 
 /* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
 struct unwind_object {
@@ -42,15 +43,11 @@ struct machine {
 enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
 
 struct rules {
+    uint32_t changed;            /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
     uint8_t how[REGISTERS];
     uint8_t frame_register;
     int32_t at[REGISTERS];
     intptr_t frame_offset;
-};
-
-struct reader {
-    const uint8_t *at, *end;
-    bool bad;
 };
 
 struct entry {
@@ -60,62 +57,6 @@ struct entry {
     int64_t data_unit;
     bool interrupted;            /* the frame is one that a signal has interrupted */
 };
-
-/* --- bytes -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t read_fixed(struct reader *reader, unsigned bytes)
-{
-    uint64_t value = 0;
-    if (hak_unlikely((size_t)(reader->end - reader->at) < bytes)) {
-        reader->bad = true;
-        reader->at = reader->end;
-        return 0;
-    }
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)*reader->at++ << 8 * i;
-    return value;
-}
-
-static uint64_t read_uleb(struct reader *reader)
-{
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        uint64_t byte = read_fixed(reader, 1);
-        value |= (byte & 0x7f) << shift;
-        if ((byte & 0x80) == 0)
-            return value;
-    }
-    reader->bad = true;
-    return 0;
-}
-
-static int64_t read_sleb(struct reader *reader)
-{
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 63;) {
-        uint64_t byte = read_fixed(reader, 1);
-        value |= (byte & 0x7f) << shift;
-        shift += 7;
-        if ((byte & 0x80) == 0)
-            return (int64_t)((byte & 0x40) != 0 && shift < 64 ? value | ~0ull << shift : value);
-    }
-    reader->bad = true;
-    return 0;
-}
-
-/* A pointer in one of the encodings that linkers write into .eh_frame: absolute or relative to its own place. */
-static uintptr_t read_pointer(struct reader *reader, uint8_t encoding)
-{
-    uintptr_t place = (uintptr_t)reader->at, value = 0;
-    switch (encoding & 0x0f) {
-    case 0x00: case 0x04: case 0x0c: value = read_fixed(reader, 8); break;
-    case 0x03: value = read_fixed(reader, 4); break;
-    case 0x0b: value = (uintptr_t)(intptr_t)(int32_t)read_fixed(reader, 4); break;
-    default: reader->bad = true;
-    }
-    reader->bad |= (encoding & 0x70) > 0x10;
-    return (encoding & 0x70) == 0x10 ? place + value : value;
-}
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
@@ -196,13 +137,13 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
     uint8_t encoding = 0;
     *reader = record_at(at);
     reader->bad |= read_fixed(reader, 4) != 0;
-    uint64_t version = read_fixed(reader, 1);
+    uint64_t version = read_byte(reader);
     const char *letters = (const char *)reader->at;
-    while (read_fixed(reader, 1) != 0)
+    while (read_byte(reader) != 0)
         continue;
     entry->code_unit = read_uleb(reader);
     entry->data_unit = read_sleb(reader);
-    reader->bad |= (version == 1 ? read_fixed(reader, 1) : read_uleb(reader)) != REGISTER_RETURN || *letters != 'z';
+    reader->bad |= (version == 1 ? read_byte(reader) : read_uleb(reader)) != REGISTER_RETURN || *letters != 'z';
     if (reader->bad)
         return 0;
     uint64_t length = read_uleb(reader);
@@ -210,11 +151,11 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
     reader->at += length;
     for (letters++; *letters != 0; letters++) {
         if (*letters == 'R')
-            encoding = (uint8_t)read_fixed(&more, 1);
+            encoding = read_byte(&more);
         else if (*letters == 'P')
-            read_pointer(&more, (uint8_t)read_fixed(&more, 1) & 0x7f);
+            read_pointer(&more, read_byte(&more) & 0x7f);
         else if (*letters == 'L')
-            read_fixed(&more, 1);
+            read_byte(&more);
         else if (*letters == 'S')
             entry->interrupted = true;
     }
@@ -242,9 +183,10 @@ static bool find_entry(uintptr_t pc, struct entry *entry)
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
-static void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t at)
+hak_inline void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t at)
 {
     if (index < REGISTERS) {
+        rules->changed |= 1u << index;
         rules->how[index] = how;
         rules->at[index] = (int32_t)at;
     }
@@ -252,8 +194,10 @@ static void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t
 
 static void restore_rule(struct rules *rules, const struct rules *initial, uint64_t index)
 {
-    if (index < REGISTERS)
-        set_rule(rules, index, (enum rule)initial->how[index], initial->at[index]);
+    if (index >= REGISTERS)
+        return;
+    bool known = (initial->changed >> index & 1) != 0;
+    set_rule(rules, index, known ? (enum rule)initial->how[index] : RULE_SAME, known ? initial->at[index] : 0);
 }
 
 struct run {
@@ -320,7 +264,7 @@ static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
     }
     switch (code) {
     case 0x00: return true;
-    case 0x02: run->place += read_fixed(reader, 1) * unit; return true;
+    case 0x02: run->place += read_byte(reader) * unit; return true;
     case 0x03: run->place += read_fixed(reader, 2) * unit; return true;
     case 0x04: run->place += read_fixed(reader, 4) * unit; return true;
     case 0x0a: return unwind_remember(run);
@@ -335,21 +279,20 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
 {
     struct run run;
     struct reader parts[2] = { entry->common, entry->own };
-    memset(rules, 0, sizeof *rules);
+    rules->changed = 0;
+    rules->frame_register = 0;
+    rules->frame_offset = 0;
     run.rules = rules;
     run.entry = entry;
     run.place = entry->start;
     run.remembered = 0;
-    memset(&run.initial, 0, sizeof run.initial);
+    run.initial.changed = 0;
     for (unsigned part = 0; part < 2; part++) {
         struct reader *reader = &parts[part];
         while (reader->at < reader->end && run.place <= pc) {
-            uint8_t code = (uint8_t)read_fixed(reader, 1);
-            struct reader ahead = *reader;
             /* An advance beyond pc ends it: what follows holds from there on. */
-            if (!unwind_obey(&run, &ahead, code) || ahead.bad)
+            if (!unwind_obey(&run, reader, read_byte(reader)) || reader->bad)
                 return false;
-            *reader = ahead;
         }
         if (part == 0)
             run.initial = *rules;
@@ -379,21 +322,21 @@ static bool unwind_step(struct machine *machine, bool *exact)
     uintptr_t frame = machine->registers[rules.frame_register] + (uintptr_t)rules.frame_offset;
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
         return false;
-    struct machine next = *machine;
-    next.found = 0;
-    for (unsigned i = 0; i < REGISTERS; i++) {
+    uintptr_t before = machine->pc, *registers = machine->registers;
+    machine->found = 0;
+    for (uint32_t left = rules.changed; left != 0; left &= left - 1) {
+        unsigned i = hak_ctz32(left);
         uintptr_t at = frame + (uintptr_t)(intptr_t)rules.at[i];
         if (rules.how[i] == RULE_NONE)
-            next.registers[i] = 0;
+            registers[i] = 0;
         else if (rules.how[i] == RULE_OFFSET && at >= sp && at < frame + FRAME_MAX && at < machine->end)
-            next.registers[i] = hak__unwind_word(at);
+            registers[i] = hak__unwind_word(at);
         if (i == REGISTER_RETURN && rules.how[i] == RULE_OFFSET)
-            next.found = at;
+            machine->found = at;
     }
-    next.pc = next.registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
-    next.registers[REGISTER_SP] = frame;
-    bool on = next.pc != 0 && (next.pc != machine->pc || frame != sp);
-    *machine = next;
+    machine->pc = registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
+    registers[REGISTER_SP] = frame;
+    bool on = machine->pc != 0 && (machine->pc != before || frame != sp);
     *exact = entry.interrupted;
     return on;
 }
