@@ -137,9 +137,9 @@ def main() -> None:
     seeds = random.Random(options.seed)
     rows = []
     with load(options.load):
-        rows.append(series(programs, 0.0, options.experiments, seeds).row(0.0))
-        for effect in [float(each) for each in options.effects.split(",") if each]:
-            rows.append(series(programs, effect, options.planted, seeds).row(effect))
+        for effect, count in [(0.0, options.experiments)] + [(float(each), options.planted) for each in options.effects.split(",")]:
+            if count:
+                rows.append(series(programs, effect, count, seeds).row(effect))
     print("\n| Planted | Experiments | GO | NO-GO | Mean gain | Rounds | Said to be busy |\n|---|---:|---:|---:|---:|---:|---:|")
     print("\n".join(rows))
 

@@ -168,7 +168,7 @@ def test_what_an_undecided_comparison_needs() -> None:
     noisy = verdict.Noise(gain=5, low=1, high=9, confidence=0.99, passed=False)
     assert verdict.more_runs(made_comparison(noise=noisy)) == "Repeat it on a quieter machine."
     assert verdict.more_runs(made_comparison(noise=noisy.model_copy(update={"passed": True}), runs_needed=12)) == (
-        "About 2 more rounds (12 in all) would decide with a probability of 80 %, if the gain is what it seems."
+        "About 2 more rounds (12 in all) would decide with a probability of 80 %, as far as these tell."
     )
     assert verdict.more_runs(made_comparison(runs_needed=11)).startswith("About 1 more rounds (11 in all)")
     assert verdict.more_runs(made_comparison(runs_needed=10)).startswith("About 1 more rounds (11 in all)")

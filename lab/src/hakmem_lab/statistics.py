@@ -33,6 +33,8 @@ RUNS_CEILING = 10_000  # more rounds than anybody would wait for
 OUTLIER_SCORE = 3.5
 OUTLIER_RULE = "modified z-score above 3.5 (Iglewicz and Hoaglin: distance from the median over 1.4826 MAD)"
 LARGEST_LOG = 700.0  # the exponential of more is no number
+LARGEST_AWAY = 30.0  # standard errors; beyond it the power is 1, and scipy's noncentral t gives up
+LIKELY = 20  # cases of the gain, and as many of the spread
 PATHS = 200_000  # of the simulation for look_confidence
 LOOK_GROWTH = 1.4  # from one look to the next: few looks, yet no more than 40 % of the runs too many
 
@@ -144,29 +146,47 @@ def look_confidence(planned: tuple[int, ...], confidence: float = CONFIDENCE) ->
 
 def power(rounds: int, effect: float, confidence: float) -> float:
     """The probability that the interval of so many rounds excludes a value `effect` standard deviations away."""
+    return float(_powers(rounds, np.asarray([effect]), confidence)[0])
+
+
+def _powers(rounds: int, effects: Array, confidence: float) -> Array:
     quantile = float(stats.t.ppf(0.5 + confidence / 2, rounds - 1))
-    found = float(stats.nct.sf(quantile, rounds - 1, effect * math.sqrt(rounds)))
-    return found if math.isfinite(found) else float(effect * math.sqrt(rounds) > quantile)
+    away = effects * math.sqrt(rounds)
+    found = np.asarray(stats.nct.sf(quantile, rounds - 1, np.minimum(away, LARGEST_AWAY)), dtype=float)
+    return np.where(np.isfinite(found), found, away > quantile)
+
+
+def _likely_effects(gains: Array, worth: float) -> Array:
+    """How far from what it has to be told from the gain may lie, in standard deviations, after these rounds: equally
+    likely cases of the gain and of the spread, which a few rounds leave uncertain."""
+    middles = (np.arange(LIKELY) + 0.5) / LIKELY
+    count = len(gains)
+    spreads = float(np.std(gains, ddof=1)) * np.sqrt((count - 1) / stats.chi2.ppf(middles, count - 1))
+    means = float(np.mean(gains)) + np.outer(spreads, stats.norm.ppf(middles)) / math.sqrt(count)
+    distances = np.where(means >= worth, means, worth - means)
+    return np.asarray(distances / spreads[:, None], dtype=float).ravel()
 
 
 def runs_needed(gains: Array, threshold: float, confidence: float = CONFIDENCE) -> int | None:
-    """How many rounds in all would decide with a probability of 80 %, if the gain and the spread are what they seem.
+    """How many rounds of a new experiment would decide with a probability of 80 %, as far as these rounds tell.
 
-    A gain at or above the threshold (in %) has to be told from 0, one below it from the threshold.  None when that
+    A gain at or above the threshold (in %) has to be told from 0, one below it from the threshold.  The probability is
+    the mean of Student's power over what gain and spread may be (assurance: O'Hagan, Stevens and Campbell, Pharmaceut.
+    Statist. 4, 2005); with the power at what they seem to be, ten noisy rounds would promise too much.  None when it
     takes more than RUNS_CEILING: the gain is too near to the threshold, or the noise too large."""
-    if len(gains) < 2:
+    if len(gains) < 2 or float(np.ptp(gains)) == 0.0:
         return None
-    mean, spread, worth = float(np.mean(gains)), float(np.std(gains, ddof=1)), math.log1p(threshold / 100.0)
-    distance = mean if mean >= worth else worth - mean
-    if spread == 0.0 or distance <= 0.0:
-        return None
-    effect = distance / spread
-    if power(RUNS_CEILING, effect, confidence) < POWER:
+    effects = _likely_effects(gains, math.log1p(threshold / 100.0))
+
+    def decides(rounds: int) -> bool:
+        return float(np.mean(_powers(rounds, effects, confidence))) >= POWER
+
+    if not decides(RUNS_CEILING):
         return None
     low, high = 2, RUNS_CEILING
     while low < high:
         middle = (low + high) // 2
-        if power(middle, effect, confidence) >= POWER:
+        if decides(middle):
             high = middle
         else:
             low = middle + 1

@@ -268,5 +268,5 @@ def more_runs(comparison: Comparison) -> str:
     more = max(1, comparison.runs_needed - comparison.rounds)
     return (
         f"About {more} more rounds ({comparison.rounds + more} in all) would decide with a probability of 80 %, "
-        "if the gain is what it seems."
+        "as far as these tell."
     )
