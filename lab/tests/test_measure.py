@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,3 +256,118 @@ def test_bad_metrics(text: str) -> None:
 def test_values_that_cannot_be_used(pattern: str, output: str) -> None:
     with pytest.raises(LabError, match="--metric"):
         Metric.parse(pattern).of(outcome_with(output))
+
+
+def test_wrong_metrics_are_put_right() -> None:
+    example = "Example: --metric 'ops_per_s=([0-9.]+)'"
+    for text, start in (
+        ("(", "--metric (: none of time, cpu, rss, mix, nor a regular expression: "),
+        ("(a)(b)", "--metric (a)(b): needs exactly one group around the number, has 2"),
+        ("ops", "--metric ops: needs exactly one group around the number, has 0"),
+    ):
+        with pytest.raises(LabError) as caught:
+            Metric.parse(text)
+        assert caught.value.message.startswith(start) and caught.value.advice == example
+
+
+def test_a_machine_that_lacks_what_starts_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = measure.resolve(["true"])
+    for missing in ("setsid", "env"):
+        monkeypatch.setattr(
+            shutil, "which", lambda name, missing=missing: None if name == missing else f"/usr/bin/{name}"
+        )
+        with pytest.raises(LabError) as caught:
+            measure.run(true, {})
+        assert caught.value.message == "setsid or env is missing; both start the measured program"
+        assert caught.value.advice == "Install util-linux and coreutils."
+
+
+def test_the_launcher_has_no_environment_but_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is preloaded into the program must not be loaded into what starts it."""
+    asked: list[dict[str, Any]] = []
+    start = subprocess.Popen
+
+    def noting(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        asked.append(how)
+        return start(command, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", noting)
+    monkeypatch.setenv("LD_PRELOAD", "")
+    assert shell("exit 0").status == 0
+    assert asked[-1]["env"] == {"PATH": os.environ["PATH"]} and asked[-1]["stdin"] == subprocess.DEVNULL
+    true = measure.resolve(["true"])
+    monkeypatch.delenv("PATH")
+    measure.run(true, {})
+    assert asked[-1]["env"] == {"PATH": os.defpath}
+
+
+def test_input_comes_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("what it reads")
+    cat = measure.resolve(["cat"])
+    assert measure.run(cat, {}, source=tmp_path / "in").output == "what it reads"
+    assert measure.run(cat, {}).output == ""
+    with pytest.raises(LabError) as caught:
+        measure.run(cat, {}, source=tmp_path / "none")
+    assert caught.value.message == f"--input {tmp_path / 'none'}: No such file or directory"
+    assert caught.value.advice == "Give a file that can be read."
+
+
+def test_a_kernel_that_does_not_let_it_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Refusing:
+        def __init__(self, name: object, use_errno: bool) -> None:
+            assert name is None and use_errno
+
+        def prctl(self, *arguments: int) -> int:
+            asked.append(arguments)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", Refusing)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EPERM)
+    with pytest.raises(LabError) as caught:
+        measure._become_reaper()
+    assert asked == [(36, 1, 0, 0, 0)]  # PR_SET_CHILD_SUBREAPER, as prctl(2) has it
+    assert caught.value.message == "cannot watch over programs: prctl: Operation not permitted"
+
+
+def test_when_a_process_began(tmp_path: Path) -> None:
+    """By the kernel's ticks, whatever its name is."""
+    program = tmp_path / "a) b ) S"
+    shutil.copy(measure.resolve(["sleep"])[0], program)
+    with subprocess.Popen([program, "60"]) as process:
+        until = time.monotonic() + 20
+        while "a) b" not in Path(f"/proc/{process.pid}/comm").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        ticks = measure._started_at(process.pid) / os.sysconf("SC_CLK_TCK")
+        since_boot = float(Path("/proc/uptime").read_text().split()[0])
+        process.kill()
+    assert 0 <= since_boot - ticks < 30
+
+
+def test_the_program_is_the_session_that_began_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = {5: 70, 6: 30, 7: 30, 8: 10}
+    sessions = {5: 5, 6: 6, 7: 7, 8: 1, 0: 1}
+    monkeypatch.setattr(measure, "_children", lambda: {5, 6, 7, 8, 9})
+    monkeypatch.setattr(measure, "_started_at", began.__getitem__)
+    monkeypatch.setattr(os, "getsid", sessions.__getitem__)
+    assert measure._leader_among_new({9}) == 6
+    sessions.update({5: 2, 6: 2, 7: 2, 8: 2})  # nobody leads one, and none is what has just been started
+    with pytest.raises(measure.RunFailed) as caught:
+        measure._leader_among_new({9})
+    assert caught.value.message == "the started program was not found"
+
+
+def test_a_program_that_is_waited_for_takes_no_longer() -> None:
+    """Looks at what is left, and for the program, are a thousandth of a second apart."""
+    began = time.monotonic()
+    for _ in range(5):
+        shell("sleep 60 & exit 0")
+    assert time.monotonic() - began < 5 * 0.9
+
+
+def test_grandchildren_end_too() -> None:
+    outcome = shell("sh -c 'sh -c \"echo \\$\\$; exec sleep 60\" & echo $$; sleep 0.2'")
+    for pid in (int(each) for each in outcome.output.split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
