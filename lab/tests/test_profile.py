@@ -134,10 +134,10 @@ static void turns(void)
 __attribute__((noinline)) void *survivor(void) { return malloc(240); }
 __attribute__((noinline)) void *passing(void) { return malloc(240); }
 __attribute__((noinline)) void *dense(void) { return malloc(750); }
-int main(void)
+int main(int count, char **arguments)
 {
     puts("ready"), fflush(stdout);
-    for (int turn = 0; turn < 100; turn++)
+    while (access(arguments[count - 1], F_OK) != 0)
         turns(); /* here the profile is switched on */
     for (int i = 0; i < COUNT; i++)
         blocks[i] = i % EVERY == 0 ? survivor() : passing();
@@ -156,17 +156,21 @@ def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
     (tmp_path / "pinning.c").write_text(PINNING)
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "pinning.c", "-o", "pinning"], cwd=tmp_path, check=True)
-    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "pinning")]
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "pinning"), str(tmp_path / "begin")]
     files = [part for name in ("a.json", "a.pb.gz", "a.html") for part in ("-o", tmp_path / name)]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout and running.stdout.readline() == "ready\n"
             wanted = ("--seconds", "5", "--interval", "8K", "--kind", "pinned")
-            done = hakmem("profile", str(running.pid), *wanted, *files)
+            command = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), *wanted, *map(str, files)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as profiled:
+                assert profiled.stderr and "is profiled for 5 seconds" in profiled.stderr.readline()
+                (tmp_path / "begin").touch()
+                said, complaints = profiled.communicate(timeout=120)
         finally:
             running.kill()
-    assert done.returncode == 0, done.stderr
-    assert "free but resident" in done.stdout
+    assert profiled.returncode == 0, complaints
+    assert "free but resident" in said
     document = json.loads((tmp_path / "a.json").read_text())
     total, live = (document["totals"][kind] for kind in ("pinned", "live"))
     kept = 200_000 / 10 * 256 * 9  # of every 10 blocks 9 are free, and each page has one of the others
