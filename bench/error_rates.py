@@ -96,7 +96,9 @@ def load(processes: int) -> Iterator[None]:
 def experiment(program: str, planted: float, runs: int, seed: int) -> dict:
     """What the lab says of one."""
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
-        command = [sys.executable, "-m", "hakmem_lab", "ab", "--a", "", "--b", f"PLANT={planted:g}" if planted else "LC_NONE=1"]
+        # No program reads NOTHING: without a plant both sides are alike.
+        other = f"PLANT={planted:g}" if planted else "NOTHING=1"
+        command = [sys.executable, "-m", "hakmem_lab", "ab", "--a", "", "--b", other]
         command += ["--runs", str(runs), "--seed", str(seed), "--json", "--out", folder, "--", *PROGRAMS[program]]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     if done.returncode not in (0, 3, 4):

@@ -47,7 +47,7 @@ class Memory(threading.Thread):
 
     def __init__(self, names, library):
         super().__init__(daemon=True)
-        self.names, self.library, self.most, self.done = names, library, 0, threading.Event()
+        self.names, self.shared_object, self.most, self.done = names, library, 0, threading.Event()
         self.loaded = {}   # {process: whether the library is in it}
 
     def run(self):
@@ -58,8 +58,8 @@ class Memory(threading.Thread):
         with contextlib.suppress(OSError, ValueError):
             name = pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
             if any(pathlib.PurePath(name).match(pattern[:15]) for pattern in self.names):
-                if self.library and not self.loaded.get(pid):
-                    self.loaded[pid] = str(self.library) in pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+                if self.shared_object and not self.loaded.get(pid):
+                    self.loaded[pid] = str(self.shared_object) in pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
                 rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
                 return next(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:"))
         return 0
@@ -176,7 +176,7 @@ def parsed():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--publish", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--library", type=pathlib.Path, default=ROOT / "out" / "release" / "libhakmem.so")
+    parser.add_argument("--library", dest="shared_object", type=pathlib.Path, default=ROOT / "out" / "release" / "libhakmem.so")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.names if name not in WORKS]
     if unknown or chosen.rounds < 1:
@@ -197,7 +197,7 @@ def main():
     failed = 0
     for name in chosen.names or WORKS:
         try:
-            record = measure(name, 1 if chosen.quick else chosen.rounds, chosen.library.resolve(strict=True))
+            record = measure(name, 1 if chosen.quick else chosen.rounds, chosen.shared_object.resolve(strict=True))
         except Skip as skip:
             print(f"{name}: skipped: {skip}", flush=True)
             continue

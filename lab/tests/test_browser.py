@@ -111,7 +111,7 @@ class Seen:
         assert self.script("return document.querySelectorAll('.plot.problem').length") == 0
         assert [each for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")] == []
         asked = [each for each in self.requests() if not each.startswith(("data:", "blob:"))]
-        library = path.with_name(page_module.library_name()).as_uri()
+        library = path.with_name(page_module.chart_file()).as_uri()
         assert set(asked) <= {path.as_uri(), library}, "a page needs no network"
         self.verdict_in_the_first_screen()
         assert self.script("return document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out"
@@ -357,7 +357,7 @@ def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:
 def test_without_its_library_a_page_says_so(browser: Any, tmp_path: Path) -> None:
     made = decided()
     ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "ab.html")
-    (tmp_path / page_module.library_name()).unlink()
+    (tmp_path / page_module.chart_file()).unlink()
     seen = Seen(browser, tmp_path / "ab.html")
     said = seen.script("return document.querySelector('.plot').textContent")
     assert "hakmem-charts-" in said and "hakmem report --single" in said

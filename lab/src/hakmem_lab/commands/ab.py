@@ -67,7 +67,7 @@ class Asked:
     metric: str
     lower_is_better: bool
     timeout: float | None
-    library: Path | None
+    shared_object: Path | None
 
     def plan(self, case: Case) -> Plan:
         """The plan of one case, which may know better."""
@@ -114,7 +114,7 @@ class Asked:
         from hakmem_lab.configuration import parse
 
         metric = measure.Metric.parse(case.metric or self.metric, case.lower_is_better or self.lower_is_better)
-        configurations = [parse(self.a, "A", self.library), parse(self.b, "B", self.library)]
+        configurations = [parse(self.a, "A", self.shared_object), parse(self.b, "B", self.shared_object)]
         return experiment.begin("ab", self.plan(case), metric, configurations, path)
 
 
@@ -215,7 +215,7 @@ def ab(
         metric=metric,
         lower_is_better=lower_is_better,
         timeout=timeout,
-        library=library,
+        shared_object=library,
     )
     hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
     hooks |= {"client": client, "ready": ready, "latency": latency}

@@ -48,7 +48,7 @@ function redress(wanted) {
 async function drawCharts() {
   const charts = [...document.querySelectorAll(".chart")];
   if (charts.length > 0) {
-    if (!window.hakmemCharts) throw new Error(`${document.body.dataset.library} is not beside this page`);
+    if (!window.hakmemCharts) throw new Error(`${document.body.dataset.chartFile} is not beside this page`);
     const script = document.createElement("script");
     script.textContent = await unpack(window.hakmemCharts);
     document.head.append(script);

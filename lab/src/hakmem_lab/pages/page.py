@@ -129,13 +129,13 @@ class Page:
         charts = any('class="chart"' in part for part in self.parts)
         script = ""
         if charts:
-            script = f"<script>{chart_library()}</script>" if single else f'<script src="{library_name()}"></script>'
+            script = f"<script>{chart_library()}</script>" if single else f'<script src="{chart_file()}"></script>'
         subtitle = f'<p class="soft">{html.escape(self.subtitle)}</p>' if self.subtitle else ""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
             f"<title>{html.escape(self.title)}</title>\n<style>\n{_asset('page.css')}</style></head>\n"
-            f'<body data-library="{library_name() if charts else ""}"><main>'
+            f'<body data-chart-file="{chart_file() if charts else ""}"><main>'
             f"<h1>{_heading(self.title)}</h1>{subtitle}\n"
             + "\n".join(self.parts)
             + f"\n</main>\n{script}\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
@@ -146,7 +146,7 @@ class Page:
 
         single: the library is in the page instead.  A LabError when it cannot be written."""
         content = self.render(single)
-        library = path.parent / library_name()
+        library = path.parent / chart_file()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if library.name in content and not single and not library.exists():
@@ -232,7 +232,7 @@ def chart_library() -> str:
 
 
 @functools.cache
-def library_name() -> str:
+def chart_file() -> str:
     """The file of the chart library beside pages: another version has another name."""
     return f"hakmem-charts-{hashlib.sha256(get_plotlyjs().encode()).hexdigest()[:12]}.js"
 
