@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,8 +20,10 @@ from hakmem_lab import formats, libhakmem, profiles
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.course import Course
 from hakmem_lab.errors import LabError
+from hakmem_lab.live import Live
 from hakmem_lab.pages import flame
 from hakmem_lab.profiles import Estimate, Profile
+from hakmem_lab.profiling import spans_of
 from hakmem_lab.symbols import Frame, Symbols
 
 pytest.importorskip("google.protobuf")
@@ -194,6 +196,16 @@ def test_what_a_site_pins() -> None:
     assert pinned.error / pinned.bytes == pytest.approx(live.error / live.bytes)
     assert profile.of(profiles.Site((3,), {"live": (1, 1 << 20)}), "pinned") == Estimate()
     assert profile.of(profiles.Site((4,), {"live": (0, 0)}), "pinned") == Estimate()
+
+
+def test_a_profile_outlives_its_process() -> None:
+    """It has been dumped already; what is pinned can no longer be known."""
+
+    class Ended:
+        def snapshot(self) -> dict[str, Any]:
+            raise LabError("process 1 has ended")
+
+    assert spans_of(cast(Live, Ended())) == []
 
 
 def test_a_course_of_any_length_stays_short() -> None:

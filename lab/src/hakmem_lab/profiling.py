@@ -96,12 +96,23 @@ class Profiler:
                 raise LabError(f"{folder}: too long a name", "Set TMPDIR to a shorter one.")
             self.put("path", text)
             self.request("dump")
-            snapshot = self.live.snapshot()
+            spans = spans_of(self.live)
             found = process.inside(self.pid, str(path))
             profile = profiles.read(found if found.exists() else path)
-        if ledger.add(self.live, snapshot):
-            profile.with_spans([profiles.Spans(row["size"], row["live"], row["pinned"]) for row in snapshot["classes"]])
+        if spans:
+            profile.with_spans(spans)
         return profile
+
+
+def spans_of(live: Live) -> list[profiles.Spans]:
+    """What the size classes hold; nothing of a process that has ended, or that may not be looked at page by page."""
+    try:
+        snapshot = live.snapshot()
+        if not ledger.add(live, snapshot):
+            return []
+    except LabError:
+        return []
+    return [profiles.Spans(row["size"], row["live"], row["pinned"]) for row in snapshot["classes"]]
 
 
 @contextmanager
