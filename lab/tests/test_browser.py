@@ -91,11 +91,10 @@ class Seen:
         return self.driver.execute_script(code, *arguments)
 
     def requests(self) -> list[str]:
-        """Every address that the page has asked for."""
+        """Every address that the page has asked for; the browser's own first tab may still be asking for its parts."""
         messages = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
-        return [
-            str(each["params"]["request"]["url"]) for each in messages if each["method"] == "Network.requestWillBeSent"
-        ]
+        sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+        return [str(each["request"]["url"]) for each in sent if not str(each["documentURL"]).startswith("chrome://")]
 
     def check(self, path: Path) -> None:
         """What holds of every page."""
