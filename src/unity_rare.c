@@ -32,6 +32,7 @@
 #include "arena/reserve.c"
 #include "arena/waiting.c"
 #include "arena/pieces.c"
+#include "arena/prefault.c"
 #include "arena/crowd.c"
 #include "arena/lend.c"
 #include "arena/arena.c"

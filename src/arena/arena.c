@@ -12,6 +12,7 @@
 #include "arena/mapping.h"
 #include "arena/meta.h"
 #include "arena/opening.h"
+#include "arena/prefault.h"
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
@@ -177,6 +178,8 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     hak__arena_state.waited += hak__arena_state.mapped != mapped;
     if (code == 0)
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
+    if (code == 0 && kind == HAK_SUPER_HUGE)
+        hak__prefault_even(first, count);
     if (hak__arena_state.dirty > 0)   /* more is in use, so less unused memory may stay */
         hak__lru_due(now);
     hak__arena_unlock();
@@ -200,6 +203,8 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
     }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);
+    if (done)
+        hak__prefault_even(first, new_count);
     hak__arena_unlock();
     return done;
 }

@@ -18,6 +18,13 @@
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
+/* What the slabs of a SuperSlab are opened for. */
+enum hak_opening {
+    HAK_OPEN_BARE,    /* anything, as addresses alone (pieces.h) */
+    HAK_OPEN_SMALL,   /* blocks of the tiny and the mid pool */
+    HAK_OPEN_LARGE,   /* blocks of the large pool */
+};
+
 /* One per SuperSlab, out of line; a cache line each, because threads that each work in a SuperSlab of their own write to
  * them at the same time. */
 struct hak_super {
@@ -28,7 +35,8 @@ struct hak_super {
     uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
-    _Atomic uint16_t collapsed;  /* its pages were made one huge page, and none has been purged since (thp.h) */
+    _Atomic uint8_t collapsed;   /* its pages were made one huge page, and none has been purged since (thp.h) */
+    uint8_t no_huge;             /* its memory is marked against huge pages, perhaps unlike its neighbours' (prefault.h) */
     uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {

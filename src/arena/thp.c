@@ -59,7 +59,7 @@ bool hak__thp_may_collapse(void)
 bool hak__thp_collapse(size_t super)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
-    if (thp_setting() == HAK_OS_HUGE_ALWAYS)   /* it was marked, and a marked one is refused */
+    if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge)   /* it was marked, and a marked one is refused */
         hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
     int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
     if (code == 0) {
@@ -71,4 +71,25 @@ bool hak__thp_collapse(size_t super)
     if (code == EINVAL && hak_load(&hak__thp_counts.collapsed, HAK_RELAXED) == 0)
         hak_store(&impossible, true, HAK_RELAXED);
     return false;
+}
+
+bool hak__thp_may_prefault(void)
+{
+    return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
+}
+
+/* If the kernel gives a page of the usual size, the next one is absent. */
+bool hak__thp_prefault(size_t super)
+{
+    uintptr_t start = (uintptr_t)hak__super_start(super);
+    size_t page = hak__page_size();
+    unsigned char next = 0;
+    if (hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE) != 0)
+        return false;
+    *(volatile char *)start = 0;
+    bool whole = hak__os_resident(start + page, page, &next) == 0 && (next & 1) != 0;
+    hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_NO_HUGE);
+    hak__supers[super].no_huge = thp_setting() == HAK_OS_HUGE_MADVISE;
+    hak_fetch_add(&hak__thp_counts.prefaulted, whole, HAK_RELAXED);
+    return whole;
 }

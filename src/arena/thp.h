@@ -1,10 +1,11 @@
 /* Huge pages of the kernel (HAKMEM_THP). Called by arena.c for what it maps, by shared/ and upkeep/ before they purge a
  * part of a SuperSlab, and by upkeep/ to collapse.
  *
- *   auto     nothing is asked of the kernel, but where its own setting is `always` new memory is marked so that no page is
- *            huge by fault; the background thread collapses SuperSlabs that have long been full (upkeep/collapse.h)
+ *   auto     where the kernel's own setting is `always`, new memory is marked so that no page is huge by fault; SuperSlabs that a
+ *            growing, dense heap opens are made huge pages at once (prefault.h), those that have long been full are collapsed
+ *            by the background thread (upkeep/collapse.h)
  *   always   all memory for blocks is marked as wanting huge pages
- *   never    as auto, without the collapsing */
+ *   never    as auto, without either */
 #pragma once
 
 #include "arena/arena.h"
@@ -25,7 +26,11 @@ hak_cold bool hak__thp_collapse(size_t super);
 /* Whether the option and the system allow that at all. */
 hak_cold bool hak__thp_may_collapse(void);
 
+/* Makes a SuperSlab of which nobody has touched a page resident as one huge page (prefault.h); false: the kernel had none. */
+hak_noinline bool hak__thp_prefault(size_t super);
+hak_noinline bool hak__thp_may_prefault(void);
+
 extern struct hak_thp_counts {
-    hak_line_aligned _Atomic uint64_t collapsed;
+    hak_line_aligned _Atomic uint64_t collapsed, prefaulted;
     _Atomic uint64_t refused, split;
 } hak__thp_counts;

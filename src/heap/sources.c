@@ -326,17 +326,17 @@ static void grown_by(struct hak_heap *heap, unsigned count)
 }
 
 /* Opens a SuperSlab. If the system gives none, those assigned to other heaps serve too. */
-static size_t sources_locked(struct hak_heap *heap, unsigned count, bool *fresh)
+static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, bool *fresh)
 {
     if (heap->sources.no_new_span)
         return HAK_NO_RUN;
     heap->sources.clean_slabs = 0;
     hak__pool_trim();
-    size_t slab = hak__pool_open(count, true, fresh);
+    size_t slab = hak__pool_open(count, large ? HAK_OPEN_LARGE : HAK_OPEN_SMALL, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take_assigned(count, true, fresh);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_open(count, false, fresh);
+        slab = hak__pool_open(count, HAK_OPEN_BARE, fresh);
     if (hak_likely(slab != HAK_NO_RUN))
         return slab;
     hak__heaps_sweep(heap, 0, UINT32_MAX);
@@ -372,7 +372,7 @@ static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_LOCKED;
         *count = wanted_slabs(heap, class_index);
-        slab = sources_locked(heap, *count, fresh);
+        slab = sources_locked(heap, *count, large, fresh);
     } else if (*fresh) {
         grown_by(heap, *count);
     }

@@ -136,9 +136,9 @@ static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 
 /* --- runs ---------------------------------------------------------------------------------------------------------- */
 
-size_t hak__pool_open(unsigned count, bool whole, bool *fresh)
+size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
 {
-    size_t super = hak__supers_open(whole, fresh);
+    size_t super = hak__supers_open(opening, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
     hak__tier_opened(super);

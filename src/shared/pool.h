@@ -24,7 +24,7 @@ size_t hak__pool_take(unsigned count, bool *fresh);
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
 /* The same from a new SuperSlab; HAK_NO_RUN when the system refuses memory. */
-size_t hak__pool_open(unsigned count, bool whole, bool *fresh);
+size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh);
 
 /* The same from SuperSlabs assigned to other heaps: from those where no slab has come back for a moment, before a new one is opened;
  * `active_too`: from all of them, when none can be opened. */

@@ -54,6 +54,7 @@
 #define HAK_FIGURE_reserve_missed WORD(arena, AT(hak_arena_published, waited))
 #define HAK_FIGURE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define HAK_FIGURE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
+#define HAK_FIGURE_superslabs_prefaulted WORD(thp, AT(hak_thp_counts, prefaulted))
 #define HAK_FIGURE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
 #define HAK_FIGURE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
 #define HAK_FIGURE_huge_live RULE

@@ -74,9 +74,9 @@ void world_take_super(size_t super) { atomic_fetch_and(&free_supers, ~(1u << sup
 
 /* --- the arena's part -------------------------------------------------------------------------------------------------- */
 
-size_t hak__supers_open(bool whole, bool *fresh)
+size_t hak__supers_open(enum hak_opening opening, bool *fresh)
 {
-    if (!whole)
+    if (opening == HAK_OPEN_BARE)
         return HAK_NO_SUPER;
     uint32_t free_now = hak_load(&free_supers, HAK_ACQUIRE);
     while (free_now != 0) {

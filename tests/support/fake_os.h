@@ -27,6 +27,7 @@ static struct {
     bool unmaps_lost;                /* ... and what was lost so may be unmapped once more */
     int refuse_advise;               /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
+    bool huge_pages;                 /* what wants huge pages is resident at once: a touch is not seen here */
     struct fake_range foreign[FAKE_FOREIGN];
     size_t foreign_count;
     uint64_t randoms;                /* random numbers given out; number n is n * random_step */
@@ -143,6 +144,8 @@ static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
     expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
     fake.advices[what]++;
     fake.advised = address;
+    for (size_t at = 0; what == HAK_OS_HUGE && fake.huge_pages && at < size; at += hak__os_linux.page_size())
+        *(volatile char *)(address + at) = 0;
     if (what == HAK_OS_GUARD || what == HAK_OS_UNGUARD)
         return fake_guard(address, size, what == HAK_OS_GUARD);
     return fake.refuse_advise;

@@ -24,7 +24,7 @@ static struct pool_figures figures(void)
 static size_t take_or_open(unsigned count, bool *fresh)
 {
     size_t slab = hak__pool_take(count, fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, true, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, HAK_OPEN_SMALL, fresh);
 }
 
 static size_t take(unsigned count)
@@ -249,7 +249,7 @@ static size_t fuzz_take(unsigned count)
     size_t had_room = model_lowest(count), slab = hak__pool_take(count, &fresh);
     expect_eq(slab == HAK_NO_RUN, had_room == HAK_NO_SUPER);
     if (slab == HAK_NO_RUN)
-        slab = hak__pool_open(count, true, &fresh);
+        slab = hak__pool_open(count, HAK_OPEN_SMALL, &fresh);
     expect(slab != HAK_NO_RUN);
     expect(had_room == HAK_NO_SUPER || hak_run_starts(unused[slab / HAK_SUPER_SLABS], count) != 0);
     model_take(slab, count);

@@ -13,7 +13,7 @@ static size_t take(unsigned count)
 {
     bool fresh;
     size_t slab = hak__pool_take(count, &fresh);
-    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, true, &fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_open(count, HAK_OPEN_SMALL, &fresh);
 }
 
 static void give_range(size_t first, size_t last)

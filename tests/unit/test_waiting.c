@@ -131,7 +131,7 @@ FRESH_TEST(a_request_has_it_back)
     hak__huge_free(p, "free");
     p = waits(3 * mib);
     size_t mapped = fake.mapped;
-    size_t slab = hak__pool_open(1, true, &fresh);
+    size_t slab = hak__pool_open(1, HAK_OPEN_SMALL, &fresh);
     expect_eq(slab, hak__slab_of(p) + HAK_SUPER_SLABS);   /* the last one of the run */
     hak__pool_give(slab, 1);
     p = waits(2 * mib);

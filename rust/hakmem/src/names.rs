@@ -36,7 +36,7 @@ pub const BACKGROUND: Setting<Word> = Setting::new("background\0");
 /// How long freed memory stays resident: unused slabs and emptied SuperSlabs. In a partly used slab in which nothing has moved for half of it, the pages that lie wholly in free blocks go back.
 pub const PURGE_DELAY: Setting<Duration> = Setting::new("purge_delay\0");
 
-/// Huge pages: auto has the background thread collapse what has long been full, always asks for them everywhere, never does neither.
+/// Huge pages: auto prefaults what a heap opens whose memory is touched nearly everywhere, and has the background thread collapse what has long been full; always asks for them everywhere, never does none of these.
 pub const THP: Setting<Word> = Setting::new("thp\0");
 
 /// Leave RTLD_DEEPBIND to dlopen. Without this, a library that is opened with that flag has malloc and free from the program, as all others have, and not from the C library: either may free the other's blocks.

@@ -1,0 +1,87 @@
+/* See prefault.h. */
+#include "arena/prefault.h"
+
+#include "arena/limit.h"
+#include "arena/thp.h"
+#include "base/bits.h"
+#include "os/os.h"
+
+enum {
+    PREFAULT_FROM = 4,                        /* SuperSlabs in use besides */
+    PROBE_EVERY = 8,
+    PROBE_ABSENT = 8,                         /* one page in so many may be absent in a probe */
+    PREFAULT_PAUSE = 64,                      /* SuperSlabs after one for which the kernel had no huge page */
+    PREFAULT_PAGES = HAK_SUPER_SIZE / 4096,   /* where pages are larger, a SuperSlab is no huge page */
+};
+
+/* One for each kind of blocks. Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
+static struct prefault_evidence {
+    _Atomic uint32_t probe;    /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
+    _Atomic uint32_t opened;   /* so far, modulo 2^32 */
+    _Atomic bool dense;        /* what the last probe has shown */
+} evidence[HAK_OPEN_LARGE + 1];
+
+static _Atomic uint32_t pause_left;
+
+static bool prefault_may(void)
+{
+    bool enough = hak_counted(&hak__arena_published.taken) > PREFAULT_FROM;
+    return enough && hak__page_size() == HAK_SUPER_SIZE / PREFAULT_PAGES && hak__thp_may_prefault() && !hak__ahead_counts();
+}
+
+static bool is_dense(size_t super)
+{
+    unsigned char pages[PREFAULT_PAGES];
+    size_t present = 0;
+    const struct hak_super *at = &hak__supers[super];
+    if (hak_load(&at->kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS
+        || hak__os_resident((uintptr_t)hak__super_start(super), HAK_SUPER_SIZE, pages) != 0)
+        return false;
+    for (size_t i = 0; i < PREFAULT_PAGES; i++)
+        present += pages[i] & 1;
+    return present >= PREFAULT_PAGES - PREFAULT_PAGES / PROBE_ABSENT;
+}
+
+static void look_at_probe(struct prefault_evidence *its)
+{
+    uint32_t probe = hak_exchange(&its->probe, 0, HAK_RELAXED);
+    if (probe != 0)
+        hak_store(&its->dense, is_dense(probe - 1), HAK_RELAXED);
+}
+
+/* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */
+static bool prefault_now(size_t super)
+{
+    uint32_t left = hak_load(&pause_left, HAK_RELAXED);
+    if (left != 0)
+        hak_store(&pause_left, left - 1, HAK_RELAXED);
+    if (left != 0 || hak__thp_prefault(super))
+        return left == 0;
+    hak_store(&pause_left, PREFAULT_PAUSE, HAK_RELAXED);
+    return false;
+}
+
+void hak__prefault(size_t super, enum hak_opening opening)
+{
+    struct prefault_evidence *its = &evidence[opening];
+    bool may = prefault_may();
+    if (may)
+        look_at_probe(its);
+    bool turn = hak_fetch_add(&its->opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;
+    if (!may || !turn || !hak_load(&its->dense, HAK_RELAXED) || !prefault_now(super))
+        hak_store(&its->probe, (uint32_t)super + 1, HAK_RELAXED);
+}
+
+void hak__prefault_even(size_t first, size_t count)
+{
+    size_t marked = 0, bytes = 0;
+    for (size_t i = first; i < first + count; i++) {
+        marked += hak__supers[i].no_huge;
+        bytes += hak__supers[i].mapped;
+    }
+    if (hak_likely(marked == 0) || marked == count || bytes == 0)
+        return;
+    hak__os_advise((uintptr_t)hak__super_start(first), bytes, HAK_OS_NO_HUGE);
+    for (size_t i = first; i < first + count; i++)
+        hak__supers[i].no_huge = 1;
+}
