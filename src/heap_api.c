@@ -15,33 +15,27 @@
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 
-static hak_heap_t *refuse(int code)
-{
-    errno = code;
-    return NULL;
-}
-
 hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 {
     struct hak_heap_options options = { .size = sizeof options };
     if (given != NULL) {
         if (given->size < offsetof(struct hak_heap_options, flags))
-            return refuse(EINVAL);
+            return hak__fail(EINVAL);
         memcpy(&options, given, hak_min(given->size, sizeof options));
     }
     if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED)) != 0)
-        return refuse(EINVAL);
+        return hak__fail(EINVAL);
     if (options.region == NULL && (options.flags & HAK_HEAP_SHARED) != 0)
-        return refuse(EINVAL);
+        return hak__fail(EINVAL);
     if (!hak__start())
-        return refuse(ENOMEM);
+        return hak__fail(ENOMEM);
     if (options.region != NULL)
         return hak__heap_new_in_region(&options);
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
-        return refuse(ENOTSUP);
+        return hak__fail(ENOTSUP);
     hak__thread_watch_forks();
     hak_heap_t *own = hak__own_new(&options);
-    return own != NULL ? own : refuse(ENOMEM);
+    return own != NULL ? own : hak__fail(ENOMEM);
 }
 
 hak_export void hak_heap_destroy(hak_heap_t *own)
@@ -88,8 +82,7 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
         return hak_malloc(n);
     if (hak__is_region(own))
         return hak__region_request(own, HAK_ALIGN, n, "hak_heap_malloc");
-    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
-    return hak_likely(block != NULL) ? block : hak__no_memory();
+    return hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
 /* malloc's, but for which heap's bins they are: those of the share that the thread used last, if it is of this heap. */
@@ -106,12 +99,8 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
         offset = hak__offset_above_tiny(n);
     else
         return heap_malloc_slow(own, n);
-    void *block = hak__cache_pop(hak__bin_at(share, offset));
-    if (hak_likely(block != NULL)) {
-        hak__mark_live(block);
-        return block;
-    }
-    return heap_malloc_slow(own, n);
+    void *block = hak__pop_from(share, offset);
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
 }
 
 hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
@@ -127,24 +116,19 @@ hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
         return block == NULL ? NULL : memset(block, 0, n);
     }
     void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_calloc");
-    if (block == NULL)
-        return hak__no_memory();
-    return zero ? block : memset(block, 0, n);
+    return zero || block == NULL ? block : memset(block, 0, n);
 }
 
 hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
 {
     bool zero;
-    if (!hak_is_power_of_two(align)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!hak_is_power_of_two(align))
+        return hak__fail(EINVAL);
     if (own == NULL)
         return hak_aligned_alloc(align, n);
     if (hak__is_region(own))
         return hak__region_request(own, align, n, "hak_heap_aligned_alloc");
-    void *block = hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
-    return block != NULL ? block : hak__no_memory();
+    return hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
 /* A block of another heap is the program's mistake, and so is one of none. */

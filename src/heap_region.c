@@ -22,14 +22,11 @@ hak_inline struct hak_robust_thread *region_begin(struct hak_robust_thread *here
 
 static struct hak_own *region_result(int code, struct hak_region *region)
 {
-    if (code == 0)
-        return (struct hak_own *)(void *)region;
-    errno = code;
-    return NULL;
+    return code == 0 ? (struct hak_own *)(void *)region : hak__fail(code);
 }
 
 /* From now on a child of this process finds out that it is one, however many threads there are. */
-static void watch(void)
+static void region_watch_forks(void)
 {
     hak__fork_check();
     hak__fork_watch();
@@ -38,7 +35,7 @@ static void watch(void)
 struct hak_own *hak__heap_new_in_region(const struct hak_heap_options *options)
 {
     struct hak_region *region = NULL;
-    watch();
+    region_watch_forks();
     int code = hak__region_new(options, &region);
     return region_result(code, region);
 }
@@ -48,7 +45,7 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
     struct hak_region *region = NULL;
     if (!hak__start())
         return region_result(ENOMEM, NULL);
-    watch();
+    region_watch_forks();
     int code = hak__region_attach(start, size, &region);
     return region_result(code, region);
 }
@@ -91,10 +88,8 @@ void *hak__region_request(struct hak_own *heap, size_t align, size_t n, const ch
 {
     struct hak_robust_thread here;
     struct hak_region *region = region_of_handle(heap);
-    if ((region->flags & HAK_HEAP_SHARED) != 0 && align > HAK_REGION_PAGE) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if ((region->flags & HAK_HEAP_SHARED) != 0 && align > HAK_REGION_PAGE)
+        return hak__fail(EINVAL);
     void *block = hak__region_alloc(region, region_begin(&here), hak_max(align, HAK_ALIGN), n, function);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }

@@ -144,20 +144,13 @@ static struct hak_heap *take_up(void)
     return hak__heap_unpark();
 }
 
-/* The mode that the options ask of new heaps. */
-static uint32_t start_mode(void)
-{
-    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
-    return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
-}
-
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
     if (heap != NULL && hak__hardened.on)
         hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
     if (heap != NULL)
-        hak__cache_open(heap, start_mode());
+        hak__cache_open(heap, hak__cache_mode());
     return heap;
 }
 
@@ -295,11 +288,10 @@ void hak__thread_reopen_early(void)
     if (early_heap == NULL || early_heap != hak__heap_current() || !hak__enter_own(early_heap))
         return;
     hak__cache_flush(early_heap);
-    bool hardened = (start_mode() & HAK_MODE_HARDENED) != 0;
-    if (!hardened)
-        hak__cache_open(early_heap, start_mode());
+    if (!hak__hardened.on)
+        hak__cache_open(early_heap, hak__cache_mode());
     hak__heap_unlock(early_heap);
-    if (hardened)
+    if (hak__hardened.on)
         leave_early();
 }
 

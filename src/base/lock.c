@@ -111,4 +111,3 @@ void hak__yield(unsigned tries)
     hak__nap(tries);
 }
 
-uint64_t hak__lock_waits(void) { return hak_load(&hak__lock_wait_count, HAK_RELAXED); }

@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "base/retain.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "diag/broken.h"
@@ -31,9 +32,9 @@ enum { REACH = 3 };
 enum { LOOK_EVERY = 32 };
 
 /* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
- * surprises. The absent share is counted in 256ths, believed up to three quarters, and from half on decides where blocks go. */
+ * surprises. From half on, the absent share decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
-enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
+enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
 /* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
  * requests. */
@@ -153,15 +154,6 @@ static void give_up_oldest(struct hak_heap *heap)
 
 /* --- into the stacks -------------------------------------------------------------------------------------------------- */
 
-static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
-
-/* How much the thread may have in large blocks, in use and cached together: the most in use lately, the budget's share of that, and
- * half of the budget. */
-static size_t room_for_large(const struct hak_heap *heap)
-{
-    return heap->large_cache.peak + share_of(heap->large_cache.peak) + hak__option(HAK_OPTION_thread_budget) / 2;
-}
-
 static bool is_mostly_absent(const struct hak_heap *heap) { return heap->large_cache.absent_share >= ABSENT_MUCH; }
 
 static bool weigh_due(const struct hak_heap *heap)
@@ -178,24 +170,23 @@ static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, cons
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache.absent_share;
+    int change = (int)(absent * HAK_RETAIN_WHOLE / count) - (int)heap->large_cache.absent_share;
     heap->large_cache.absent_share += (uint32_t)(change / 4);
     heap->large_cache.weighed = heap->large_cache.clock;
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
-/* The cache may hold the budget and the share of what the thread's spans hold, like the rest of the thread's cache
- * (docs/decisions/0026), but no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
 static size_t large_cache_limit(struct hak_heap *heap)
 {
-    size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache.bytes;
-    if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
+    struct hak_large_cache *cache = &heap->large_cache;
+    size_t used = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED) - cache->bytes;
+    if ((ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
-    heap->large_cache.peak = hak_max(heap->large_cache.peak, used);
-    size_t by_share = budget + share_of(all) - hak_min(budget, heap->budget.bytes);
-    size_t limit = hak_min(by_share, room_for_large(heap) - used);
-    return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
+    cache->peak = hak_max(cache->peak, used);
+    return hak__retain_large((struct hak_large_retention){
+        .used = used, .cached = cache->bytes, .peak = cache->peak, .budget = hak__option(HAK_OPTION_thread_budget),
+        .spent = heap->budget.bytes, .share = (unsigned)hak__option(HAK_OPTION_thread_budget_share), .absent = cache->absent_share,
+    });
 }
 
 /* Makes room for the block just freed by releasing others. False: do not cache it. */
@@ -213,7 +204,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         hak__large_cache_drain(heap, index, 1, function);
     while (heap->large_cache.bytes + size > limit)
         give_up_oldest(heap);
-    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_kept(heap)) {
+    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_large(heap)) {
         if (heap->large_cache.bytes == 0)
             return false;
         give_up_oldest(heap);
@@ -324,14 +315,14 @@ void hak__large_cache_age(struct hak_heap *heap)
     weigh_some(heap);
     heap->large_cache.seen = heap->large_cache.clock;
     heap->large_cache.peak -= heap->large_cache.peak / 4;
-    hak__cache_discharge_kept(heap);
+    hak__cache_discharge_large(heap);
 }
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
     while (heap->large_cache.classes != 0)
         hak__large_cache_drain(heap, hak_ctz64(heap->large_cache.classes), UINT32_MAX, "free");
-    hak__cache_discharge_kept(heap);
+    hak__cache_discharge_large(heap);
 }
 
 bool hak__large_cache_is_valid(const struct hak_heap *heap)

@@ -110,6 +110,9 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
+/* Of a heap's state: it has spans and bins that may be used. */
+hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW && state != HAK_HEAP_UNUSABLE; }
+
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
@@ -147,8 +150,7 @@ hak_inline bool hak__enter_own(struct hak_heap *heap)
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
+    if (!hak__heap_is_open(hak_load(&heap->state, HAK_ACQUIRE)))
         return false;
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)

@@ -111,12 +111,6 @@ bool hak__os_thread_settle(void)
 #if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
 
 #if defined(__x86_64__)
-static char *thread_pointer(void)
-{
-    char *pointer;
-    __asm__("mov %%fs:0, %0" : "=r"(pointer));
-    return pointer;
-}
 /* The architecture's rule: the word at the thread pointer is its own address. glibc has one more of these. */
 static void thread_init_pointer(char *pointer)
 {
@@ -124,7 +118,6 @@ static void thread_init_pointer(char *pointer)
     ((void **)(void *)pointer)[2] = pointer;
 }
 #else
-static char *thread_pointer(void) { return __builtin_thread_pointer(); }
 static void thread_init_pointer(char *pointer) { (void)pointer; }
 #endif
 
@@ -134,7 +127,7 @@ static void thread_init_pointer(char *pointer) { (void)pointer; }
 
 static size_t thread_distance(const void *word)
 {
-    const char *pointer = thread_pointer(), *there = word;
+    const char *pointer = hak__os_thread_pointer(), *there = word;
     return there < pointer ? (size_t)(pointer - there) : (size_t)(there - pointer);
 }
 

@@ -2,7 +2,7 @@
  *
  * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
  * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
- * does not compile before LIVE_... below says where it comes from. */
+ * does not compile before figures.h says where it comes from. */
 #include "stats/live.h"
 
 #include "arena/meta.h"

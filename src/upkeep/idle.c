@@ -5,6 +5,7 @@
 
 #include "arena/regions.h"
 #include "arena/thp.h"
+#include "base/retain.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "slab/hardened.h"
@@ -52,7 +53,7 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
         span->seen_ms = now;
         span->purged = false;
     }
-    return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_purge_delay) / 2;
+    return work->at_once || !hak__retain_idle_span(now - span->seen_ms, hak__option(HAK_OPTION_purge_delay));
 }
 
 /* Narrows a run of `count` pages down to what lies between its first and its last resident page. */
