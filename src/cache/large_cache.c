@@ -1,5 +1,5 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
- * every call comes here, and the stack behind the closed bin is used under the heap lock, like everything below the cache.
+ * every call comes here, and the hidden bin behind the closed one is used under the heap lock, like everything below the cache.
  * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
  * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
  * and upkeep/.
@@ -10,8 +10,8 @@
  * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
  * blocks there, the oldest first, before it grows.
  *
- * Invariants, with the heap locked: bit c of `classes` <=> the stack of class c holds a block;  `bytes` is the sum of their sizes;
- * oldest[c] is the time of the stack's lowest block. */
+ * Invariants, with the heap locked: bit c of `classes` <=> the bin of class c has a block;  `bytes` is the sum of their sizes;
+ * oldest[c] is the time of its lowest block. */
 #include "cache/large_cache.h"
 
 #include <string.h>
@@ -46,13 +46,13 @@ static const uint64_t single_classes = 0
 
 _Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
 
-/* The times at which a stack's blocks were freed lie behind its slots. */
+/* The times at which a bin's blocks were freed lie behind its slots. */
 static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
 
-/* --- out of the stacks ------------------------------------------------------------------------------------------------ */
+/* --- out of the bins -------------------------------------------------------------------------------------------------- */
 
-/* The stack of a class has lost blocks. */
-hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
+/* The bin of a class has lost blocks. */
+hak_inline void large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
     heap->large_cache.classes &= ~((uint64_t)!any_left << class);
     hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
@@ -72,10 +72,10 @@ hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
 /* The class has a block. */
 hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 {
-    struct hak_bin *stack = &heap->classes[class].hidden;
-    void **top = stack->top - 1, *block = *top;
-    hak_owner_store(&stack->top, top);
-    stack_lost(heap, class, 1, top != heap->classes[class].bottom);
+    struct hak_bin *bin = &heap->classes[class].hidden;
+    void **top = bin->top - 1, *block = *top;
+    hak_owner_store(&bin->top, top);
+    large_bin_lost(heap, class, 1, top != heap->classes[class].bottom);
     return block;
 }
 
@@ -92,7 +92,7 @@ void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
     return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
 }
 
-/* Gives back `count` blocks, from a place in the stack on. */
+/* Gives back `count` blocks, from a place in the bin on. */
 static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -104,7 +104,7 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     memmove(first, first + count, rest * sizeof *first);
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
-    stack_lost(heap, index, count, count != held);
+    large_bin_lost(heap, index, count, count != held);
     heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
 }
 
@@ -152,7 +152,7 @@ static void give_up_oldest(struct hak_heap *heap)
     hak__large_cache_drain(heap, oldest_class(heap), 1, "free");
 }
 
-/* --- into the stacks -------------------------------------------------------------------------------------------------- */
+/* --- into the bins ---------------------------------------------------------------------------------------------------- */
 
 static bool is_mostly_absent(const struct hak_heap *heap) { return heap->large_cache.absent_share >= ABSENT_MUCH; }
 
@@ -210,12 +210,12 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         give_up_oldest(heap);
     }
     heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
-    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the bin is full, which brings every free here */
         heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 
-/* Pushes on a stack that has room. */
+/* Pushes on a bin that has room. */
 hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -232,9 +232,9 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
 
 bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 {
-    struct hak_bin *stack = &heap->classes[index].hidden;
+    struct hak_bin *bin = &heap->classes[index].hidden;
     size_t sum = heap->large_cache.bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->large_cache.sure || stack->top == stack->end || heap->large_cache.clock % LOOK_EVERY == 0))
+    if (hak_unlikely(sum > heap->large_cache.sure || bin->top == bin->end || heap->large_cache.clock % LOOK_EVERY == 0))
         return false;
     push_to(heap, index, block, sum);
     return true;

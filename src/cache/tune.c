@@ -180,13 +180,13 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */
 
-/* Moves a stack into an area of another capacity that has room for what it holds. */
+/* Moves a bin into an area of another capacity that has room for what it holds. */
 static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
-    hak_assert(held <= capacity, "a stack fits its new area");
+    hak_assert(held <= capacity, "a bin fits its new area");
     if (capacity > HAK_SLOTS_LEAST || old > HAK_SLOTS_LEAST) {
         void **bottom = hak__slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)

@@ -25,7 +25,7 @@ struct ledger_walk {
     uintptr_t start;                    /* of the SuperSlab whose pages these are */
     bool huge_waits;                    /* the huge run met last has no block in it */
     unsigned char resident[PAGES_MAX];
-    uint64_t outside[HAK_CLASSES];      /* resident bytes */
+    uint64_t allocated[HAK_CLASSES];    /* resident bytes */
 };
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static void count_span(struct ledger_walk *walk, const struct hak_span *span)
         slack += from + walk->page - end;
         free_bytes += free_between(span, size, from, end);
     }
-    walk->outside[span->class] += all - free_bytes - slack;
+    walk->allocated[span->class] += all - free_bytes - slack;
     walk->stats->ledger_frontier_slack += slack;
     walk->stats->ledger_free_in_slabs += free_bytes;
     if (hak__span_allocated(span) != 0)
@@ -135,7 +135,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
     size_t used = hak_align_up(hak__classes[class_index].size, walk->page);
     size_t whole = (size_t)hak__class_single_slabs(class_index) << HAK_SLAB_SHIFT;
-    walk->outside[class_index] += resident_in(walk, start, used);
+    walk->allocated[class_index] += resident_in(walk, start, used);
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
 
@@ -161,7 +161,7 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         return slabs;
     }
     walk->stats->ledger_unread_spans++;
-    walk->outside[class < HAK_CLASSES ? class : 0] += resident_in(walk, start, HAK_SLAB_SIZE);
+    walk->allocated[class < HAK_CLASSES ? class : 0] += resident_in(walk, start, HAK_SLAB_SIZE);
     return 1;
 }
 
@@ -253,7 +253,7 @@ static void ledger_divide(struct ledger_walk *walk)
 {
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_stats_class *class = &walk->stats->classes[c];
-        uint64_t cached = class->cached + class->outbox, blocks = cached + class->live, bytes = walk->outside[c];
+        uint64_t cached = class->cached + class->outbox, blocks = cached + class->live, bytes = walk->allocated[c];
         uint64_t of_caches = blocks == 0 ? 0 : (uint64_t)((unsigned __int128)bytes * cached / blocks);
         walk->stats->ledger_cached += of_caches;
         walk->stats->ledger_live += bytes - of_caches;
