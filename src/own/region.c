@@ -233,32 +233,34 @@ static hak_noreturn hak_cold void region_misuse(struct hak_region *region, struc
     hak__misuse_invalid(function, p, block->why_not);
 }
 
-void hak__region_end(struct hak_region *region, struct hak_robust_thread *me, void *p, const char *function)
+/* Locks the region of a block; ends the program unless p is the start of one. */
+static struct hak_region_block region_lock_block(struct hak_region *region, struct hak_robust_thread *me, const void *p,
+                                                 const char *function, bool freeing)
 {
     region_lock(region, me, function);
     struct hak_region_block block = hak__region_find(region, p);
     if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, true);
+        region_misuse(region, me, p, &block, function, freeing);
+    return block;
+}
+
+void hak__region_end(struct hak_region *region, struct hak_robust_thread *me, void *p, const char *function)
+{
+    struct hak_region_block block = region_lock_block(region, me, p, function, true);
     hak__region_give(region, &block);
     region_unlock(region, me);
 }
 
 size_t hak__region_usable(struct hak_region *region, struct hak_robust_thread *me, const void *p, const char *function)
 {
-    region_lock(region, me, function);
-    struct hak_region_block block = hak__region_find(region, p);
-    if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, false);
+    struct hak_region_block block = region_lock_block(region, me, p, function, false);
     region_unlock(region, me);
     return block.size;
 }
 
 void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *me, void *p, size_t n, const char *function)
 {
-    region_lock(region, me, function);
-    struct hak_region_block block = hak__region_find(region, p);
-    if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, false);
+    struct hak_region_block block = region_lock_block(region, me, p, function, false);
     bool done = n != 0 && hak__region_resize(region, &block, n);
     region_unlock(region, me);
     if (done)

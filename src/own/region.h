@@ -103,6 +103,23 @@ hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, u
     size_t words_shift = region->unit_shift - 10;   /* a bit for each 16 bytes */
     return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
 }
+/* A run joins or leaves a list that begins at *first: a bin's, or a class's. */
+hak_inline void hak__run_link(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    region->unit[unit].prev = 0;
+    region->unit[unit].next = *first;
+    if (*first != 0)
+        region->unit[*first - 1].prev = unit + 1;
+    *first = unit + 1;
+}
+hak_inline void hak__run_unlink(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    const struct hak_region_unit *run = &region->unit[unit];
+    *(run->prev != 0 ? &region->unit[run->prev - 1].next : first) = run->next;
+    if (run->next != 0)
+        region->unit[run->next - 1].prev = run->prev;
+}
+
 uint32_t hak__region_bin(uint32_t units);
 void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t units);
 
@@ -138,7 +155,6 @@ hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) 
 {
     return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
 }
-void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t unit);
 
 /* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
 

@@ -193,24 +193,25 @@ static void count_super(struct ledger_walk *walk, size_t super)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* Up to a SuperSlab's size. */
+static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t bytes)
+{
+    read_pages(walk, start);
+    walk->stats->ledger_metadata += resident_in(walk, start, bytes);
+}
+
 /* The descriptors of all regions but the first, whose are in the window's beginning. */
 static void count_pieces(struct ledger_walk *walk)
 {
     size_t bytes = HAK_REGION_SUPERS * HAK_SUPER_SPANS;
-    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1)) {
-        uintptr_t start = hak__meta_start(HAK_META_SPANS) + region * bytes;
-        read_pages(walk, start);
-        walk->stats->ledger_metadata += resident_in(walk, start, bytes);
-    }
+    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1))
+        count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
 }
 
 static void count_heaps(struct ledger_walk *walk)
 {
-    for (size_t id = 1; id <= hak__meta_heaps(); id++) {
-        uintptr_t start = hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE;
-        read_pages(walk, start);
-        walk->stats->ledger_metadata += resident_in(walk, start, HAK_HEAP_STRIDE);
-    }
+    for (size_t id = 1; id <= hak__meta_heaps(); id++)
+        count_metadata_at(walk, hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE, HAK_HEAP_STRIDE);
 }
 
 static void count_metadata(struct ledger_walk *walk)
@@ -220,10 +221,8 @@ static void count_metadata(struct ledger_walk *walk)
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         size_t mapped = hak__meta_mapped((enum hak_meta_window)w);
-        for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE) {
-            read_pages(walk, start + at);
-            walk->stats->ledger_metadata += resident_in(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
-        }
+        for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE)
+            count_metadata_at(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
     }
 }
 
