@@ -1,11 +1,9 @@
 /* A block for the calling thread from the heap layer or the arena, whatever the thread's state. Every request that its cache
- * does not serve ends here. */
+ * does not serve ends here. All functions give NULL when the system refuses, and set errno to ENOMEM. */
 #pragma once
 
 #include "diag/latency.h"
 #include "size/size.h"
-
-/* All of these give NULL when the system refuses, and set errno to ENOMEM. */
 
 /* One block of a class, for n bytes; a hardened one has exactly n. */
 void *hak__alloc_class(uint32_t class, size_t n);

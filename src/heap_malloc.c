@@ -1,5 +1,5 @@
-/* Requests of heaps of one's own: from the thread's share. Who has waited for a share's lock looks again: the heap may have
- * ended. See heap_slow.h. */
+/* Requests of heaps of one's own: from the thread's share. A thread that has waited for a share's lock checks again: the heap
+ * may have ended. See heap_slow.h. */
 #include "heap_slow.h"
 
 #include <errno.h>

@@ -101,8 +101,8 @@ static void lay_aside(struct hak_heap *heap)
     heap->ending = false;
 }
 
-/* Only sweepers lock a heap whose thread has gone. Whoever finds such a heap under its lock parks it as the thread would have done.
- * Returns whether it asked the kernel. */
+/* Parks a heap whose thread has gone as that would have done itself. Only sweepers and other callers of this lock such a heap; the one
+ * that still finds it so under the lock parks it. Returns whether it asked the kernel. */
 static bool take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);

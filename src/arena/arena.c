@@ -372,8 +372,8 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty && moved == hak__arena_state.moved
-                            && spare == hak__arena_state.spare,
+    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
+                            && moved == hak__arena_state.moved && spare == hak__arena_state.spare,
                         "the arena's sums are right", &hak__arena_state);
     valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__lru_is_valid();

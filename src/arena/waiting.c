@@ -55,7 +55,7 @@ static void give_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED);   /* who counts at this moment may be off until the next end */
+    hak_store(&line->room, 0, HAK_RELAXED);   /* a count that comes at this moment may be off until the next end */
 }
 
 static void give_all_waiting(void)

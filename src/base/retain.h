@@ -1,5 +1,5 @@
-/* How much unused memory may stay: the one place that decides it, by pure functions that read no state, lock or option. Whoever has
- * unused memory fills in what it knows, asks, and carries the answer out:
+/* How much unused memory may stay: the one place that decides it, by pure functions that read no state, lock or option. A layer
+ * with unused memory fills in what it knows, asks, and carries the answer out:
  *
  *   arena/, shared/   emptied SuperSlabs, unused slabs, the reserve, runs that wait     hak__retain
  *   cache/            large blocks that a thread has freed                              hak__retain_large

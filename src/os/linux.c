@@ -1,4 +1,4 @@
-/* The contract of os.h on Linux. Called by arena/ (memory) and by whoever needs the time or a random number.
+/* The contract of os.h on Linux. Called by arena/ (memory) and wherever the time or a random number is needed.
  * No function here keeps state or changes errno for its caller. */
 #include <errno.h>
 #include <stdlib.h>

@@ -83,7 +83,7 @@ hak_inline uint64_t hak__run_at(const struct hak_region *region, uint32_t unit)
 {
     return hak_load(&region->unit[unit].state, HAK_RELAXED);
 }
-/* release: a process that dies has made its stores in this order, for who repairs the heap. */
+/* release: a process that dies has made its stores in this order, as the one that repairs the heap sees them. */
 hak_inline void hak__run_set(struct hak_region *region, uint32_t unit, uint64_t state)
 {
     hak_store(&region->unit[unit].state, state, HAK_RELEASE);
@@ -164,7 +164,7 @@ hak_cold bool hak__region_is_valid(const struct hak_region *region);
 
 /* --- which regions this process has (region.c) ------------------------------------------------------------------- */
 
-/* size == 0: the row is free. Rows change under a lock; who reads them looks at the size twice. */
+/* size == 0: the row is free. Rows change under a lock; readers take none and read the size twice. */
 struct hak_region_row {
     _Atomic uintptr_t start;
     _Atomic size_t size;

@@ -322,5 +322,5 @@ void hak__live_open(const char *version, const void *sentinel, intptr_t word)
     hak_live.version = HAK_LIVE_VERSION;
     hak_live.size = sizeof hak_live;
     hak_live.root_count = LIVE_ROOT_COUNT;
-    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* who finds the magic finds the rest */
+    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* a reader that finds the magic finds the rest */
 }

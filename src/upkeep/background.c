@@ -40,7 +40,8 @@ static bool is_wanted(void)
         return false;
     if (mode != HAK_OPTION_AUTO)
         return true;
-    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
+    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST
+        && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
 }
 
 /* --- its beginning -------------------------------------------------------------------------------------------------- */
@@ -172,8 +173,8 @@ void hak__background_fork_child(bool attached)
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-/* Half of the time after which a span counts as idle, which is half of the delay, so that the second step after the one that has seen it first finds it
- * so, and not the third. */
+/* Half of the time after which a span counts as idle (hak__retain_idle_span), so that the second step after the one that saw it first
+ * finds it idle, not the third. */
 static uint64_t background_period(void)
 {
     return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);

@@ -3,7 +3,7 @@
  *
  *   the word        meaning                                               leaves it
  *   NONE            there is no thread                                    a poll that finds it wanted -> ACTIVE
- *   ACTIVE         it runs; slow paths have been taken since its step    the thread -> CALM
+ *   ACTIVE          it runs; slow paths have been taken since its step    the thread -> CALM
  *   CALM            it runs; nothing has happened since                   a slow path -> ACTIVE; the thread -> RESTING
  *   RESTING         it has ended or is about to, for want of work         a slow path -> ACTIVE, with a new thread
  *

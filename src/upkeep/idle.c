@@ -80,7 +80,7 @@ static bool is_below_frontier(const struct hak_span *span, size_t offset)
 }
 
 /* Asks the kernel first which pages are resident: one call instead of one for each run that went back long ago. A run goes back with
- * its absent pages, since they may be in swap, of which the kernel says nothing; and so does a run without resident pages, unless a
+ * its absent pages, since they may be in swap, about which the kernel says nothing; and so does a run without resident pages, unless a
  * purge explains it. Only if mapped but absent memory counts (HAKMEM_UNMAP), runs are as short as can be. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
