@@ -13,11 +13,11 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "hardened.h"
-#include "heap_region.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
 #include "others.h"
+#include "own/region.h"
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
@@ -267,8 +267,8 @@ void hak__free_outside(void *p)
         hak__profile_free(p, "free");
     else if (hak__zero_size_has(p))
         free_nothing(p);
-    else if (hak__region_holding(p) != NULL)
-        hak__region_drop(hak__region_holding(p), p, "free");
+    else if (hak__region_of(p) != NULL)
+        hak__region_end(hak__region_of(p), p, "free");
     else if (hak__is_others(p))
         hak__others_free(p);
     else if (p != NULL)

@@ -17,8 +17,6 @@
 #include "trace/trace.h"
 #include "upkeep/background.h"
 
-static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
-
 __attribute__((constructor(101))) void hak__library_loaded(void)
 {
     if (!hak__start())
@@ -29,7 +27,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__thp_look();
     hak__thread_init();
     hak__output_signal_init();
-    hak__crash_init(my_heap_now);
+    hak__crash_init();
     hak__sample_begin();
     if (hak__hardened.on || hak__sample_on())
         hak__trace_begin(hak__hardened.on);

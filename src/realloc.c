@@ -185,8 +185,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
-    if (hak__owner_of(p) == 0 && hak__region_holding(p) != NULL)
-        return hak__region_change(hak__region_holding(p), p, n, "realloc");
+    if (hak__owner_of(p) == 0 && hak__region_of(p) != NULL)
+        return hak__region_change(hak__region_of(p), p, n, "realloc");
     if (hak__owner_of(p) == 0 && hak__is_others(p))
         return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))

@@ -23,21 +23,9 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-#define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
-
-/* Never written. Only its front exists: every path checks the mode before it reads more. */
-struct hak_heap_front hak__sentinel = {
-    .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
-    .mode = HAK_MODE_SENTINEL,
-    .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
-    .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
-};
-
 /* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread that ends makes it, so processes in
  * which none does pay nothing. */
 static hak_rare_data struct hak_heap_front exited_sentinel;
-
-__thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t key;
 static _Atomic bool key_made;

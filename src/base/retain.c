@@ -3,7 +3,7 @@
 
 enum { RECENT_TIMES = 4, EMPTIED_SHARE = 3, UNUSED_SHARE = 8, USED_PER_RESERVED = 4 };
 
-static size_t above(size_t peak, size_t taken) { return peak > taken ? peak - taken : 0; }
+static size_t retain_above(size_t peak, size_t taken) { return peak > taken ? peak - taken : 0; }
 
 static size_t retain_most(const struct hak_retention *in)
 {
@@ -14,7 +14,7 @@ static size_t retain_most(const struct hak_retention *in)
 
 struct hak_retained hak__retain(struct hak_retention in)
 {
-    size_t unused = in.dirty_limit + in.used / UNUSED_SHARE, recent = above(in.recent_peak, in.taken), most = retain_most(&in);
+    size_t unused = in.dirty_limit + in.used / UNUSED_SHARE, recent = retain_above(in.recent_peak, in.taken), most = retain_most(&in);
     return (struct hak_retained){
         .emptied = hak_max(in.emptied_limit + in.used / EMPTIED_SHARE, hak_min(recent, most)),
         /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */

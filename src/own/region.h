@@ -180,22 +180,20 @@ hak_inline bool hak__is_region(const void *handle)
     return hak_load(&((const struct hak_region *)handle)->magic, HAK_ACQUIRE) == HAK_REGION_ALIVE;
 }
 
-/* `me` is what the calling thread knows of itself (os/robust.h). 0 or an errno code. */
+/* 0 or an errno code. */
 int hak__region_new(const struct hak_heap_options *options, struct hak_region **out);
 int hak__region_attach(void *start, size_t size, struct hak_region **out);
 void hak__region_detach(struct hak_region *region);
-void hak__region_destroy(struct hak_region *region, struct hak_robust_thread *me, const char *function);
-void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, const char *function);
+void hak__region_destroy(struct hak_region *region, const char *function);
+void hak__region_reset(struct hak_region *region, const char *function);
 
 /* NULL: there is no room, and its callback does not help. */
-void *hak__region_alloc(struct hak_region *region, struct hak_robust_thread *me, size_t align, size_t n, const char *function);
-void hak__region_end(struct hak_region *region, struct hak_robust_thread *me, void *p, const char *function);
-void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *me, void *p, size_t n,
-                          const char *function);
-size_t hak__region_usable(struct hak_region *region, struct hak_robust_thread *me, const void *p, const char *function);
-void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function);
-void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
-                         const char *function);
+void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function);
+void hak__region_end(struct hak_region *region, void *p, const char *function);
+void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function);
+size_t hak__region_usable(struct hak_region *region, const void *p, const char *function);
+void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function);
+void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
 
 /* The heaps that this process has made or attached, one after another: from row *i on. Without a lock: the figures may be those of
  * no single moment. False: that was the last. */

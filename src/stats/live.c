@@ -7,6 +7,7 @@
 
 #include "arena/meta.h"
 #include "arena/thp.h"
+#include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -56,8 +57,8 @@
     X(option_text, &hak__option_text)       /* to which names and helps of rows are offsets */ \
     X(stats_file, hak__stats_file)          /* text */ \
     X(layout, live_layout)                  /* a number: which numbers and classes these are */ \
-    X(sentinel, sentinel)                   /* a thread's heap is here + its word; ... */ \
-    X(thread_word, word)                    /* ... bytes from its thread pointer to that */ \
+    X(sentinel, &hak__sentinel)             /* a thread's heap is here + its word; ... */ \
+    X(thread_word, (const char *)&hak__thread_word - hak__os_thread_pointer()) /* ... bytes from its thread pointer to that */ \
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
@@ -314,7 +315,7 @@ static const struct live_tables {
 
 hak_export struct hak_live hak_live;
 
-void hak__live_open(const char *version, const void *sentinel, intptr_t word)
+void hak__live_open(const char *version)
 {
 #define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
     LIVE_ROOTS(X)

@@ -127,7 +127,7 @@ static void make_busy(void)
 {
     bool zero;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     struct hak_heap *heap = heap_open(0), *other = heap_open(HAK_MODE_EXACT);
     for (unsigned i = 0; i < MANY; i++)
         blocks[i] = heap_malloc(i % 3 == 0 ? other : heap, i % 2 == 0 ? CLASS_64 : CLASS_4096);
@@ -326,7 +326,7 @@ FRESH_TEST(layout_is_the_sum)
     uint64_t sum = 0;
     (void)argument;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     struct hak_live_list numbers = list_of(HAK_LIVE_LIST_NUMBERS);
     for (uint64_t i = 0; i < numbers.count; i++)
         sum += mixed(mixed(half_at(root("tables") + numbers.values + i * 4) + (i << 32)));
@@ -342,7 +342,7 @@ FRESH_TEST(options_have_their_words)
 {
     (void)argument;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     expect_eq(strcmp((const char *)(uintptr_t)root("version"), "1.2.3-test"), 0);
     expect_eq(hak__option_set("refill_count", "77"), 0);
     expect_eq(number("option_count"), HAK_OPTIONS);
@@ -358,7 +358,7 @@ FRESH_TEST(options_have_their_words)
 static void words_are_those_of_the_options(void **state)
 {
     (void)state;
-    hak__live_open("", NULL, 0);
+    hak__live_open("");
     for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_ORIGINS).count; i++)
         expect_eq(strcmp(name_in(HAK_LIVE_LIST_ORIGINS, i), hak__option_origin_name((enum hak_option_origin)i)), 0);
     for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_KINDS).count; i++)
