@@ -33,7 +33,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
         hak__trace_begin(hak__hardened.on);
     hak__os_thread_init(&hak__thread_word);
     hak__profile_begin();
-    hak__background_ready(hak__fork_watch);
+    hak__background_ready();
 }
 
 __attribute__((destructor)) static void library_ends(void)

@@ -24,7 +24,6 @@ static _Atomic bool background_stopping;       /* it is to end now; under the lo
 static uint32_t background_forbidders;         /* under the lock */
 static _Atomic bool background_is_ready;
 static _Atomic uint64_t background_refused_ms; /* when the system last refused a thread */
-static void (*background_watch_forks)(void);
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
@@ -85,7 +84,7 @@ static hak_cold void background_begin(uint32_t word)
     }
     if (refused != 0 && hak__os->now_ms() - refused < RETRY_MS)
         return;
-    background_watch_forks();
+    hak__fork_watch();   /* the process is not a single thread from now on */
     uint64_t signals = hak__os_block_signals();
     if (hak__lock_try(&background_lock)) {
         begin_locked(word);
@@ -109,11 +108,8 @@ void hak__background_consider(void)
         background_begin(HAK_BACKGROUND_NONE);
 }
 
-void hak__background_ready(void (*watch_forks)(void))
-{
-    background_watch_forks = watch_forks;
-    hak_store(&background_is_ready, true, HAK_RELEASE);
-}
+/* release: pairs with background_begin; what hak__os_thread_init has noted is there. */
+void hak__background_ready(void) { hak_store(&background_is_ready, true, HAK_RELEASE); }
 
 /* --- its end ---------------------------------------------------------------------------------------------------------- */
 
@@ -197,7 +193,7 @@ static void take_steps(void)
 {
     uint64_t active_ms = hak__os->now_ms();
     for (;;) {
-        /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
+        /* acquire: pairs with the release of the thread that wakes this one, all of whose work is seen from here on. */
         uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
         if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;

@@ -51,8 +51,8 @@ extern const bool hak__background_sees_credentials __attribute__((weak));   /* d
 hak_cold void hak__background_forbid(void);
 hak_cold void hak__background_allow(void);
 
-/* From now on it may be made. `watch_forks` is called before each time: the process is not a single thread from then on. */
-hak_noinline void hak__background_ready(void (*watch_forks)(void));
+/* From now on it may be made: options and scheduling are known. */
+hak_noinline void hak__background_ready(void);
 
 hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */

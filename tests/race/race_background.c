@@ -129,13 +129,15 @@ static void act(void (*what)(void))
     hak_fetch_add(&done, 1, HAK_RELEASE);
 }
 
-static void no_forks(void) { }
+void hak__fork_watch(void) { }
+
+static void nothing(void) { }
 
 static void begin(uint32_t threads, const struct hak_os *os)
 {
     hak__os = os;
     hak__background_fork_child(false);
-    hak__background_ready(no_forks);
+    hak__background_ready();
     for (uint32_t i = 0; i < threads; i++)
         hak__background_thread_begins();
     atomic_store(&made, 0);
@@ -200,7 +202,7 @@ static void poll_once(void)
     hak__background_poll();
 }
 static void poll_it(void) { act(poll_once); }
-static void nobody(void) { act(no_forks); }
+static void nobody(void) { act(nothing); }
 
 static void check_stepped(void)
 {
