@@ -28,11 +28,11 @@ struct hak_stats_class {
     uint64_t size;          /* bytes of a block */
     uint64_t spans;         /* runs of slabs that hold such blocks now */
     uint64_t live;          /* in the program's hands */
-    uint64_t cached;        /* ready in the stacks of all threads */
-    uint64_t refilled;      /* moved from spans into stacks so far */
-    uint64_t drained;       /* moved back from stacks into spans so far */
+    uint64_t cached;        /* ready in the bins of all threads */
+    uint64_t refilled;      /* moved from spans into bins so far */
+    uint64_t drained;       /* moved back from bins into spans so far */
     uint64_t collected;     /* freed by other threads and taken in by their owner so far */
-    uint64_t misses;        /* calls that found the stack empty so far */
+    uint64_t misses;        /* calls that found the bin empty so far */
     uint64_t outbox;        /* freed by other threads, not yet published */
     uint64_t mallocs;       /* calls so far, HAK_STATS_HAS_CALLS only */
     uint64_t frees;         /* by the blocks' owner, HAK_STATS_HAS_CALLS only */
@@ -81,9 +81,9 @@ struct hak_stats {
     uint64_t calls_malloc;
     uint64_t calls_free;
 
-    /* bytes by what the library's books say; touched or not */
+    /* bytes as the library counts them; touched or not */
     uint64_t bytes_live;              /* in the program's hands, in whole blocks, without huge ones */
-    uint64_t bytes_cached;            /* in stacks and outboxes */
+    uint64_t bytes_cached;            /* in bins and outboxes */
     uint64_t bytes_spans;             /* all spans, whole */
     uint64_t bytes_huge;              /* huge blocks, as mapped */
     uint64_t bytes_free_dirty;        /* free SuperSlabs that may still be resident */
@@ -117,7 +117,7 @@ struct hak_stats {
     uint64_t upkeep_spans_ended;      /* that were idle and wholly free */
     uint64_t upkeep_span_purges;      /* runs of pages returned from idle spans that are in use */
     uint64_t upkeep_span_purged;      /* resident bytes of them */
-    uint64_t upkeep_armings;          /* times that a thread armed its heap */
+    uint64_t upkeep_armings;          /* times that a heap began to poll */
     uint64_t upkeep_background;       /* 1 while there is a background thread */
     uint64_t upkeep_background_starts;
     uint64_t upkeep_background_wakeups;
@@ -128,7 +128,7 @@ struct hak_stats {
 
     /* resident bytes by state, HAK_STATS_HAS_LEDGER only; their sum is `ledger_sum` */
     uint64_t ledger_live;             /* in the program's hands */
-    uint64_t ledger_cached;           /* in stacks and outboxes */
+    uint64_t ledger_cached;           /* in bins and outboxes */
     uint64_t ledger_free_in_slabs;    /* free blocks of spans */
     uint64_t ledger_frontier_slack;   /* resident beyond a span's frontier, and the ends of slabs */
     uint64_t ledger_empty;            /* unused slabs and free SuperSlabs that wait to be used or purged */

@@ -12,14 +12,6 @@
 #include "profile/profile.h"
 #include "request.h"
 
-/* A block of just this class: blocks of the next ones, which serve other requests too, need not be aligned as it is, and
- * are larger than what a sized free expects of the alignment. */
-static void *aligned_large(uint32_t class)
-{
-    void *block = hak__alloc_class(class, hak__classes[class].size);
-    return block != NULL ? block : hak__no_memory();
-}
-
 /* While a profile counts: by the bytes asked for, not by those of the class. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
@@ -35,7 +27,7 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
     block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);
     if (in_place)
         hak__request_note(block, n);
-    return block != NULL ? block : hak__no_memory();
+    return block;
 }
 
 static hak_cold void *aligned_hardened(size_t align, size_t n)
@@ -60,13 +52,15 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
     uint32_t class = hak__aligned_class(align, n);
     if (hak_unlikely(hak__profile_counts()))
         return aligned_counted(align, n, class);
-    if (class < HAK_CLASSES)
-        return hak__is_large(class) ? aligned_large(class) : hak_malloc(hak__classes[class].size);
-    void *block = hak__alloc_huge(n, align, NULL);
-    return block != NULL ? block : hak__no_memory();
+    if (class >= HAK_CLASSES)
+        return hak__alloc_huge(n, align, NULL);
+    /* Of large blocks just this class: those of the next ones, which serve malloc too, need not be aligned as it is, and are larger
+     * than what a sized free expects of the alignment. */
+    size_t size = hak__classes[class].size;
+    return hak__is_large(class) ? hak__alloc_class(class, size) : hak_malloc(size);
 }
 
-hak_inline void *aligned(size_t align, size_t n)
+hak_inline void *aligned_by(size_t align, size_t n)
 {
     void *block = hak__aligned_pop(align, n);
     return hak_likely(block != NULL) ? block : aligned_slow(align, n);
@@ -74,20 +68,14 @@ hak_inline void *aligned(size_t align, size_t n)
 
 hak_export void *hak_aligned_alloc(size_t align, size_t n)
 {
-    if (hak_unlikely(!hak_is_power_of_two(align))) {
-        errno = EINVAL;
-        return NULL;
-    }
-    return aligned(align, n);
+    return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : hak__fail(EINVAL);
 }
 
 /* An alignment that is no power of two is rounded up to one. */
 static hak_noinline void *memalign_odd(size_t align, size_t n)
 {
-    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) {   /* as the C library: no power of two is as large */
-        errno = EINVAL;
-        return NULL;
-    }
+    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1))   /* as the C library: no power of two is as large */
+        return hak__fail(EINVAL);
     size_t power = HAK_ALIGN;
     while (power < align)
         power *= 2;
@@ -96,7 +84,7 @@ static hak_noinline void *memalign_odd(size_t align, size_t n)
 
 hak_export void *hak_memalign(size_t align, size_t n)
 {
-    return hak_likely(hak_is_power_of_two(align)) ? aligned(align, n) : memalign_odd(align, n);
+    return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : memalign_odd(align, n);
 }
 
 /* errno says ENOMEM too, as the C library's does; what it says of a wrong alignment is nothing. */
@@ -122,12 +110,12 @@ hak_export int hak_posix_memalign(void **out, size_t align, size_t n)
     return 0;
 }
 
-hak_export void *hak_valloc(size_t n) { return aligned(hak__page_size(), n); }
+hak_export void *hak_valloc(size_t n) { return aligned_by(hak__page_size(), n); }
 
 hak_export void *hak_pvalloc(size_t n)
 {
     size_t page = hak__page_size();
     if (hak_unlikely(n > PTRDIFF_MAX - page))
         return hak__no_memory();
-    return aligned(page, hak_align_up(n == 0 ? 1 : n, page));
+    return aligned_by(page, hak_align_up(n == 0 ? 1 : n, page));
 }

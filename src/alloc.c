@@ -25,6 +25,7 @@ hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
     return block;
 }
 
+/* For a thread that has given its heap back. */
 static hak_cold void *alloc_late(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__exit_heap_lock();
@@ -52,7 +53,7 @@ void *hak__alloc_class(uint32_t class, size_t n)
     }
     hak__limit_deliver();
     hak__check_poll();
-    return block;
+    return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
@@ -78,11 +79,11 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
 void *hak__alloc_huge(size_t n, size_t align, bool *zero)
 {
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
-        return NULL;
+        return hak__no_memory();
     struct hak_heap *heap = hak__heap_current();
     if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
         return hak__own_alloc_huge(heap->share.standard, n, align, zero, "malloc");
     void *block = hak__huge_alloc(n, align, zero);
     hak__poll_huge(0, block != NULL ? n : 0);
-    return block;
+    return hak_likely(block != NULL) ? block : hak__no_memory();
 }

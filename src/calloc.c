@@ -30,11 +30,9 @@ static hak_noinline void *calloc_above_tiny(size_t n)
         block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);
     else
         block = hak__alloc_huge(n, HAK_SUPER_SIZE, &zero);
-    if (hak_unlikely(block == NULL))
-        return hak__no_memory();
     if (hak_unlikely(hak__profile_counts()) && n > HAK_MID_MAX)
         hak__request_note(block, n);
-    return zero ? block : memset(block, 0, n);
+    return zero || block == NULL ? block : memset(block, 0, n);
 }
 
 hak_export void *hak_calloc(size_t count, size_t size)

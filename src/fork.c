@@ -16,10 +16,10 @@
 
 static struct hak_lock *held_while_starting;
 
-/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. Who has a heap
- * here is the thread that has forked; who has none may be a new one, made before that thread has come to a slow path.
- * It cannot tell whose heaps are left: they stay as they are, and what is free in those of threads that do not exist is
- * not used again. That thread is in no slow path meanwhile, where it would wait for this to end: the locks are nobody's. */
+/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. A thread
+ * that has a heap here is the one that has forked. One without may be new, made before that thread has come to a slow path;
+ * it cannot tell whose the heaps are. They stay as they are, and what is free in those of threads that do not exist is not
+ * used again. The forking thread is in no slow path meanwhile, where it would wait for this to end: nobody has the locks. */
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;

@@ -13,11 +13,11 @@
 #include "harden/harden.h"
 #include "harden/zero_size.h"
 #include "hardened.h"
-#include "heap_region.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
 #include "others.h"
+#include "own/region.h"
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
@@ -39,30 +39,37 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
     return true;
 }
 
-void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
+/* A block that looks wrong to the fast path: the heap's own state tells, and misuse ends the program. False: the free ends here,
+ * because the block was a hardened one, or because the program has taken its pages' rights for good. */
+hak_inline bool free_verified(void *p, uint32_t word)
 {
-    uint32_t word = heap->tag | (uint32_t)class_offset;
     if (hak__hardened_at(hak__slab_of(p))) {
         if (hak__shield_lift(p))
             hak__free_hardened(p, word);
-        return;
+        return false;
     }
     hak__check_block(p, word, "free", NULL);
-    if (!hak__shield_lift(p))
-        return;   /* lost: nobody can use it */
+    return hak__shield_lift(p);
+}
+
+void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
+{
+    uint32_t word = heap->tag | (uint32_t)class_offset;
+    if (!free_verified(p, word))
+        return;
     hak__mark_freed(p);
     if (!hak__cache_push(hak__bin_at(heap, hak__owner_offset(word)), p))
         hak__free_full(p, class_offset, heap);
 }
 
-/* Keeps a large block in the thread's large cache; false if that takes more than a push. */
-hak_inline bool free_kept(struct hak_heap *heap, uint32_t class, void *p)
+/* Puts a large block into the thread's large cache; false if that takes more than a push. */
+hak_inline bool free_to_cache(struct hak_heap *heap, uint32_t class, void *p)
 {
     if (!hak__enter_own(heap))
         return false;
-    bool kept = hak__large_cache_push_quickly(heap, class, p);
+    bool cached = hak__large_cache_push_quickly(heap, class, p);
     hak__heap_unlock(heap);
-    return kept;
+    return cached;
 }
 
 /* Frees by the reasons for which the bin is closed; false: the slow path has to. */
@@ -70,7 +77,7 @@ hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
     if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
-        return free_kept(heap, class, p);
+        return free_to_cache(heap, class, p);
     return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
 }
 
@@ -131,11 +138,9 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         hak__profile_forget(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         free_huge(p);
-    else if (word == 0 && hak__region_holding(p) != NULL)
-        hak__region_drop(hak__region_holding(p), p, "free");
-    else if (word == 0 && hak__is_others(p))
-        hak__others_free(p);
-    else if (word == 0 || !hak__owner_has_class(word))
+    else if (word == 0)
+        hak__free_outside(p);
+    else if (!hak__owner_has_class(word))
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
     else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
         hak__free_unattached(p, word, "free");
@@ -145,7 +150,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
-/* Keeps another heap's block for the thread's own next request. */
+/* Takes another heap's block into the bin, for the thread's own next request. */
 hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
     hak__mark_freed(p);
@@ -163,13 +168,7 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 static hak_noinline void free_foreign_verify(void *p, size_t owner_diff, struct hak_heap *heap)
 {
     uint32_t word = (uint32_t)owner_diff ^ heap->tag;
-    if (hak__hardened_at(hak__slab_of(p))) {
-        if (hak__shield_lift(p))
-            hak__free_hardened(p, word);
-        return;
-    }
-    hak__check_block(p, word, "free", NULL);
-    if (!hak__shield_lift(p))
+    if (!free_verified(p, word))
         return;
     if (hak__cache_absorbs(heap, hak__owner_offset(word)))
         free_absorb(heap, hak__owner_offset(word), p);
@@ -268,8 +267,8 @@ void hak__free_outside(void *p)
         hak__profile_free(p, "free");
     else if (hak__zero_size_has(p))
         free_nothing(p);
-    else if (hak__region_holding(p) != NULL)
-        hak__region_drop(hak__region_holding(p), p, "free");
+    else if (hak__region_of(p) != NULL)
+        hak__region_end(hak__region_of(p), p, "free");
     else if (hak__is_others(p))
         hak__others_free(p);
     else if (p != NULL)

@@ -65,12 +65,9 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
-    uint64_t started = hak__latency_begin();
-    block = hak__alloc_class(class, n);
-    hak__latency_end(HAK_LATENCY_MALLOC, started);
-    if (hak_unlikely(block == NULL))
-        return hak__no_memory();
-    hak__trace_allocated(block, id, n);
+    block = hak__alloc_timed(class, n);
+    if (hak_likely(block != NULL))
+        hak__trace_allocated(block, id, n);
     return block;
 }
 

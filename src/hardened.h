@@ -18,5 +18,5 @@ hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
 /* Frees any thread's block of a hardened span; `word` is its slab's. */
 hak_aside void hak__free_hardened(void *p, uint32_t word);
 
-/* Notes who frees a huge block, or one of no bytes. */
+/* Notes the call that frees a huge block, or one of no bytes. */
 hak_cold void hak__freed_hardened(const void *p);

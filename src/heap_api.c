@@ -15,33 +15,27 @@
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 
-static hak_heap_t *refuse(int code)
-{
-    errno = code;
-    return NULL;
-}
-
 hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 {
     struct hak_heap_options options = { .size = sizeof options };
     if (given != NULL) {
         if (given->size < offsetof(struct hak_heap_options, flags))
-            return refuse(EINVAL);
+            return hak__fail(EINVAL);
         memcpy(&options, given, hak_min(given->size, sizeof options));
     }
     if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED)) != 0)
-        return refuse(EINVAL);
+        return hak__fail(EINVAL);
     if (options.region == NULL && (options.flags & HAK_HEAP_SHARED) != 0)
-        return refuse(EINVAL);
+        return hak__fail(EINVAL);
     if (!hak__start())
-        return refuse(ENOMEM);
+        return hak__fail(ENOMEM);
     if (options.region != NULL)
         return hak__heap_new_in_region(&options);
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
-        return refuse(ENOTSUP);
+        return hak__fail(ENOTSUP);
     hak__thread_watch_forks();
     hak_heap_t *own = hak__own_new(&options);
-    return own != NULL ? own : refuse(ENOMEM);
+    return own != NULL ? own : hak__fail(ENOMEM);
 }
 
 hak_export void hak_heap_destroy(hak_heap_t *own)
@@ -51,7 +45,7 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
     hak__fork_check();
     hak__thread_watch_forks();
     if (hak__is_region(own))
-        hak__heap_destroy_in_region(own);
+        hak__region_destroy(hak__region_handle(own), "hak_heap_destroy");
     else
         hak__own_destroy(own, "hak_heap_destroy");
 }
@@ -61,7 +55,7 @@ hak_export void hak_heap_reset(hak_heap_t *own)
     hak__fork_check();
     hak__thread_watch_forks();
     if (hak__is_region(own))
-        hak__heap_reset_in_region(own);
+        hak__region_reset(hak__region_handle(own), "hak_heap_reset");
     else
         hak__own_reset(own, "hak_heap_reset");
 }
@@ -87,9 +81,8 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     if (own == NULL)
         return hak_malloc(n);
     if (hak__is_region(own))
-        return hak__region_request(own, HAK_ALIGN, n, "hak_heap_malloc");
-    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
-    return hak_likely(block != NULL) ? block : hak__no_memory();
+        return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
+    return hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
 /* malloc's, but for which heap's bins they are: those of the share that the thread used last, if it is of this heap. */
@@ -106,12 +99,8 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
         offset = hak__offset_above_tiny(n);
     else
         return heap_malloc_slow(own, n);
-    void *block = hak__cache_pop(hak__bin_at(share, offset));
-    if (hak_likely(block != NULL)) {
-        hak__mark_live(block);
-        return block;
-    }
-    return heap_malloc_slow(own, n);
+    void *block = hak__pop_from(share, offset);
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
 }
 
 hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
@@ -127,24 +116,19 @@ hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
         return block == NULL ? NULL : memset(block, 0, n);
     }
     void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_calloc");
-    if (block == NULL)
-        return hak__no_memory();
-    return zero ? block : memset(block, 0, n);
+    return zero || block == NULL ? block : memset(block, 0, n);
 }
 
 hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
 {
     bool zero;
-    if (!hak_is_power_of_two(align)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!hak_is_power_of_two(align))
+        return hak__fail(EINVAL);
     if (own == NULL)
         return hak_aligned_alloc(align, n);
     if (hak__is_region(own))
-        return hak__region_request(own, align, n, "hak_heap_aligned_alloc");
-    void *block = hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
-    return block != NULL ? block : hak__no_memory();
+        return hak__region_request(hak__region_handle(own), align, n, "hak_heap_aligned_alloc");
+    return hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
 /* A block of another heap is the program's mistake, and so is one of none. */
@@ -161,7 +145,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     if (p == NULL)
         return hak_heap_malloc(own, n);
     if (own != NULL && hak__is_region(own))
-        return hak__region_change(own, p, n, "hak_heap_realloc");
+        return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
     return hak_realloc(p, n);
 }
@@ -171,7 +155,7 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
     if (p == NULL)
         return;
     if (own != NULL && hak__is_region(own)) {
-        hak__region_drop(own, p, "hak_heap_free");
+        hak__region_end(hak__region_handle(own), p, "hak_heap_free");
         return;
     }
     expect_block_of(own, p, "hak_heap_free");
@@ -181,7 +165,7 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 hak_export hak_heap_t *hak_heap_of(const void *p)
 {
     hak_heap_t *own = hak__own_of(p);
-    return own != NULL ? own : hak__region_holding(p);
+    return own != NULL ? own : (hak_heap_t *)hak__region_of(p);
 }
 
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */
@@ -189,7 +173,7 @@ hak_export hak_heap_t *hak_heap_of(const void *p)
 hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 {
     if (hak__is_region(own)) {
-        hak__heap_set_limit_in_region(own, limit);
+        hak__region_set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
         return;
     }
     hak__own_expect(own, "hak_heap_set_limit");
@@ -205,7 +189,7 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
     if (region)
-        hak__heap_stats_in_region(own, &stats);
+        hak__region_figures(hak__region_handle(own), &stats, "hak_heap_stats");
     else
         hak__own_figures(own, &stats, true);
     memset(out, 0, size);
@@ -216,7 +200,7 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
 {
     if (hak__is_region(own))
-        return hak__region_visit_blocks((struct hak_region *)own, visit, argument);
+        return hak__region_visit_blocks(hak__region_handle(own), visit, argument);
     hak__own_expect(own, "hak_heap_visit");
     return hak__own_visit(own, visit, argument);
 }

@@ -1,5 +1,5 @@
-/* Frees of blocks of heaps of one's own: into the share of which the block is, under its lock unless the thread has it. Who has
- * waited for that looks again: the block may be another heap's, or none. See heap_slow.h. */
+/* Frees of blocks of heaps of one's own: into the block's share, under its lock unless the thread has it. A thread that has waited for
+ * the lock checks again: the block may be another heap's, or none. See heap_slow.h. */
 #include "heap_slow.h"
 
 #include <errno.h>

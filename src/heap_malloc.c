@@ -1,5 +1,5 @@
-/* Requests of heaps of one's own: from the thread's share. Who has waited for a share's lock looks again: the heap may have
- * ended. See heap_slow.h. */
+/* Requests of heaps of one's own: from the thread's share. A thread that has waited for a share's lock checks again: the heap
+ * may have ended. See heap_slow.h. */
 #include "heap_slow.h"
 
 #include <errno.h>
@@ -67,7 +67,7 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
 }
 
 /* The limit has refused: what the heap has cached goes back, then the program is asked. Whether to try again. */
-static hak_cold bool relieve(struct hak_own *own, struct hak_heap *mine, size_t want, unsigned tries)
+static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, size_t want, unsigned tries)
 {
     if (tries == 0) {
         if (mine != NULL)
@@ -92,13 +92,14 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = mine != NULL ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
     } while (hak_unlikely(block == NULL) && hak_load(&own->account.refused, HAK_RELAXED) != refused
-             && relieve(own, mine, hak__classes[class].size, tries++));
+             && own_relieve(own, mine, hak__classes[class].size, tries++));
     if (hak_likely(mine != NULL))
         hak__upkeep_poll(mine);
     hak__limit_deliver();
     hak__check_poll();
-    if (hak_likely(block != NULL))
-        errno = saved;
+    if (hak_unlikely(block == NULL))
+        return hak__no_memory();
+    errno = saved;
     return block;
 }
 
@@ -113,9 +114,9 @@ void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zer
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = hak__own_huge_alloc(own, n, align, zero);
     } while (hak_unlikely(block == NULL) && hak_load(&own->account.refused, HAK_RELAXED) != refused
-             && relieve(own, mine, n, tries++));
+             && own_relieve(own, mine, n, tries++));
     hak__poll_huge(0, block != NULL ? n : 0);
-    return block;
+    return block != NULL ? block : hak__no_memory();
 }
 
 static void *request_hardened(struct hak_own *own, size_t align, size_t n, bool *zero, const char *function)
@@ -125,7 +126,7 @@ static void *request_hardened(struct hak_own *own, size_t align, size_t n, bool 
     if (class < HAK_CLASSES)
         return hak__own_alloc_class(own, class, n, function);
     if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
-        return NULL;
+        return hak__no_memory();
     void *block = hak__own_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);
     if (block != NULL)
         hak__harden_huge_seal(block, n);
@@ -137,7 +138,7 @@ void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, 
     hak__own_expect(own, function);
     *zero = false;
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
-        return NULL;
+        return hak__no_memory();
     if (hak_unlikely(hak__is_hardened()))
         return request_hardened(own, align, n, zero, function);
     uint32_t class = HAK_CLASSES;

@@ -4,7 +4,7 @@
 
 #include "own/own.h"
 
-/* A block of the class, or a huge one, of the heap; NULL: its limit does not allow it, or the system refuses. */
+/* A block of the class, or a huge one, of the heap; NULL, and errno is ENOMEM: its limit does not allow it, or the system refuses. */
 void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function);
 void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function);
 

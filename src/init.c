@@ -17,8 +17,6 @@
 #include "trace/trace.h"
 #include "upkeep/background.h"
 
-static const struct hak_heap *my_heap_now(void) { return hak__heap_current(); }
-
 __attribute__((constructor(101))) void hak__library_loaded(void)
 {
     if (!hak__start())
@@ -29,13 +27,13 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__thp_look();
     hak__thread_init();
     hak__output_signal_init();
-    hak__crash_init(my_heap_now);
+    hak__crash_init();
     hak__sample_begin();
     if (hak__hardened.on || hak__sample_on())
         hak__trace_begin(hak__hardened.on);
     hak__os_thread_init(&hak__thread_word);
     hak__profile_begin();
-    hak__background_ready(hak__fork_watch);
+    hak__background_ready();
 }
 
 __attribute__((destructor)) static void library_ends(void)

@@ -4,7 +4,6 @@
 
 #include "alloc.h"
 #include "cache/large_cache.h"
-#include "diag/latency.h"
 #include "hardened.h"
 #include "huge/huge.h"
 #include "profile/profile.h"
@@ -14,22 +13,14 @@
 
 enum { CALLS_PER_HUGE = 8 };
 
-/* A large block that the thread keeps. */
-hak_inline void *alloc_kept(struct hak_heap *heap, uint32_t class)
+/* A large block that the thread has cached. */
+hak_inline void *alloc_cached(struct hak_heap *heap, uint32_t class)
 {
     if (!hak__enter_own(heap))
         return NULL;
     void *block = hak__large_cache_pop_near(heap, class);
     hak__heap_unlock(heap);
     return block;
-}
-
-static void *alloc_timed(uint32_t class, size_t n)
-{
-    uint64_t started = hak__latency_begin();
-    void *block = hak_likely(class < HAK_CLASSES) ? hak__alloc_class(class, n) : hak__alloc_huge(n, HAK_SUPER_SIZE, NULL);
-    hak__latency_end(HAK_LATENCY_MALLOC, started);
-    return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
 /* The process is hardened or samples blocks for guards, or does not know yet. */
@@ -42,9 +33,9 @@ static hak_cold void *malloc_open(size_t n, uint32_t class)
         return block;
     struct hak_heap *heap = hak__heap_current();
     uint32_t reasons = class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
-    block = reasons == HAK_CLOSED_LARGE ? alloc_kept(heap, class) : NULL;
+    block = reasons == HAK_CLOSED_LARGE ? alloc_cached(heap, class) : NULL;
     if (block == NULL)
-        return alloc_timed(class, n);
+        return hak__alloc_timed(class, n);
     hak__mark_live(block);
     return block;
 }
@@ -52,7 +43,7 @@ static hak_cold void *malloc_open(size_t n, uint32_t class)
 static hak_noinline void *malloc_rest(size_t n, uint32_t class)
 {
     if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
-        return alloc_timed(class, n);
+        return hak__alloc_timed(class, n);
     void *block = malloc_open(n, class);
     if (n > HAK_MID_MAX)
         hak__request_note(block, n);
@@ -64,7 +55,7 @@ hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 {
     uint32_t reasons = heap->closed_reasons[class];
     if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
-        return alloc_kept(heap, class);
+        return alloc_cached(heap, class);
     return reasons == HAK_CLOSED_POLLING ? hak__polling_pop(heap, class) : NULL;
 }
 

@@ -5,9 +5,9 @@
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "heap_region.h"
 #include "huge/huge.h"
 #include "others.h"
+#include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "slab/shield.h"
@@ -69,8 +69,8 @@ size_t hak__usable(const void *p, const char *function)
         hak__zero_size_check(p, function);
         return 0;
     }
-    if (word == 0 && hak__region_holding(p) != NULL)
-        return hak__region_block_size(p, function);
+    if (word == 0 && hak__region_of(p) != NULL)
+        return hak__region_usable(hak__region_of(p), p, function);
     if (word == 0 && hak__is_others(p))
         return hak__others_usable(p);
     size_t usable = hak__owner_id(word) == HAK_HEAP_ID_HUGE ? hak__huge_usable(p) : 0;

@@ -54,8 +54,8 @@ hak_cold void hak__allow_longer(void);
 hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
 
 #if HAK_PROTECT
-/* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Says nothing
- * of what is no block: the free that follows does. Class 0, which the map's word of no block seems to name, is the
+/* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Leaves what is no
+ * block to the free that follows. Class 0, which the map's word of no block seems to name, is the
  * smallest; huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {

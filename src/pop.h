@@ -6,6 +6,14 @@
 #include "size/bins.h"
 #include "thread.h"
 
+hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
+{
+    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
 hak_inline void *hak__pop(size_t n)
 {
     struct hak_class_offset offset;
@@ -15,10 +23,7 @@ hak_inline void *hak__pop(size_t n)
         offset = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid(n) : hak__offset_above_table(n);
     else
         return NULL;
-    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
-    if (hak_likely(block != NULL))
-        hak__mark_live(block);
-    return block;
+    return hak__pop_from(hak__heap_current(), offset);
 }
 
 /* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */
@@ -30,8 +35,5 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
     struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
     if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
         return NULL;
-    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
-    if (hak_likely(block != NULL))
-        hak__mark_live(block);
-    return block;
+    return hak__pop_from(hak__heap_current(), offset);
 }

@@ -35,8 +35,7 @@ static void *malloc_beside(const void *p, size_t n)
     if (hak_likely(own == NULL))
         return hak_malloc(n);
     bool zero;
-    void *block = hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
-    return block != NULL ? block : hak__no_memory();
+    return hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
 }
 
 /* A new size at the old address, or for a huge block at any address without copying. NULL: it must be copied. */
@@ -49,14 +48,14 @@ static void *resize_in_place(void *p, size_t have, size_t n)
     if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
         return NULL;
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
-    while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only kept */
+    while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only cached */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__heap_unlock(heap);
     return done ? p : NULL;
 }
 
 /* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
-hak_inline bool keeps(size_t have, size_t n) { return n - have / 2 <= have / 2; }
+hak_inline bool size_stays(size_t have, size_t n) { return n - have / 2 <= have / 2; }
 
 /* How much to ask for when a block moves to grow, since it will probably grow again: a quarter more than it had, if the step is
  * less than an eighth; a longer step brings its own room. A large block takes whole slabs and is alone in its span, so it can grow
@@ -70,7 +69,7 @@ static size_t with_room(size_t have, size_t n)
     return n - have < have / 8 ? have + have / 4 : n;
 }
 
-/* A large request may be served by a longer block that the thread keeps (cache/large_cache.c). With the room ahead on top of
+/* A large request may be served by a longer block that the thread has cached (cache/large_cache.c). With the room ahead on top of
  * that, the block may be more than twice what the program asked for, which a sized free would refuse. */
 static bool is_too_long(const void *q, size_t n)
 {
@@ -186,8 +185,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
 {
     if (p == NULL)
         return hak_malloc(n);
-    if (hak__owner_of(p) == 0 && hak__region_holding(p) != NULL)
-        return hak__region_change(hak__region_holding(p), p, n, "realloc");
+    if (hak__owner_of(p) == 0 && hak__region_of(p) != NULL)
+        return hak__region_change(hak__region_of(p), p, n, "realloc");
     if (hak__owner_of(p) == 0 && hak__is_others(p))
         return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))
@@ -197,7 +196,7 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
         return realloc_hardened(p, have, n);
     if (hak__sample_has(p))   /* its end is where the program wants it */
         return have == n ? p : change_size(p, have, n);
-    return keeps(have, n) ? p : change_size(p, have, n);
+    return size_stays(have, n) ? p : change_size(p, have, n);
 }
 
 /* The frequent case: a block of a size class that is still right. */
@@ -206,7 +205,7 @@ hak_export void *hak_realloc(void *p, size_t n)
     const struct hak_class *class = hak__class_at(p);
     if (hak_unlikely(class == NULL))
         return realloc_slow(p, n);
-    return hak_likely(keeps(class->size, n)) ? p : change_size(p, class->size, n);
+    return hak_likely(size_stays(class->size, n)) ? p : change_size(p, class->size, n);
 }
 
 hak_export void *hak_reallocarray(void *p, size_t count, size_t size)

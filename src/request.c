@@ -21,11 +21,13 @@ void hak__request_note(void *block, size_t n)
         hak__profile_note(heap, block, n);
 }
 
-void *hak__no_memory(void)
+void *hak__fail(int code)
 {
-    errno = ENOMEM;
+    errno = code;
     return NULL;
 }
+
+void *hak__no_memory(void) { return hak__fail(ENOMEM); }
 
 /* Huge blocks need no heap, but a thread that has one takes part in upkeep for them. */
 void hak__poll_huge(size_t given, size_t taken)

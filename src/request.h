@@ -27,8 +27,9 @@ hak_inline struct hak_heap *hak__request_enter(void)
  * gets one, since that is where the bytes up to the next sample are counted. */
 hak_cold void hak__request_note(void *block, size_t n);
 
-/* Sets errno to ENOMEM and gives NULL. */
-void *hak__no_memory(void);
+/* Sets errno, the second one to ENOMEM, and gives NULL. */
+hak_cold void *hak__fail(int code);
+hak_cold void *hak__no_memory(void);
 
 /* At the end of requests: a huge block has come or gone. */
 void hak__poll_huge(size_t given, size_t taken);

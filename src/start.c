@@ -39,8 +39,7 @@ static bool start_slow(void)
                 begin_hardened();
             hak__meta_wiped_init();
             hak__fork_init(&start_lock);
-            hak__live_open(HAK_VERSION_STRING, &hak__sentinel,
-                           (const char *)&hak__thread_word - hak__os_thread_pointer());
+            hak__live_open(HAK_VERSION_STRING);
             hak_store(&started, true, HAK_RELEASE);
         }
     }

@@ -23,21 +23,9 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-#define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
-
-/* Never written. Only its front exists: every path checks the mode before it reads more. */
-struct hak_heap_front hak__sentinel = {
-    .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
-    .mode = HAK_MODE_SENTINEL,
-    .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
-    .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
-};
-
 /* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread that ends makes it, so processes in
  * which none does pay nothing. */
 static hak_rare_data struct hak_heap_front exited_sentinel;
-
-__thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t key;
 static _Atomic bool key_made;
@@ -101,8 +89,8 @@ static void lay_aside(struct hak_heap *heap)
     heap->ending = false;
 }
 
-/* Only sweepers lock a heap whose thread has gone. Whoever finds such a heap under its lock parks it as the thread would have done.
- * Returns whether it asked the kernel. */
+/* Parks a heap whose thread has gone as that would have done itself. Only sweepers and other callers of this lock such a heap; the one
+ * that still finds it so under the lock parks it. Returns whether it asked the kernel. */
 static bool take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
@@ -144,20 +132,13 @@ static struct hak_heap *take_up(void)
     return hak__heap_unpark();
 }
 
-/* The mode that the options ask of new heaps. */
-static uint32_t start_mode(void)
-{
-    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
-    return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
-}
-
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
     if (heap != NULL && hak__hardened.on)
         hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
     if (heap != NULL)
-        hak__cache_open(heap, start_mode());
+        hak__cache_open(heap, hak__cache_mode());
     return heap;
 }
 
@@ -295,11 +276,10 @@ void hak__thread_reopen_early(void)
     if (early_heap == NULL || early_heap != hak__heap_current() || !hak__enter_own(early_heap))
         return;
     hak__cache_flush(early_heap);
-    bool hardened = (start_mode() & HAK_MODE_HARDENED) != 0;
-    if (!hardened)
-        hak__cache_open(early_heap, start_mode());
+    if (!hak__hardened.on)
+        hak__cache_open(early_heap, hak__cache_mode());
     hak__heap_unlock(early_heap);
-    if (hardened)
+    if (hak__hardened.on)
         leave_early();
 }
 

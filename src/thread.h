@@ -1,27 +1,7 @@
-/* The calling thread's heap. A thread starts with the sentinel, whose bins are empty to a pop and full to a push and
- * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
- * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
+/* The life of a thread's heap: attached at the first slow path, parked when the thread ends. */
 #pragma once
 
-#include "cache/cache.h"
-
-/* Only the front of a heap exists: every slow path checks the mode before it reads more. */
-extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
-extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
-
-hak_inline struct hak_heap *hak__heap_current(void)
-{
-    return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
-}
-
-/* What the thread knows of itself for the locks of regions (os/robust.h): kept in its heap. A thread without one finds it out in
- * `here` each time. */
-hak_inline struct hak_robust_thread *hak__thread_robust(struct hak_robust_thread *here)
-{
-    struct hak_heap *heap = hak__heap_current();
-    here->generation = 0;
-    return (heap->mode & HAK_MODE_SENTINEL) != 0 ? here : &heap->share.robust;
-}
+#include "cache/current.h"
 
 /* Before a thread without a heap takes a lock: it may be the process's second one. */
 void hak__thread_watch_forks(void);

@@ -36,6 +36,7 @@
 #include "arena/crowd.c"
 #include "arena/lend.c"
 #include "arena/arena.c"
+#include "cache/current.c"
 #include "cache/mark.c"
 #include "harden/zero_size.c"
 #include "trace/unwind.c"

@@ -277,36 +277,16 @@ static size_t room_within(size_t limit, size_t idle)
 size_t hak__arena_dirty_room(size_t idle)
 {
     size_t taken = hak_counted(&hak__arena_published.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
-    const struct hak_retention state = { .used = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
-    struct hak_retained may;
-    hak__retain(&state, &may);
-    return room_within(may.unused, idle);
-}
-
-/* The most bytes seen in use in this period and the one before; a period is the purge delay. Threads that come here at the same time
- * may overwrite each other's figure; the next call corrects it. */
-static size_t most_used(size_t used, uint64_t now_ms)
-{
-    static _Atomic uint64_t begun_ms;
-    static _Atomic size_t most, most_before;
-    size_t lately = hak_max(hak_load(&most, HAK_RELAXED), used);
-    if (now_ms - hak_load(&begun_ms, HAK_RELAXED) >= hak__option(HAK_OPTION_purge_delay)) {
-        hak_store(&begun_ms, now_ms, HAK_RELAXED);
-        hak_store(&most_before, lately, HAK_RELAXED);
-        hak_store(&most, used, HAK_RELAXED);
-    } else if (lately == used) {
-        hak_store(&most, used, HAK_RELAXED);
-    }
-    return hak_max(lately, hak_load(&most_before, HAK_RELAXED));
+    struct hak_retention state = { .used = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
+    return room_within(hak__retain(state).unused, idle);
 }
 
 size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
 {
-    const struct hak_retention state = { .taken = used, .recent_peak = most_used(used, now_ms),
-                                         .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
-    struct hak_retained may;
-    hak__retain(&state, &may);
-    return room_within(may.growth, idle);
+    static struct hak_recent recent;
+    struct hak_retention state = { .taken = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
+    state.recent_peak = hak__recent_peak(&recent, used, now_ms, hak__option(HAK_OPTION_purge_delay));
+    return room_within(hak__retain(state).growth, idle);
 }
 
 /* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a part of a SuperSlab can't be unmapped. Pages that came back
@@ -397,8 +377,8 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty && moved == hak__arena_state.moved
-                            && spare == hak__arena_state.spare,
+    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
+                            && moved == hak__arena_state.moved && spare == hak__arena_state.spare,
                         "the arena's sums are right", &hak__arena_state);
     valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__lru_is_valid();

@@ -125,7 +125,7 @@ size_t hak__page_size(void);
 void hak__arena_fork_child(void);
 hak_cold bool hak__arena_is_valid(void);
 
-/* Of a SuperSlab in which the caller has slabs: that was said before anybody could. */
+/* For a SuperSlab in which the caller has slabs: `bare` is written before anybody can have some. */
 hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }

@@ -1,6 +1,7 @@
 /* Emptied SuperSlabs lend their pages to huge blocks. A run is found by its addresses, and parts of it may have no
  * pages while others lie unused elsewhere. Moving those costs a hundredth of faulting new ones in, and nothing is resident twice
- * (docs/decisions/0049). A piece that has moved is a mapping of its own until it is unmapped (hak_super.moved), so there is a limit. Called by huge/ for a run that it has just taken.
+ * (docs/decisions/0049). A piece that has moved is a mapping of its own until it is unmapped (hak_super.moved), so there is a limit.
+ * Called by huge/ for a run that it has just taken.
  *
  * A child forked in between finds the run taken, which nobody gives back there, and the lender shorter: its state changes before its
  * pages go, so the child may at worst take mapped memory for unmapped. */

@@ -185,14 +185,12 @@ void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
 /* How many bytes may be kept. */
 static size_t lru_limit(uint64_t now_ms)
 {
-    const struct hak_retention state = {
+    struct hak_retention state = {
         .used = hak__arena_state.mapped - hak__arena_state.dirty, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
         .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = lru_always(),
         .pressure = hak__limit_exists() || hak__ahead_counts(),
     };
-    struct hak_retained may;
-    hak__retain(&state, &may);
-    return may.emptied;
+    return hak__retain(state).emptied;
 }
 
 void hak__lru_due(uint64_t now_ms)

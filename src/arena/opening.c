@@ -44,7 +44,7 @@ static int region_open(size_t region, size_t end)
 
 static void raise_top(size_t new_top)
 {
-    /* release: whoever reads the new mark may read the metadata below it. */
+    /* release: a thread that reads the new mark may read the metadata below it. */
     hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);

@@ -1,6 +1,5 @@
-/* The owner map: one entry per 64 KiB slab of the window. Its word says whose the slab is and of which class, the rest
- * at which addresses blocks begin that have been handed out (slab/freed.h).
- * Read by every free; written by whoever creates or destroys a span (the owner) and by huge/.
+/* The owner map: one entry per 64 KiB slab of the window. Its word names the slab's heap and class, the rest tells where blocks begin
+ * that have been handed out (slab/freed.h). Every free reads it; the owner writes it when a span begins or ends, and so does huge/.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
  *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (own/own.h)

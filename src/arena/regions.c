@@ -27,7 +27,7 @@ bool hak__region_is_open(size_t region)
 
 void hak__region_mark_open(size_t region)
 {
-    /* release: whoever reads the bit may read the descriptors. */
+    /* release: a thread that reads the bit may read the descriptors. */
     hak_fetch_or(&open_regions[region / 64], 1ull << region % 64, HAK_RELEASE);
 }
 

@@ -19,10 +19,10 @@ hak_inline size_t hak__super_from(size_t super)
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* How many regions, from this one on, are free, or foreign, all alike; 1 if it is open. As far as one look tells. */
+/* How many regions from this one on are alike, all free or all foreign, as far as one read tells; 1 if it is open. */
 size_t hak__regions_alike(size_t region);
 
-uint64_t hak__region_free(size_t region);   /* which of its SuperSlabs are, by their place in it */
+uint64_t hak__region_free(size_t region);   /* a bit for each free SuperSlab, by its place in it */
 size_t hak__regions_foreign(void);          /* how many closed ones are foreign */
 
 void hak__region_mark_open(size_t region);      /* once its descriptors are mapped; for good */

@@ -83,10 +83,8 @@ size_t hak__reserve_refill(void)
     if (want == 0 || hak__ahead_counts())
         return 0;
     hak__arena_lock();
-    const struct hak_retention state = { .taken = hak__arena_state.taken << HAK_SUPER_SHIFT };
-    struct hak_retained may;
-    hak__retain(&state, &may);
-    want = hak_min(want, may.reserve >> HAK_SUPER_SHIFT);   /* small processes have none */
+    size_t may = hak__retain((struct hak_retention){ .taken = hak__arena_state.taken << HAK_SUPER_SHIFT }).reserve;
+    want = hak_min(want, may >> HAK_SUPER_SHIFT);   /* small processes have none */
     while (count_ready(want, &gap) < want && map_one(gap))
         done++;
     hak__arena_state.reserved += done;

@@ -1,4 +1,4 @@
-/* What the files of the arena share: its state and its lock. For the arena's files alone; everything here is read and written under the lock. */
+/* The state that the files of the arena share, and its lock. For those files alone, which read and write it under the lock. */
 #pragma once
 
 #include "arena/arena.h"

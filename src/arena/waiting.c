@@ -30,14 +30,12 @@ bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
 
 static void ask_policy(void)
 {
-    const struct hak_retention state = {
+    struct hak_retention state = {
         .dirty_limit = hak__option(HAK_OPTION_purge_delay) != 0 ? hak__option(HAK_OPTION_dirty_limit) : 0,
         .pressure = hak__limit_exists() || hak__ahead_counts(),
     };
-    struct hak_retained may;
-    hak__retain(&state, &may);
     hak_store(&hak__waiting_rules.page, hak__page_size(), HAK_RELAXED);
-    hak_store(&hak__waiting_rules.left, may.waiting, HAK_RELAXED);
+    hak_store(&hak__waiting_rules.left, hak__retain(state).waiting, HAK_RELAXED);
 }
 
 /* The run waited until just now. */
@@ -57,7 +55,7 @@ static void give_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED);   /* who counts at this moment may be off until the next end */
+    hak_store(&line->room, 0, HAK_RELAXED);   /* a count that comes at this moment may be off until the next end */
 }
 
 static void give_all_waiting(void)

@@ -1,14 +1,14 @@
 /* Runs of huge blocks that wait in front of the arena: what a thread has freed last, for its next requests of just those sizes. Such
- * a pair of free and malloc takes no lock, and no look at anything that the arena knows. Called by huge/.
+ * a pair of free and malloc takes no lock and reads nothing of the arena's. Called by huge/.
  *
  *   a word    0: nothing waits;  else (bytes << 12) | first SuperSlab
  *   a line    the runs of one heap, or of a few that share it by their numbers, and how many bytes may wait there
  *
- * A run that waits is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. Whoever puts it into
- * a word or takes it out by an exchange has it to himself.
+ * A run that waits is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. The thread that
+ * puts it into a word or takes it out, by an exchange, has it alone.
  *
- * Nothing waits behind the arena's back: every request for a run, and for more of one, has all of them given back first
- * (hak__waiting_end_locked), and so does every step of upkeep, and whoever counts what is in use. So what waits is at most what was
+ * The arena never lacks what waits: each request for a run or a longer one has all of them given back first
+ * (hak__waiting_end_locked), and so do each step of upkeep and each count of what is in use. So what waits is at most what was
  * in use a moment ago, and no peak is higher for it. The policy of retention bounds the sum: lines draw from it what they need, and
  * it is whole again when all runs have been given back. */
 #pragma once
@@ -55,8 +55,8 @@ hak_inline void hak__waiting_count(struct hak_waiting_line *line, size_t more)
     hak_store(&line->room, hak_load(&line->room, HAK_RELAXED) + more, HAK_RELAXED);
 }
 
-/* Whether the run waits from now on; false: another one does. seq_cst with the look at `any`: whoever gives back clears that first
- * and looks at the words afterwards, so that one of the two sees the other. */
+/* Whether the run waits from now on; false: another one does. seq_cst with the read of `any`: the thread that gives back clears that
+ * first and reads the words afterwards, so that one of the two sees the other. */
 hak_inline bool hak__waiting_put(struct hak_waiting_line *line, _Atomic uint64_t *word, size_t first, size_t bytes)
 {
     uint64_t none = 0, run = (uint64_t)bytes << (HAK_WAITING_BITS - 12) | first;

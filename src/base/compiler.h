@@ -8,8 +8,8 @@
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
 #define hak_noinline __attribute__((noinline))
-/* What programs rarely come to. It lies behind all that they touch at start, because the kernel maps the pages around each
- * one that is touched (cmake/layout.ld; docs/decisions/0038). hak_aside: code that is quick nevertheless. */
+/* Code that programs rarely run. It lies behind all that they touch at start, because the kernel maps the pages around each page
+ * that is touched (cmake/layout.ld; docs/decisions/0038). hak_aside: optimised for speed nevertheless. */
 #define hak_cold __attribute__((noinline, cold))
 #define hak_aside __attribute__((noinline, section(".text.unlikely.aside")))
 #define hak_rare_table __attribute__((section(".rodata.rare")))

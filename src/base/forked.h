@@ -37,7 +37,7 @@ hak_cold void hak__fork_unwatched(void);
 hak_cold void hak__fork_found(void);
 
 /* Whether the caller runs in the process that this memory is of. A child of vfork() runs in its parent's, and in its parent's
- * thread-local memory: what it does for the process there, the parent would have to live with. */
+ * thread-local memory: what it changed of the process there, the parent would keep. */
 hak_cold bool hak__fork_is_home(void);
 
 hak_inline void hak__fork_check(void)

@@ -54,14 +54,13 @@
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */
-/* A word is heap id << HAK_CLASS_OFFSET_BITS | class * 16. The class is stored as the byte offset of its bin, so that a
- * free needs no shift; codes from HAK_CLASS_OFFSET_LIMIT up never name a bin. */
+/* A word is heap id << HAK_CLASS_OFFSET_BITS | class offset (size/size.h); offsets from HAK_CLASS_OFFSET_LIMIT up name no bin. */
 #define HAK_CLASS_OFFSET_BITS 12
 #define HAK_BIN_SIZE 16u
 #define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
-#define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a one-block span */
+#define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a single-block span */
 #define HAK_CLASS_OFFSET_HUGE (HAK_CLASS_OFFSET_LIMIT + HAK_BIN_SIZE) /* the first slab of a huge block */
-#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the code in the slabs of a heap of one's own (own/own.h) */
+#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a heap of one's own (own/own.h) */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
@@ -70,8 +69,8 @@
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
-#define HAK_ABSORB_SMALL 256u              /* of blocks up to this size no other heap's are taken in while a bin ... */
-#define HAK_ABSORB_MOST 32u                /* ... holds so many */
+#define HAK_ABSORB_SMALL 256u              /* blocks of other heaps up to this size are not absorbed while a bin ... */
+#define HAK_ABSORB_MOST 32u                /* ... has so many */
 #define HAK_OUTBOX_BUCKETS 32u
 #define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
 #define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */
@@ -80,5 +79,5 @@ _Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab i
 _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");
 _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's blocks fit the summary");
 _Static_assert(HAK_CLASS_OFFSET_HUGE < HAK_CLASS_OFFSET_OWN && HAK_CLASS_OFFSET_OWN < (1u << HAK_CLASS_OFFSET_BITS),
-               "codes fit their bits");
+               "class offsets fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");

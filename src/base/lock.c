@@ -12,7 +12,7 @@
 
 enum { SPINS = 100, NAP_NS = 20000 };
 
-/* What a lock's word says. Who finds it not FREE and has spun in vain makes it WAITED and sleeps while it is that. */
+/* The values of a lock's word. A thread that has spun in vain makes it WAITED and sleeps while it is that. */
 enum { LOCK_FREE, LOCK_HELD, LOCK_WAITED };
 
 _Atomic uint64_t hak__lock_wait_count;
@@ -111,4 +111,3 @@ void hak__yield(unsigned tries)
     hak__nap(tries);
 }
 
-uint64_t hak__lock_waits(void) { return hak_load(&hak__lock_wait_count, HAK_RELAXED); }

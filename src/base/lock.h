@@ -39,4 +39,3 @@ void hak__nap(unsigned tries);
 
 /* How often a lock was found held, for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;
-uint64_t hak__lock_waits(void);

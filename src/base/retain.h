@@ -1,16 +1,20 @@
-/* How much unused memory may stay, as a pure function: no state, no lock, no option is read here. The arena fills in what it
- * knows, asks, and carries the answer out.
+/* How much unused memory may stay: the one place that decides it, by pure functions that read no state, lock or option. A layer
+ * with unused memory fills in what it knows, asks, and carries the answer out:
  *
- * Two rules. For good, each kind may keep a fixed amount and a share of what is in use. For the purge delay, emptied SuperSlabs
- * may besides fill what is in use up to its recent peak, since that raises no peak; but no more than RECENT_TIMES the dirty
- * limit, which is what a program with one thread may keep while it sleeps, and nothing under pressure. Runs that wait in front of the
- * arena come from the same allowance: all of them together are no more than that. */
+ *   arena/, shared/   emptied SuperSlabs, unused slabs, the reserve, runs that wait     hak__retain
+ *   cache/            large blocks that a thread has freed                              hak__retain_large
+ *   heap/, upkeep/    assigned SuperSlabs, empty spans, spans in which nothing moves    the predicates at the end
+ *
+ * Two rules for the arena. For good, each kind may keep a fixed amount and a share of what is in use. For the purge delay, emptied
+ * SuperSlabs may besides fill what is in use up to its recent peak, since that raises no peak; but no more than RECENT_TIMES the
+ * dirty limit, which is what a program with one thread may keep while it sleeps, and nothing under pressure. Runs that wait in front
+ * of the arena come from the same allowance: all of them together are no more than that. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/atomic.h"
+#include "base/bits.h"
 
+/* In bytes. */
 struct hak_retention {
     size_t used;            /* mapped, and not emptied */
     size_t taken;           /* of that, mapped in SuperSlabs that are in use */
@@ -28,13 +32,55 @@ struct hak_retained {
     size_t waiting;   /* freed runs that their threads may take again without asking */
 };
 
-void hak__retain(const struct hak_retention *in, struct hak_retained *out);
+struct hak_retained hak__retain(struct hak_retention in);
 
-/* The most that was in use in this period and in the one before; a period is as long as the purge delay. */
+/* The most that was in use in this period and in the one before; a period is as long as the purge delay. Threads that note something
+ * at the same time without a lock may overwrite each other's figures; the next call corrects them. */
 struct hak_recent {
-    uint64_t begun_ms;
-    size_t most, most_before;
+    _Atomic uint64_t begun_ms;
+    _Atomic size_t most, most_before;
 };
 
 /* Notes what is in use and gives the recent peak: nothing counts for longer than two periods. */
 size_t hak__recent_peak(struct hak_recent *recent, size_t used, uint64_t now_ms, uint64_t period_ms);
+
+/* --- one thread's large blocks ---------------------------------------------------------------------------------------- */
+
+enum { HAK_RETAIN_WHOLE = 256 };   /* the unit of `absent` */
+
+struct hak_large_retention {
+    size_t used, cached;    /* bytes in the program's hands; in the large cache */
+    size_t peak;            /* the most of `used` lately */
+    size_t budget, spent;   /* HAKMEM_THREAD_BUDGET; how much of it the bins of other blocks have */
+    unsigned share;         /* HAKMEM_THREAD_BUDGET_SHARE, in percent */
+    unsigned absent;        /* how much of the cached blocks is not resident; believed up to three quarters */
+};
+
+hak_inline size_t hak__retain_share(size_t bytes, unsigned percent) { return bytes / 128 * percent / 100 * 128; }
+
+/* How many bytes the large cache may hold: the budget and the share of what the thread's spans hold, like the rest of its cache
+ * (docs/decisions/0026); but in use and cached together no more than the recent peak, the share of that, and half of the budget.
+ * Resident bytes count (docs/decisions/0050). */
+hak_inline size_t hak__retain_large(struct hak_large_retention in)
+{
+    if (in.budget == 0)
+        return 0;
+    size_t by_budget = in.budget + hak__retain_share(in.used + in.cached, in.share) - hak_min(in.budget, in.spent);
+    size_t together = in.peak + hak__retain_share(in.peak, in.share) + in.budget / 2;
+    size_t resident = hak_min(by_budget, together - in.used);
+    return resident / (HAK_RETAIN_WHOLE - hak_min(in.absent, HAK_RETAIN_WHOLE / 4 * 3)) * HAK_RETAIN_WHOLE;
+}
+
+/* --- smaller questions ------------------------------------------------------------------------------------------------- */
+
+/* Whether a heap with so many bytes in large blocks gets a SuperSlab of its own. With a block or two, most slabs of it would be
+ * unused; but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). Other threads may have
+ * freed more than is counted as allocated so far. */
+hak_inline bool hak__retain_assigned(size_t allocated, size_t freed) { return allocated >= freed + ((size_t)512 << 10); }
+
+/* Whether a heap keeps an empty span for the next request: the last one of its class, if blocks are small. An empty span of large
+ * blocks ends, since its slabs can serve every class and thread. */
+hak_inline bool hak__retain_empty_span(bool last, size_t block_size) { return last && block_size <= 16 << 10; }
+
+/* Whether the free pages of a span may stay in which nothing has moved for so long; a step of upkeep looks again by then. */
+hak_inline bool hak__retain_idle_span(uint64_t idle_ms, uint64_t purge_delay_ms) { return idle_ms < purge_delay_ms / 2; }

@@ -1,5 +1,4 @@
-/* What is needed of the C library's functions of texts. Each name of it that the library uses costs every process a little at
- * start (docs/decisions/0038). */
+/* Text functions in place of the C library's, each of whose names costs every process a little at start (docs/decisions/0038). */
 #pragma once
 
 #include <stdbool.h>

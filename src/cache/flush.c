@@ -77,12 +77,12 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         const struct hak_bin *bin = hak__heap_bin(heap, index);
         void **top = hak_peek(&bin->top);
         if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
-                        "a stack has its bottom and its capacity", bin)
+                        "a bin has its bottom and its capacity", bin)
             || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
-                           "a stack's top is within it", bin))
+                           "a bin's top is within it", bin))
             return false;
         for (void **slot = class->bottom; slot < top; slot++)
-            valid &= hak__holds(slot_is_valid(heap, index, slot), "a stack holds blocks of its class and heap", slot);
+            valid &= hak__holds(slot_is_valid(heap, index, slot), "a bin has blocks of its class and heap", slot);
     }
     return valid && hak__large_cache_is_valid(heap);
 }

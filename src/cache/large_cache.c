@@ -1,5 +1,5 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
- * every call comes here, and the stack behind the closed bin is used under the heap lock, like everything below the cache.
+ * every call comes here, and the hidden bin behind the closed one is used under the heap lock, like everything below the cache.
  * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
  * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
  * and upkeep/.
@@ -10,14 +10,15 @@
  * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
  * blocks there, the oldest first, before it grows.
  *
- * Invariants, with the heap locked: bit c of `classes` <=> the stack of class c holds a block;  `bytes` is the sum of their sizes;
- * oldest[c] is the time of the stack's lowest block. */
+ * Invariants, with the heap locked: bit c of `classes` <=> the bin of class c has a block;  `bytes` is the sum of their sizes;
+ * oldest[c] is the time of its lowest block. */
 #include "cache/large_cache.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "base/retain.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "diag/broken.h"
@@ -31,9 +32,9 @@ enum { REACH = 3 };
 enum { LOOK_EVERY = 32 };
 
 /* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
- * surprises. The absent share is counted in 256ths, believed up to three quarters, and from half on decides where blocks go. */
+ * surprises. From half on, the absent share decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
-enum { WEIGHT = 256, SURPRISE = 64, ABSENT_MOST = 192, ABSENT_MUCH = 128 };
+enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
 /* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
  * requests. */
@@ -45,13 +46,13 @@ static const uint64_t single_classes = 0
 
 _Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
 
-/* The times at which a stack's blocks were freed lie behind its slots. */
+/* The times at which a bin's blocks were freed lie behind its slots. */
 static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
 
-/* --- out of the stacks ------------------------------------------------------------------------------------------------ */
+/* --- out of the bins -------------------------------------------------------------------------------------------------- */
 
-/* The stack of a class has lost blocks. */
-hak_inline void stack_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
+/* The bin of a class has lost blocks. */
+hak_inline void large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
     heap->large_cache.classes &= ~((uint64_t)!any_left << class);
     hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
@@ -71,10 +72,10 @@ hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
 /* The class has a block. */
 hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
 {
-    struct hak_bin *stack = &heap->classes[class].hidden;
-    void **top = stack->top - 1, *block = *top;
-    hak_owner_store(&stack->top, top);
-    stack_lost(heap, class, 1, top != heap->classes[class].bottom);
+    struct hak_bin *bin = &heap->classes[class].hidden;
+    void **top = bin->top - 1, *block = *top;
+    hak_owner_store(&bin->top, top);
+    large_bin_lost(heap, class, 1, top != heap->classes[class].bottom);
     return block;
 }
 
@@ -91,7 +92,7 @@ void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
     return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
 }
 
-/* Gives back `count` blocks, from a place in the stack on. */
+/* Gives back `count` blocks, from a place in the bin on. */
 static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -103,7 +104,7 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     memmove(first, first + count, rest * sizeof *first);
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
-    stack_lost(heap, index, count, count != held);
+    large_bin_lost(heap, index, count, count != held);
     heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
 }
 
@@ -151,16 +152,7 @@ static void give_up_oldest(struct hak_heap *heap)
     hak__large_cache_drain(heap, oldest_class(heap), 1, "free");
 }
 
-/* --- into the stacks -------------------------------------------------------------------------------------------------- */
-
-static size_t share_of(size_t bytes) { return bytes / 128 * hak__option(HAK_OPTION_thread_budget_share) / 100 * 128; }
-
-/* How much the thread may have in large blocks, in use and cached together: the most in use lately, the budget's share of that, and
- * half of the budget. */
-static size_t room_for_large(const struct hak_heap *heap)
-{
-    return heap->large_cache.peak + share_of(heap->large_cache.peak) + hak__option(HAK_OPTION_thread_budget) / 2;
-}
+/* --- into the bins ---------------------------------------------------------------------------------------------------- */
 
 static bool is_mostly_absent(const struct hak_heap *heap) { return heap->large_cache.absent_share >= ABSENT_MUCH; }
 
@@ -178,24 +170,23 @@ static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, cons
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * WEIGHT / count) - (int)heap->large_cache.absent_share;
+    int change = (int)(absent * HAK_RETAIN_WHOLE / count) - (int)heap->large_cache.absent_share;
     heap->large_cache.absent_share += (uint32_t)(change / 4);
     heap->large_cache.weighed = heap->large_cache.clock;
     return change >= SURPRISE || change <= -SURPRISE;
 }
 
-/* The cache may hold the budget and the share of what the thread's spans hold, like the rest of the thread's cache
- * (docs/decisions/0026), but no more than room_for_large leaves. Resident bytes count (docs/decisions/0050). */
 static size_t large_cache_limit(struct hak_heap *heap)
 {
-    size_t budget = hak__option(HAK_OPTION_thread_budget);
-    size_t all = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED), used = all - heap->large_cache.bytes;
-    if (budget == 0 || (ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
+    struct hak_large_cache *cache = &heap->large_cache;
+    size_t used = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED) - cache->bytes;
+    if ((ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
         return 0;
-    heap->large_cache.peak = hak_max(heap->large_cache.peak, used);
-    size_t by_share = budget + share_of(all) - hak_min(budget, heap->budget.bytes);
-    size_t limit = hak_min(by_share, room_for_large(heap) - used);
-    return limit / (WEIGHT - hak_min(heap->large_cache.absent_share, ABSENT_MOST)) * WEIGHT;
+    cache->peak = hak_max(cache->peak, used);
+    return hak__retain_large((struct hak_large_retention){
+        .used = used, .cached = cache->bytes, .peak = cache->peak, .budget = hak__option(HAK_OPTION_thread_budget),
+        .spent = heap->budget.bytes, .share = (unsigned)hak__option(HAK_OPTION_thread_budget_share), .absent = cache->absent_share,
+    });
 }
 
 /* Makes room for the block just freed by releasing others. False: do not cache it. */
@@ -213,18 +204,18 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         hak__large_cache_drain(heap, index, 1, function);
     while (heap->large_cache.bytes + size > limit)
         give_up_oldest(heap);
-    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_kept(heap)) {
+    while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_large(heap)) {
         if (heap->large_cache.bytes == 0)
             return false;
         give_up_oldest(heap);
     }
     heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
-    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the stack is full, which brings every free here */
+    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the bin is full, which brings every free here */
         heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 
-/* Pushes on a stack that has room. */
+/* Pushes on a bin that has room. */
 hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -241,9 +232,9 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
 
 bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
 {
-    struct hak_bin *stack = &heap->classes[index].hidden;
+    struct hak_bin *bin = &heap->classes[index].hidden;
     size_t sum = heap->large_cache.bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->large_cache.sure || stack->top == stack->end || heap->large_cache.clock % LOOK_EVERY == 0))
+    if (hak_unlikely(sum > heap->large_cache.sure || bin->top == bin->end || heap->large_cache.clock % LOOK_EVERY == 0))
         return false;
     push_to(heap, index, block, sum);
     return true;
@@ -324,14 +315,14 @@ void hak__large_cache_age(struct hak_heap *heap)
     weigh_some(heap);
     heap->large_cache.seen = heap->large_cache.clock;
     heap->large_cache.peak -= heap->large_cache.peak / 4;
-    hak__cache_discharge_kept(heap);
+    hak__cache_discharge_large(heap);
 }
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
     while (heap->large_cache.classes != 0)
         hak__large_cache_drain(heap, hak_ctz64(heap->large_cache.classes), UINT32_MAX, "free");
-    hak__cache_discharge_kept(heap);
+    hak__cache_discharge_large(heap);
 }
 
 bool hak__large_cache_is_valid(const struct hak_heap *heap)

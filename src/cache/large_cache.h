@@ -1,4 +1,4 @@
-/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose stacks are used under the heap lock
+/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose hidden ones are used under the heap lock
  * (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/. */
 #pragma once
 

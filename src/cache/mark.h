@@ -1,4 +1,4 @@
-/* Marks: NULLs in a stack that send a request to the slow path, while HAKMEM_SAMPLE_GUARDS is on (mark.c). */
+/* Marks: NULLs among the blocks of a bin that send a request to the slow path, while HAKMEM_SAMPLE_GUARDS is on (mark.c). */
 #pragma once
 
 #include "cache/cache.h"

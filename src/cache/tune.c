@@ -15,11 +15,12 @@
 #include "cache/slots.h"
 #include "diag/options.h"
 #include "heap/common.h"
+#include "slab/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
 /* The process is charged for cached large blocks in such steps. */
-enum { KEPT_STEP = 2 << 20 };
+enum { CHARGE_STEP = 2 << 20 };
 
 /* --- first capacities -------------------------------------------------------------------------------------------------- */
 
@@ -89,17 +90,17 @@ static void budget_discharge(struct hak_heap *heap, size_t bytes)
     heap->budget.process_bytes -= bytes;
 }
 
-bool hak__cache_charge_kept(struct hak_heap *heap)
+bool hak__cache_charge_large(struct hak_heap *heap)
 {
-    if (!budget_charge(heap, KEPT_STEP))
+    if (!budget_charge(heap, CHARGE_STEP))
         return false;
-    heap->large_cache.charged += KEPT_STEP;
+    heap->large_cache.charged += CHARGE_STEP;
     return true;
 }
 
-void hak__cache_discharge_kept(struct hak_heap *heap)
+void hak__cache_discharge_large(struct hak_heap *heap)
 {
-    size_t need = hak_align_up(heap->large_cache.bytes, KEPT_STEP);
+    size_t need = hak_align_up(heap->large_cache.bytes, CHARGE_STEP);
     if (heap->large_cache.charged == need)
         return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
     budget_discharge(heap, heap->large_cache.charged - need);
@@ -179,13 +180,13 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */
 
-/* Moves a stack into an area of another capacity that has room for what it holds. */
-static bool resize_record(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+/* Moves a bin into an area of another capacity that has room for what it holds. */
+static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
-    hak_assert(held <= capacity, "a stack fits its new area");
+    hak_assert(held <= capacity, "a bin fits its new area");
     if (capacity > HAK_SLOTS_LEAST || old > HAK_SLOTS_LEAST) {
         void **bottom = hak__slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)
@@ -218,7 +219,7 @@ static void budget_reclaim(struct hak_heap *heap, size_t limit)
             if (held > keep)
                 hak__cache_drain(heap, index, held - keep, "free");
             size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
-            if (resize_record(heap, index, keep))
+            if (bin_resize(heap, index, keep))
                 budget_discharge(heap, less);
         }
         class->moves = 0;
@@ -278,7 +279,7 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     }
     if (!find_room(heap, index, extra))
         return refuse_for_a_while(heap);
-    if (!resize_record(heap, index, capacity)) {
+    if (!bin_resize(heap, index, capacity)) {
         budget_discharge(heap, extra);
         return refuse_for_a_while(heap);
     }
@@ -297,7 +298,7 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
     if (class->local || keep >= class->capacity)
         return;
     size_t less = (class->capacity - keep) * (size_t)hak__classes[index].size;
-    if (resize_record(heap, index, keep))
+    if (bin_resize(heap, index, keep))
         budget_discharge(heap, less);
 }
 
@@ -331,12 +332,12 @@ void hak__cache_redirect(struct hak_heap *heap, bool away) { set_mode(heap, HAK_
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 
-static bool enlarge_record(struct hak_heap *heap, uint32_t index, uint32_t capacity)
+static bool bin_enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     size_t extra = (capacity - heap->classes[index].capacity) * (size_t)hak__classes[index].size;
     if (!budget_charge(heap, extra))
         return false;
-    if (resize_record(heap, index, capacity))
+    if (bin_resize(heap, index, capacity))
         return true;
     budget_discharge(heap, extra);
     return false;
@@ -351,10 +352,16 @@ static hak_cold void fix_capacities(struct hak_heap *heap)
         struct hak_heap_class *class = &heap->classes[index];
         size_t room = budget > heap->budget.bytes ? (budget - heap->budget.bytes) / hak__classes[index].size : 0;
         uint32_t capacity = (uint32_t)hak_min(class->ceiling, class->capacity + room);
-        while (capacity > class->capacity && !enlarge_record(heap, index, capacity))
+        while (capacity > class->capacity && !bin_enlarge(heap, index, capacity))
             capacity -= (capacity - class->capacity + 1) / 2;
         class->ceiling = class->capacity;
     }
+}
+
+uint32_t hak__cache_mode(void)
+{
+    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
+    return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
 }
 
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)

@@ -4,7 +4,8 @@
 
 #include "cache/cache.h"
 
-/* Gives a new heap its bins, with first capacities from the options and its mode. */
+/* The mode that the options ask of a new heap; gives it its bins, with first capacities from the options. */
+uint32_t hak__cache_mode(void);
 void hak__cache_open(struct hak_heap *heap, uint32_t mode);
 
 /* Lets a class that is refilled absorb blocks of other heaps, if its size allows. */
@@ -33,5 +34,5 @@ hak_noinline void hak__cache_unpark(struct hak_heap *heap);
 size_t hak__cache_process_bytes(void);
 
 /* Charges the process with some more bytes of cached blocks, or takes back what is not used; false: its budget is spent. */
-bool hak__cache_charge_kept(struct hak_heap *heap);
-hak_cold void hak__cache_discharge_kept(struct hak_heap *heap);
+bool hak__cache_charge_large(struct hak_heap *heap);
+hak_cold void hak__cache_discharge_large(struct hak_heap *heap);

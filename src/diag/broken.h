@@ -1,6 +1,5 @@
 /* The first invariant that a check found broken. The _is_valid functions of the layers say here what and where; guard/check.c
- * reports it. A record of one thread at a time would do, and that is what this is: a race between two failing checks mixes
- * two true findings. */
+ * reports it. There is no lock: a race between two failing checks mixes two true findings. */
 #pragma once
 
 #include "base/compiler.h"

@@ -1,4 +1,4 @@
-/* The histograms of slow paths. See latency.h. All threads add to the same words: who asks for times does not mind. */
+/* The histograms of slow paths. See latency.h. All threads add to the same words, which is slow only while times are taken. */
 #include "diag/latency.h"
 
 #include <errno.h>

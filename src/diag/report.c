@@ -107,29 +107,20 @@ int hak__write_all(int fd, const char *text, size_t length)
     return error;
 }
 
-static void write_line(int fd, const char *before, const char *format, va_list arguments)
+static void warn_list(const char *format, va_list arguments)
 {
-    char line[LINE];
-    size_t length = strlen(before);
-    memcpy(line, before, length);
+    char line[LINE] = "hakmem: ";
+    size_t length = strlen(line);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
     line[length++] = '\n';
-    hak__write_all(fd, line, length);
-}
-
-void hak__print(int fd, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    write_line(fd, "", format, arguments);
-    va_end(arguments);
+    hak__write_all(STDERR_FILENO, line, length);
 }
 
 void hak__warn(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    write_line(STDERR_FILENO, "hakmem: ", format, arguments);
+    warn_list(format, arguments);
     va_end(arguments);
 }
 
@@ -137,7 +128,7 @@ void hak__fatal(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    write_line(STDERR_FILENO, "hakmem: ", format, arguments);
+    warn_list(format, arguments);
     va_end(arguments);
     abort();
 }

@@ -16,10 +16,7 @@ hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, 
 /* The whole text to a file descriptor; 0 or an errno code. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
 
-/* One line to a file descriptor; the newline is added. */
-hak_cold void hak__print(int fd, const char *format, ...);
-
-/* One line on stderr with the prefix. */
+/* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);
 
 /* One line on stderr with the prefix, then abort(). For misuse that must not go on. */

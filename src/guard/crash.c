@@ -15,7 +15,7 @@
 
 #include "arena/meta.h"
 #include "arena/regions.h"
-#include "cache/cache.h"
+#include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
@@ -31,7 +31,6 @@ static const struct crash_signal {
 } crash_signals[SIGNALS] = { { "SIGSEGV", SIGSEGV }, { "SIGBUS", SIGBUS }, { "SIGABRT", SIGABRT } };
 
 static hak_rare_data struct sigaction former_actions[SIGNALS];
-static const struct hak_heap *(*my_heap)(void);
 
 /* --- blocks of size classes --------------------------------------------------------------------------------------- */
 
@@ -82,9 +81,8 @@ static const char *state_of(const struct hak_span *span, uint32_t index, const v
 
 static const char *owner_of_heap(uint32_t id)
 {
-    const struct hak_heap *mine = my_heap == NULL ? NULL : my_heap();
     uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
-    if (mine != NULL && mine->id == id)
+    if (hak__heap_current()->id == id)
         return "this thread's";
     return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_UNUSABLE ? "lost by a fork" : "another thread's";
 }
@@ -251,12 +249,11 @@ static void on_crash(int number, siginfo_t *info, void *context)
     errno = saved;
 }
 
-void hak__crash_init(const struct hak_heap *(*mine)(void))
+void hak__crash_init(void)
 {
     struct sigaction ours = { .sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK };
     if (hak__option(HAK_OPTION_crash_report) == 0)
         return;
-    my_heap = mine;
     for (unsigned i = 0; i < SIGNALS; i++)
         sigaction(crash_signals[i].number, &ours, &former_actions[i]);
 }

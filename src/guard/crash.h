@@ -2,10 +2,10 @@
  * is to the allocator; then the signal proceeds as it would have without us. Called by init.c. */
 #pragma once
 
-#include "heap/heap.h"
+#include "base/compiler.h"
 
-/* Installs the handlers. `mine` gives the calling thread's heap, for the report. */
-void hak__crash_init(const struct hak_heap *(*mine)(void));
+/* Installs the handlers. */
+void hak__crash_init(void);
 
 /* Describes any address as the report does, NULL and foreign ones too. Takes no lock and writes nothing but `text`. */
 hak_cold void hak__crash_describe(uintptr_t address, char *text, size_t size);

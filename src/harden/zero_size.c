@@ -27,7 +27,7 @@ static void *take_place(size_t word)
     uint64_t used = hak_load(&hak__zero_size.in_use[word], HAK_RELAXED);
     while (~used != 0) {
         unsigned bit = hak_ctz64(~used);
-        /* acquire: pairs with the release of who has freed it. */
+        /* acquire: pairs with the release of the thread that has freed it. */
         if (!hak_cas_weak(&hak__zero_size.in_use[word], &used, used | 1ull << bit, HAK_ACQUIRE, HAK_RELAXED))
             continue;
         hak_fetch_or(&hak__zero_size.ever_used[word], 1ull << bit, HAK_RELAXED);

@@ -5,6 +5,7 @@
 
 #include "arena/meta.h"
 #include "base/assert.h"
+#include "base/retain.h"
 #include "diag/broken.h"
 #include "diag/report.h"
 #include "heap/find.h"
@@ -14,9 +15,6 @@
 #include "shared/pool.h"
 #include "shared/tiers.h"
 #include "slab/hardened.h"
-
-/* The last empty span of a class is kept for the next request only if its blocks are no larger. */
-enum { KEPT_MAX = 16 << 10 };
 
 _Atomic uint32_t hak__heap_last;
 
@@ -77,15 +75,14 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 
 /* --- ends of spans ------------------------------------------------------------------------------------------------ */
 
-/* For a span that is wholly free or not listed: ends it if it is empty and not the last one of its class, else lists it. An empty
- * span of large blocks always ends, since its slabs can serve every class and thread from the pool. */
+/* For a span that is wholly free or not listed: ends it if it is empty and may not stay, else lists it. */
 static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak__span_allocated(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         bool stays = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions;
-        if (!stays && (!last || hak__classes[span->class].size > KEPT_MAX)) {
+        if (!stays && !hak__retain_empty_span(last, hak__classes[span->class].size)) {
             hak__span_unguard(span);
             hak__heap_end_span(heap, span);
             return;

@@ -2,13 +2,12 @@
  * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
- *   bins                     the owner thread; while the heap is parked, the holder of `lock`
- *   classes, bitmaps            the holder of `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before
- *                               it asks for new memory, or in a step of upkeep); a forked child's only thread takes
- *                               over heaps that were not locked
- *   outbox                      the owner appends without `lock`; all else under it (cache/outbox.h)
- *   pending, and the remote bits of the heap's spans   any thread
- *   counters                    written by the owner, read by anyone (base/atomic.h, "shared plain")
+ *   bins                the owner thread; while the heap is parked, the holder of `lock`
+ *   classes, bitmaps    the holder of `lock`: the owner in its slow paths, or a thread that sweeps idle heaps (before it asks for
+ *                       new memory, or in a step of upkeep); a forked child's only thread takes over heaps that were not locked
+ *   outbox              the owner appends without `lock`; all else under it (cache/outbox.h)
+ *   pending, remote bits of the heap's spans    any thread
+ *   counters            written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
  * Invariants:
  *   1. a span is listed <=> it is this heap's and has blocks to give
@@ -39,7 +38,7 @@ enum { HAK_WARM_MAX = 16 };
     uint32_t mode; /* HAK_MODE_... */ \
     _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
     int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
-    uint32_t profile_session; /* the profile of which that is */ \
+    uint32_t profile_session; /* that profile's number */ \
     uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
     intptr_t to_share; /* it lies so many bytes from here */ \
     struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
@@ -93,7 +92,7 @@ struct hak_heap {
 };
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");
 
-/* The stack that really holds the class's blocks, visible or hidden. */
+/* The bin that really has the class's blocks, visible or hidden. */
 hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
 {
     return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->bins[class];
@@ -110,11 +109,14 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
+/* Of a heap's state: it has spans and bins that may be used. */
+hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW && state != HAK_HEAP_UNUSABLE; }
+
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: a fork came between, in
- * a handler, say, and the child has had to leave the heap, since whoever was collecting does not exist there. */
+ * a handler, say, and the child has had to leave the heap, since the collecting thread does not exist there. */
 hak_cold bool hak__heap_wait(struct hak_heap *heap);
 
 hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user user)
@@ -147,8 +149,7 @@ hak_inline bool hak__enter_own(struct hak_heap *heap)
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
-    uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
+    if (!hak__heap_is_open(hak_load(&heap->state, HAK_ACQUIRE)))
         return false;
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)
@@ -183,8 +184,8 @@ hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, H
  * span. 0 when the system refuses. */
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want);
 
-/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab assigned to it; in any that is open,
- * if none is. NULL: there is none. */
+/* A large block from what the heap has at hand: a listed span, or a run in a SuperSlab assigned to it, or in any open one if none is.
+ * NULL: there is none. */
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class);
 
 /* Blocks of the large pool have left their spans, or come back: then `count` is negative. */

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "base/retain.h"
 #include "heap/heap.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
@@ -95,20 +96,10 @@ static unsigned worst_place(const struct hak_heap *heap)
     return worst;
 }
 
-/* How much a heap has in large blocks before it gets a SuperSlab. With a block or two, most slabs of its own SuperSlab would be unused;
- * but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). */
-enum { WORTH_ONE = HAK_SUPER_SIZE / 4 };
-
-static bool is_worth_one(struct hak_heap *heap)
-{
-    size_t freed = hak_load(&heap->large_remote_freed, HAK_RELAXED);   /* may be ahead: others free blocks that are not counted yet */
-    return heap->large_out >= freed + WORTH_ONE;
-}
-
 void hak__assigned_add(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
-    if (!is_worth_one(heap))
+    if (!hak__retain_assigned(heap->large_out, hak_load(&heap->large_remote_freed, HAK_RELAXED)))
         return;
     for (unsigned place = 0; place < heap->assigned.count; place++)
         if (heap->assigned.supers[place] == super)

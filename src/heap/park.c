@@ -98,8 +98,7 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
-        if (heap == mine || heap == shared
-            || (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE))
+        if (heap == mine || heap == shared || !hak__heap_is_open(state))
             continue;
         if (hak_load(&heap->lock, HAK_RELAXED) != 0)
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);

@@ -53,13 +53,12 @@ static void count_begun(struct hak_heap *heap, struct hak_span *span)
         span->account = heap->share.account;
 }
 
-
 /* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit (share.h). */
-static bool admit(struct hak_heap *heap, unsigned slabs)
+static bool span_admit(struct hak_heap *heap, unsigned slabs)
 {
     return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
 }
-static void discount(struct hak_heap *heap, unsigned slabs)
+static void span_discount(struct hak_heap *heap, unsigned slabs)
 {
     if (hak_unlikely(hak__heap_is_share(heap)))
         hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
@@ -73,7 +72,7 @@ static uint32_t owner_of_spans(const struct hak_heap *heap)
 /* Slabs that could not become a span. */
 static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
 {
-    discount(heap, slabs);
+    span_discount(heap, slabs);
     hak__pool_give(slab, slabs);
 }
 
@@ -137,7 +136,7 @@ static void end_span(struct hak_heap *heap, struct hak_span *span)
     count_ended(heap, span);
     if (hak_unlikely(hak__heap_is_share(heap)))
         hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
-    discount(heap, span->slabs);
+    span_discount(heap, span->slabs);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(heap, bitmaps, bytes);
@@ -386,14 +385,14 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
 {
     unsigned most = wanted_slabs(heap, class_index);
     *stage = HAK_STAGE_LOCKED;
-    if (hak_unlikely(!admit(heap, most))) {
+    if (hak_unlikely(!span_admit(heap, most))) {
         hak__heap_spare(heap, class_index);
         most = wanted_slabs(heap, class_index);
-        if (!admit(heap, most))
+        if (!span_admit(heap, most))
             return HAK_NO_RUN;
     }
     size_t slab = search_slabs(heap, class_index, count, fresh, stage);
-    discount(heap, slab == HAK_NO_RUN ? most : most - *count);
+    span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
     return slab;
 }
 
@@ -421,7 +420,7 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
-    if (!admit(heap, count))
+    if (!span_admit(heap, count))
         return NULL;
     unsigned most = count;
     size_t slab = hak__assigned_take(heap, count, &fresh);
@@ -429,7 +428,7 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
         count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
-    discount(heap, slab == HAK_NO_RUN ? most : most - count);
+    span_discount(heap, slab == HAK_NO_RUN ? most : most - count);
     if (slab == HAK_NO_RUN)
         return NULL;
     hak_count(&heap->counts.runs_claimed, 1);

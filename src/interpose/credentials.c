@@ -1,6 +1,6 @@
 /* The C library's functions that change a process's credentials. The kernel has credentials by thread; the C library has each
- * of its threads change its own, and does not know of the background thread, which would keep the old ones: whoever came to
- * write this process's memory could use it to get back what the process has given up. So there is none while these run, and
+ * of its threads change its own, and does not know of the background thread, which would keep the old ones: an attacker
+ * who can write this process's memory could get back through it what the process has given up. So there is none while these run, and
  * the next one begins with the new credentials.
  *
  * In libhakmem.so alone, like all of this folder: what is behind the names is found at run time, which takes a dynamic

@@ -2,9 +2,9 @@
  * flag looks for every name first in itself and in what it needs: it finds the C library's malloc and free, and hands to that
  * free blocks that the program has from here, which ends in a crash. Without the flag it finds the program's.
  *
- * Whoever calls must stay the caller, whose RUNPATH, $ORIGIN and namespace the C library goes by and whom it tells by the return
- * address. Therefore both end in a jump to the next dlopen, which golden.test_deepbind looks for in their code; where it has not
- * been looked for, on other processors, dlopen stays the C library's.
+ * The C library goes by the RUNPATH, $ORIGIN and namespace of its caller, which it tells by the return address. Therefore both
+ * end in a jump to the next dlopen, which golden.test_deepbind looks for in their code; where it has not been looked for, on other
+ * processors, dlopen stays the C library's.
  *
  * Part of libhakmem.so alone: a program with the archive in it may be fully static, and has its own dlopen then. */
 #include <dlfcn.h>

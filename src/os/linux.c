@@ -1,4 +1,4 @@
-/* The contract of os.h on Linux. Called by arena/ (memory) and by whoever needs the time or a random number.
+/* The contract of os.h on Linux. Called by arena/ (memory) and wherever the time or a random number is needed.
  * No function here keeps state or changes errno for its caller. */
 #include <errno.h>
 #include <stdlib.h>
@@ -55,32 +55,34 @@ static int linux_extend(uintptr_t address, size_t size)
     return got == MAP_FAILED ? ENOMEM : 0;
 }
 
+/* What a call gives, with errno put back. */
+static int linux_code(bool done, int saved)
+{
+    int code = done ? 0 : errno;
+    errno = saved;
+    return code;
+}
+
 static int linux_unmap(uintptr_t address, size_t size)
 {
     int saved = errno;
-    int code = munmap((void *)address, size) == 0 ? 0 : errno;
-    errno = saved;
-    return code;
+    return linux_code(munmap((void *)address, size) == 0, saved);
 }
 
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
     int saved = errno;
-    int code = madvise((void *)address, size, MADV_DONTNEED) == 0 ? 0 : errno;
-    if (code == EINVAL)
-        code = madvise((void *)address, size, MADV_DONTNEED_LOCKED) == 0 ? 0 : errno;
-    errno = saved;
-    return code;
+    bool done = madvise((void *)address, size, MADV_DONTNEED) == 0
+                || (errno == EINVAL && madvise((void *)address, size, MADV_DONTNEED_LOCKED) == 0);
+    return linux_code(done, saved);
 }
 
 static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
 {
     int saved = errno;
     void *got = mremap((void *)from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)to);
-    int code = got == MAP_FAILED ? errno : 0;
-    errno = saved;
-    return code;
+    return linux_code(got != MAP_FAILED, saved);
 }
 
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
@@ -92,9 +94,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
     int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
     bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
     int done = protect ? mprotect((void *)address, size, protection) : madvise((void *)address, size, advices[what]);
-    int code = done == 0 ? 0 : errno;
-    errno = saved;
-    return code;
+    return linux_code(done == 0, saved);
 }
 
 static uintptr_t linux_probe(size_t size)

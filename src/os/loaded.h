@@ -1,6 +1,6 @@
-/* The objects of the process as the dynamic linker lists them, and what they export. It is asked where something
- * has gone wrong already: nothing here allocates, and the one lock that it takes for the moment (dl_iterate_phdr's) is held by
- * others only while the list changes, never while a constructor runs.
+/* The objects of the process as the dynamic linker lists them, and their symbols. Used where something has already gone wrong, so
+ * nothing here allocates. It takes one lock, dl_iterate_phdr's, which others hold only while the list changes, never while a
+ * constructor runs.
  *
  * A fully static program exports nothing, and a library in a namespace of its own (dlmopen) sees that namespace alone. */
 #pragma once

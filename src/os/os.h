@@ -6,9 +6,8 @@
  *
  *   map(address, size)        fresh zeroed read-write memory exactly there; EEXIST if anything is mapped in the
  *                             range (nothing is replaced), ENOMEM if the system refuses
- *   extend(address, size)     the same as map where a mapping of ours ends at the address, which becomes longer: for a process
- *                             with as many mappings as it may have, where map is refused even what would make none; ENOMEM
- *                             too if anything is mapped in the range
+ *   extend(address, size)     as map, by making a mapping of ours longer that ends at the address: works in a process with as many
+ *                             mappings as it may have too; ENOMEM also if anything is mapped in the range
  *   unmap(address, size)      the range is no longer mapped
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
  *                             the kernel has no call for them (before 5.18)
@@ -88,8 +87,8 @@ uintptr_t hak__os_probe(size_t size);
 
 /* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table.
  *
- * hak__os_thread_init: once, when the process has just been started: what of its scheduling the thread is to have, and where
- *   thread-local words lie.
+ * hak__os_thread_init: once, when the process has just been started: notes the scheduling that the thread is to have, and
+ *   where thread-local words lie.
  * hak__os_thread_start: from anywhere, with all signals blocked, which the thread then has for good; takes no lock and
  *   allocates nothing. One thread at a time. *alive is not 0 from before it runs until it has left its memory, and 0 when
  *   the system refuses it (false). The thread has no heap, and may use what thread.c says.
@@ -116,11 +115,10 @@ hak_cold const char *hak__os_thread_pointer(void);
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
  * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
- * hak__os_filter_comes: system calls may be forbidden from now on, so that mincore is not made any more (interpose/filter.c);
- * or again it may, when nothing came of that. What held before.
+ * hak__os_filter_comes: system calls may be forbidden from now on, so hak__os_resident calls mincore no more (interpose/filter.c);
+ * false: it may again, since the filter was not installed. Returns what held before.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
- * those of them in huge pages; false when the
- * kernel does not tell. */
+ * those of them in huge pages; false when the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "os/os.h"
 
-static _Atomic bool resident_filtered;   /* orders nothing: who finds it set need not know what came before */
+static _Atomic bool resident_filtered;   /* orders nothing: a reader that finds it set need not see what came before */
 
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
 

@@ -39,7 +39,7 @@ static void robust_enter(struct hak_robust *lock, struct hak_robust_thread *me)
         robust_set_pending(head, (void *)((uintptr_t)&lock->word - (uintptr_t)head->futex_offset));
     }
     else if (hak_load(&lock->unlisted, HAK_RELAXED) == 0)
-        hak_store(&lock->unlisted, 1, HAK_RELAXED);   /* who waits looks again and again */
+        hak_store(&lock->unlisted, 1, HAK_RELAXED);   /* waiters check now and then */
     hak_signal_fence();
 }
 

@@ -8,7 +8,7 @@
  *   word & FUTEX_WAITERS     somebody sleeps
  *   word & FUTEX_OWNER_DIED  its holder died, and what it guards may be half changed
  *
- * Where the C library has told the kernel of no list, `unlisted` is set for good, and who waits asks now and then whether the
+ * Where the C library has told the kernel of no list, `unlisted` is set for good, and waiters ask now and then whether the
  * holder lives. */
 #pragma once
 

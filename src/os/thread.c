@@ -111,12 +111,6 @@ bool hak__os_thread_settle(void)
 #if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
 
 #if defined(__x86_64__)
-static char *thread_pointer(void)
-{
-    char *pointer;
-    __asm__("mov %%fs:0, %0" : "=r"(pointer));
-    return pointer;
-}
 /* The architecture's rule: the word at the thread pointer is its own address. glibc has one more of these. */
 static void thread_init_pointer(char *pointer)
 {
@@ -124,7 +118,6 @@ static void thread_init_pointer(char *pointer)
     ((void **)(void *)pointer)[2] = pointer;
 }
 #else
-static char *thread_pointer(void) { return __builtin_thread_pointer(); }
 static void thread_init_pointer(char *pointer) { (void)pointer; }
 #endif
 
@@ -134,7 +127,7 @@ static void thread_init_pointer(char *pointer) { (void)pointer; }
 
 static size_t thread_distance(const void *word)
 {
-    const char *pointer = thread_pointer(), *there = word;
+    const char *pointer = hak__os_thread_pointer(), *there = word;
     return there < pointer ? (size_t)(pointer - there) : (size_t)(there - pointer);
 }
 
@@ -195,7 +188,7 @@ static bool thread_create(_Atomic uint32_t *alive)
 #else
 
 /* Elsewhere, and under sanitizers, which have to know of every thread: one of the C library's. That has signals of its own:
- * whoever calls setuid() in a process with threads waits until each of them has answered one. */
+ * setuid() in a process with threads waits until each thread has answered one. */
 static const uint64_t thread_library_signals = 7ull << 31;
 
 static size_t thread_distance(const void *word) { (void)word; return 0; }
@@ -205,7 +198,7 @@ static void *thread_entry(void *argument)
     _Atomic uint32_t *alive = argument;
     hak__os_restore_signals(~thread_library_signals);
     thread_body();
-    /* release: pairs with the acquire of who waits for its end. */
+    /* release: pairs with the acquire of the thread that waits for its end. */
     hak_store(alive, 0, HAK_RELEASE);
     syscall(SYS_futex, alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return NULL;
@@ -251,7 +244,7 @@ void hak__os_thread_wait(_Atomic uint32_t *alive)
     static const struct timespec time = { 0, NAP_MS * 1000000 };
     int saved = errno;
     uint32_t value;
-    /* acquire: what the thread has done is seen by who has waited for its end. */
+    /* acquire: a thread that has waited for its end sees all that it has done. */
     while ((value = hak_load(alive, HAK_ACQUIRE)) != 0)
         syscall(SYS_futex, alive, FUTEX_WAIT, value, &time, NULL, 0);
     errno = saved;

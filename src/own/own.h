@@ -11,8 +11,8 @@
  * No block of a share is ever in another heap's bin, outbox or span: it goes to the bin of the thread's own share, or under the
  * share's lock into its span. So what ends with the heap is known: its spans and huge blocks, each in a list.
  *
- * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's as any heap's. Who waits for a share's lock looks
- * again at whose block, or of which heap, it is afterwards. A handle's memory is never used for anything else.
+ * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's as any heap's. A thread that has waited for a share's
+ * lock checks again whose the block is, or which heap has the share. A handle's memory is never used for anything else.
  *
  * Invariants: share.own == own <=> the share is in own's list;  own's lock covers the list and `first_huge`;
  * a share's `user` goes from NULL to a thread's heap under own's lock, and back by that thread. */

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/forked.h"
 #include "base/lock.h"
+#include "cache/current.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "own/own.h"
@@ -89,6 +91,16 @@ void hak__region_fork_child(void)
 }
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
+
+/* What the thread knows of itself for the lock is kept in its heap; a thread without one finds it out in `here` each time. The lock may
+ * be one that a fork has left behind. */
+static struct hak_robust_thread *region_me(struct hak_robust_thread *here)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    here->generation = 0;
+    return (heap->mode & HAK_MODE_SENTINEL) != 0 ? here : &heap->share.robust;
+}
 
 static void region_unlock(struct hak_region *region, struct hak_robust_thread *me) { hak__robust_release(&region->lock, me); }
 
@@ -187,16 +199,18 @@ int hak__region_attach(void *start, size_t size, struct hak_region **out)
 
 void hak__region_detach(struct hak_region *region) { region_leave_row(region); }
 
-void hak__region_destroy(struct hak_region *region, struct hak_robust_thread *me, const char *function)
+void hak__region_destroy(struct hak_region *region, const char *function)
 {
+    struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
     hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE);   /* pairs with the acquire in hak__is_region */
     region_unlock(region, me);
     region_leave_row(region);
 }
 
-void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, const char *function)
+void hak__region_reset(struct hak_region *region, const char *function)
 {
+    struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
     hak_store(&region->frontier, 0, HAK_RELEASE);   /* as in hak__run_set; what follows from it is made anew */
     hak__region_repair(region);
@@ -205,8 +219,9 @@ void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, 
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-void *hak__region_alloc(struct hak_region *region, struct hak_robust_thread *me, size_t align, size_t n, const char *function)
+void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function)
 {
+    struct hak_robust_thread here, *me = region_me(&here);
     for (unsigned calls = 0;; calls++) {
         region_lock(region, me, function);
         void *block = hak__region_take(region, align, n);
@@ -233,49 +248,55 @@ static hak_noreturn hak_cold void region_misuse(struct hak_region *region, struc
     hak__misuse_invalid(function, p, block->why_not);
 }
 
-void hak__region_end(struct hak_region *region, struct hak_robust_thread *me, void *p, const char *function)
+/* Locks the region of a block; ends the program unless p is the start of one. */
+static struct hak_region_block region_lock_block(struct hak_region *region, struct hak_robust_thread *me, const void *p,
+                                                 const char *function, bool freeing)
 {
     region_lock(region, me, function);
     struct hak_region_block block = hak__region_find(region, p);
     if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, true);
+        region_misuse(region, me, p, &block, function, freeing);
+    return block;
+}
+
+void hak__region_end(struct hak_region *region, void *p, const char *function)
+{
+    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_region_block block = region_lock_block(region, me, p, function, true);
     hak__region_give(region, &block);
     region_unlock(region, me);
 }
 
-size_t hak__region_usable(struct hak_region *region, struct hak_robust_thread *me, const void *p, const char *function)
+size_t hak__region_usable(struct hak_region *region, const void *p, const char *function)
 {
-    region_lock(region, me, function);
-    struct hak_region_block block = hak__region_find(region, p);
-    if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, false);
+    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_region_block block = region_lock_block(region, me, p, function, false);
     region_unlock(region, me);
     return block.size;
 }
 
-void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *me, void *p, size_t n, const char *function)
+void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function)
 {
-    region_lock(region, me, function);
-    struct hak_region_block block = hak__region_find(region, p);
-    if (hak_unlikely(block.why_not != NULL))
-        region_misuse(region, me, p, &block, function, false);
+    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_region_block block = region_lock_block(region, me, p, function, false);
     bool done = n != 0 && hak__region_resize(region, &block, n);
     region_unlock(region, me);
     if (done)
         return p;
-    void *moved = n == 0 ? NULL : hak__region_alloc(region, me, HAK_ALIGN, n, function);
+    void *moved = n == 0 ? NULL : hak__region_alloc(region, HAK_ALIGN, n, function);
     if (moved == NULL && n != 0)
         return n <= block.size ? p : NULL;
     if (moved != NULL)
         memcpy(moved, p, hak_min(n, block.size));
-    hak__region_end(region, me, p, function);
+    hak__region_end(region, p, function);
     return moved;
 }
 
 /* --- settings and figures ----------------------------------------------------------------------------------------- */
 
-void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function)
+void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function)
 {
+    struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
     hak_store(&region->limit, limit == 0 ? UINT64_MAX : limit, HAK_RELAXED);
     region_unlock(region, me);
@@ -299,9 +320,9 @@ static struct hak_heap_figures region_figures(const struct hak_region *region)
     };
 }
 
-void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
-                         const char *function)
+void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function)
 {
+    struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
     *out = region_figures(region);
     region_unlock(region, me);

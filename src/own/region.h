@@ -83,7 +83,7 @@ hak_inline uint64_t hak__run_at(const struct hak_region *region, uint32_t unit)
 {
     return hak_load(&region->unit[unit].state, HAK_RELAXED);
 }
-/* release: a process that dies has made its stores in this order, for who repairs the heap. */
+/* release: a process that dies has made its stores in this order, as the one that repairs the heap sees them. */
 hak_inline void hak__run_set(struct hak_region *region, uint32_t unit, uint64_t state)
 {
     hak_store(&region->unit[unit].state, state, HAK_RELEASE);
@@ -103,6 +103,23 @@ hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, u
     size_t words_shift = region->unit_shift - 10;   /* a bit for each 16 bytes */
     return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
 }
+/* A run joins or leaves a list that begins at *first: a bin's, or a class's. */
+hak_inline void hak__run_link(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    region->unit[unit].prev = 0;
+    region->unit[unit].next = *first;
+    if (*first != 0)
+        region->unit[*first - 1].prev = unit + 1;
+    *first = unit + 1;
+}
+hak_inline void hak__run_unlink(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    const struct hak_region_unit *run = &region->unit[unit];
+    *(run->prev != 0 ? &region->unit[run->prev - 1].next : first) = run->next;
+    if (run->next != 0)
+        region->unit[run->next - 1].prev = run->prev;
+}
+
 uint32_t hak__region_bin(uint32_t units);
 void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t units);
 
@@ -138,7 +155,6 @@ hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) 
 {
     return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
 }
-void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t unit);
 
 /* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
 
@@ -148,7 +164,7 @@ hak_cold bool hak__region_is_valid(const struct hak_region *region);
 
 /* --- which regions this process has (region.c) ------------------------------------------------------------------- */
 
-/* size == 0: the row is free. Rows change under a lock; who reads them looks at the size twice. */
+/* size == 0: the row is free. Rows change under a lock; readers take none and read the size twice. */
 struct hak_region_row {
     _Atomic uintptr_t start;
     _Atomic size_t size;
@@ -164,22 +180,20 @@ hak_inline bool hak__is_region(const void *handle)
     return hak_load(&((const struct hak_region *)handle)->magic, HAK_ACQUIRE) == HAK_REGION_ALIVE;
 }
 
-/* `me` is what the calling thread knows of itself (os/robust.h). 0 or an errno code. */
+/* 0 or an errno code. */
 int hak__region_new(const struct hak_heap_options *options, struct hak_region **out);
 int hak__region_attach(void *start, size_t size, struct hak_region **out);
 void hak__region_detach(struct hak_region *region);
-void hak__region_destroy(struct hak_region *region, struct hak_robust_thread *me, const char *function);
-void hak__region_reset(struct hak_region *region, struct hak_robust_thread *me, const char *function);
+void hak__region_destroy(struct hak_region *region, const char *function);
+void hak__region_reset(struct hak_region *region, const char *function);
 
 /* NULL: there is no room, and its callback does not help. */
-void *hak__region_alloc(struct hak_region *region, struct hak_robust_thread *me, size_t align, size_t n, const char *function);
-void hak__region_end(struct hak_region *region, struct hak_robust_thread *me, void *p, const char *function);
-void *hak__region_realloc(struct hak_region *region, struct hak_robust_thread *me, void *p, size_t n,
-                          const char *function);
-size_t hak__region_usable(struct hak_region *region, struct hak_robust_thread *me, const void *p, const char *function);
-void hak__region_set_limit(struct hak_region *region, struct hak_robust_thread *me, size_t limit, const char *function);
-void hak__region_figures(struct hak_region *region, struct hak_robust_thread *me, struct hak_heap_figures *out,
-                         const char *function);
+void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function);
+void hak__region_end(struct hak_region *region, void *p, const char *function);
+void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function);
+size_t hak__region_usable(struct hak_region *region, const void *p, const char *function);
+void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function);
+void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
 
 /* The heaps that this process has made or attached, one after another: from row *i on. Without a lock: the figures may be those of
  * no single moment. False: that was the last. */

@@ -30,27 +30,6 @@ void hak__region_plan_slabs(struct hak_region *region)
 
 uint32_t hak__region_slab_words(const struct hak_region_class *class) { return (uint32_t)hak_div_up(class->blocks, 64); }
 
-void hak__region_list_slab(struct hak_region *region, uint32_t class, uint32_t unit)
-{
-    uint32_t first = region->classes[class].first;
-    region->unit[unit].prev = 0;
-    region->unit[unit].next = first;
-    if (first != 0)
-        region->unit[first - 1].prev = unit + 1;
-    region->classes[class].first = unit + 1;
-}
-
-static void region_slab_unlist(struct hak_region *region, uint32_t class, uint32_t unit)
-{
-    const struct hak_region_unit *slab = &region->unit[unit];
-    if (slab->prev != 0)
-        region->unit[slab->prev - 1].next = slab->next;
-    else
-        region->classes[class].first = slab->next;
-    if (slab->next != 0)
-        region->unit[slab->next - 1].prev = slab->prev;
-}
-
 /* --- room --------------------------------------------------------------------------------------------------------- */
 
 static bool region_limit_allows(const struct hak_region *region, size_t units)
@@ -68,7 +47,7 @@ static void region_note_peak(struct hak_region *region)
 
 static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t unit)
 {
-    region_slab_unlist(region, class, unit);
+    hak__run_unlink(region, &region->classes[class].first, unit);
     hak_count(&region->slab_units, -(uint64_t)region->classes[class].units);
     hak__run_give(region, unit);
 }
@@ -116,7 +95,7 @@ static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
     region->unit[unit].free = of->blocks;
     region->unit[unit].before = 0;
     hak__run_set(region, unit, hak__run_state(HAK_RUN_SLAB, class, of->units));
-    hak__region_list_slab(region, class, unit);
+    hak__run_link(region, &region->classes[class].first, unit);
     hak_count(&region->slab_units, of->units);
     region_note_peak(region);
     return unit;
@@ -134,7 +113,7 @@ static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_
     slab->before = word;
     hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE);   /* as in hak__run_set */
     if (--slab->free == 0)
-        region_slab_unlist(region, class, unit);
+        hak__run_unlink(region, &region->classes[class].first, unit);
     hak_count(&region->live_blocks, 1);
     hak_count(&region->live_bytes, hak__classes[class].size);
     return hak__region_unit_start(region, unit) + (size_t)index * hak__classes[class].size;
@@ -252,7 +231,7 @@ static void region_slab_give(struct hak_region *region, const struct hak_region_
     if (slab->free++ == 0) {
         region_end_empty_slab(region, block->class);
         slab->before = word;
-        hak__region_list_slab(region, block->class, block->unit);
+        hak__run_link(region, &region->classes[block->class].first, block->unit);
     }
     bool only = of->first == block->unit + 1 && slab->next == 0;
     if (slab->free == of->blocks && !only)

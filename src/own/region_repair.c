@@ -65,7 +65,7 @@ static void region_repair_slab(struct hak_region *region, uint32_t unit, uint32_
         return;
     }
     if (slab->free != 0)
-        hak__region_list_slab(region, class, unit);
+        hak__run_link(region, &region->classes[class].first, unit);
     hak_count(&region->slab_units, of->units);
     hak_count(&region->live_blocks, of->blocks - slab->free);
     hak_count(&region->live_bytes, (uint64_t)(of->blocks - slab->free) * hak__classes[class].size);

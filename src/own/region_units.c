@@ -54,26 +54,18 @@ uint32_t hak__region_bin(uint32_t units)
 
 void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t units)
 {
-    uint32_t bin = hak__region_bin(units), first = region->bins[bin];
+    uint32_t bin = hak__region_bin(units);
     region->unit[unit + units - 1].before = units;
-    region->unit[unit].prev = 0;
-    region->unit[unit].next = first;
-    if (first != 0)
-        region->unit[first - 1].prev = unit + 1;
-    region->bins[bin] = unit + 1;
+    hak__run_link(region, &region->bins[bin], unit);
     region->bins_used[bin / 64] |= 1ull << bin % 64;
 }
 
 static void region_bin_remove(struct hak_region *region, uint32_t unit, uint32_t units)
 {
-    const struct hak_region_unit *run = &region->unit[unit];
     uint32_t bin = hak__region_bin(units);
-    if (run->prev != 0)
-        region->unit[run->prev - 1].next = run->next;
-    else if ((region->bins[bin] = run->next) == 0)
+    hak__run_unlink(region, &region->bins[bin], unit);
+    if (region->bins[bin] == 0)
         region->bins_used[bin / 64] &= ~(1ull << bin % 64);
-    if (run->next != 0)
-        region->unit[run->next - 1].prev = run->prev;
 }
 
 /* The first bin from this one on that has a run, or HAK_REGION_BINS. */

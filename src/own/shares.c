@@ -29,7 +29,7 @@ static struct hak_heap *spare_take(void)
     return share;
 }
 
-static void spare_give(struct hak_heap *share)
+void hak__share_retire(struct hak_heap *share)
 {
     hak__lock_acquire(&spare_lock);
     share->share.next = spare_shares;
@@ -44,8 +44,7 @@ static struct hak_heap *share_new(void)
     if (share == NULL)
         return NULL;
     share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
-    uint32_t exact = hak__option(HAK_OPTION_stats) == HAK_STATS_EXACT ? HAK_MODE_EXACT : 0;
-    hak__cache_open(share, exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0));
+    hak__cache_open(share, hak__cache_mode());
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         share->classes[class].common_left = 0;
     hak__cache_park(share);
@@ -100,7 +99,7 @@ static void share_forget_bins(struct hak_heap *share)
     share->large_cache.classes = 0;
     hak_owner_store(&share->large_cache.bytes, 0);
     if (share->large_cache.charged != 0)
-        hak__cache_discharge_kept(share);
+        hak__cache_discharge_large(share);
 }
 
 /* --- coming and going ---------------------------------------------------------------------------------------------------- */
@@ -160,7 +159,7 @@ static void share_detach(struct hak_heap *mine, struct hak_heap *share)
     if (own != NULL)
         hak__lock_release(&own->lock);
     if (!lives && !hak__heap_is_unusable(share))
-        spare_give(share);
+        hak__share_retire(share);
 }
 
 /* The thread keeps those that it used last. */
@@ -260,7 +259,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
     if (end == HAK_SHARE_DESTROYED)
         share_note_destroyed(span);
-    span->free_count = span->frontier;   /* nothing is outside any more */
+    span->free_count = span->frontier;   /* no block is allocated any more */
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(share, bitmaps, bytes);
@@ -328,8 +327,6 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         share->share.account = NULL;
     }
 }
-
-void hak__share_retire(struct hak_heap *share) { spare_give(share); }
 
 void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
 

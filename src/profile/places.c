@@ -159,7 +159,7 @@ struct hak_profile_record *hak__profile_outer_take(const void *block)
         return NULL;
     record->block = (uintptr_t)block;
     hak_store(&record->state, HAK_RECORD_TAKEN, HAK_RELAXED);
-    hak_store(place, number_of(record) + 1, HAK_RELAXED);   /* the program's own order of calls takes it to who frees the block */
+    hak_store(place, number_of(record) + 1, HAK_RELAXED);   /* the program hands it to the thread that frees the block, in order */
     return record;
 }
 

@@ -85,7 +85,7 @@ static void begin_record(struct hak_profile_record *record, struct hak_profile_s
     record->born_ms = sampler_now_ms();
     hak__profile_site_add(site, n);
     hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
-    /* release: pairs with the acquire of who frees the block, or looks at all records. */
+    /* release: pairs with the acquire of a thread that frees the block, or walks all records. */
     hak_store(&record->state, HAK_RECORD_LIVE, HAK_RELEASE);
     HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(n));
 }

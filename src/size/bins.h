@@ -1,6 +1,6 @@
 /* The table by which malloc's fast path finds a request's bin: that of size.h, but for the time of a profile, when all requests
  * up to the mid pool meet a bin that is always empty (profile/switch.c). It lies where the loader writes once and then forbids
- * writing, so it costs no page of its own; who changes it has to allow that first. */
+ * writing, so it costs no page of its own; a change has to allow writing first. */
 #pragma once
 
 #include "base/atomic.h"

@@ -1,17 +1,18 @@
-/* What free, realloc and malloc_usable_size ask about an address before they use it: whether a block that has been handed out begins
- * there, and whether that block looks freed already. A build with HAKMEM_PROTECT=OFF asks neither.
+/* Two questions that free, realloc and malloc_usable_size ask before they use an address: does a block that has been handed out begin
+ * there, and does it look freed already? A build with HAKMEM_PROTECT=OFF asks neither.
  *
  * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
  * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
  * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
  * `start_bound` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
  *
- * Which look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away; one that
+ * Which blocks look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away; one that
  * another thread has freed, from the moment when its owner collects it (docs/decisions/0069).
  * A program may store the same number in a block of its own, or overwrite it: a thread that meets the key looks into the heap
- * (hak__cache_has_freed) before it reports anything, and what the key misses is found when the block is drained or collected. The idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were
- * returned to the system, the start_bound is 0 until all of them have been taken: then every free in the span is verified, and a
- * block that begins with the zero of a returned page is looked up as well. */
+ * (hak__cache_has_freed) before it reports anything, and what the key misses is found when the block is drained or collected. The
+ * idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were returned to the system,
+ * start_bound is 0 until all of them have been taken: then every free in the span is verified, and a block that begins with the zero
+ * of a returned page is looked up as well. */
 #pragma once
 
 #include "arena/owner.h"

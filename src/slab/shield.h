@@ -1,6 +1,7 @@
 /* Blocks whose pages the program has made read-only or inaccessible. A free writes a mark into the block without asking whether it
- * may. Instead the call that takes rights away says so beforehand (protect.c): from then on the span's blocks are verified (freed.h),
- * so their frees take the slow path, which restores the rights of the block's pages before it touches them. A span stays so until it ends. A huge block is noted in the descriptor of its first slab.
+ * may. Instead the call that takes rights away says so beforehand (protect.c): from then on, until the span ends, its blocks are
+ * verified (freed.h), so their frees take the slow path, which restores the rights of the block's pages before it touches them. A huge
+ * block is noted in the descriptor of its first slab.
  *
  * An owner that moves its frontier may write the old start_bound once more; so the program's call is noted before and after. */
 #pragma once

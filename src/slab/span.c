@@ -223,7 +223,7 @@ enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *blo
 
 void *hak__span_destroy(struct hak_span *span)
 {
-    hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are outside");
+    hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are allocated");
     if (hak_unlikely(span->reach != REACH_ALL))
         leave_pieces(span);
     size_t slab = hak__span_slab(span);

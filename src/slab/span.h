@@ -105,9 +105,9 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
  * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
 bool hak__span_is_single(size_t slab, uint32_t class);
 
-/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. Of `slabs` slabs: as many as the class's spans have, or fewer, with
- * as many blocks as fit: of a large class then hak__class_single_slabs(), for a single one. `bitmaps` has
- * hak__span_bitmap_bytes() bytes, any content. */
+/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. It has `slabs` slabs: as many
+ * as the class's spans have, or fewer with as many blocks as fit (of a large class then hak__class_single_slabs(), for a single block).
+ * `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
 #define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
                                   bool fresh);
@@ -135,7 +135,7 @@ hak_cold void hak__span_shield(struct hak_span *span, bool huge);
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
 /* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. They
- * are stored downwards from out[want - 1], so that popping a stack filled this way gives ascending addresses. */
+ * are stored downwards from out[want - 1], so that a bin filled this way pops ascending addresses. */
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */

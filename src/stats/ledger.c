@@ -25,7 +25,7 @@ struct ledger_walk {
     uintptr_t start;                    /* of the SuperSlab whose pages these are */
     bool huge_waits;                    /* the huge run met last has no block in it */
     unsigned char resident[PAGES_MAX];
-    uint64_t outside[HAK_CLASSES];      /* resident bytes */
+    uint64_t allocated[HAK_CLASSES];    /* resident bytes */
 };
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static void count_span(struct ledger_walk *walk, const struct hak_span *span)
         slack += from + walk->page - end;
         free_bytes += free_between(span, size, from, end);
     }
-    walk->outside[span->class] += all - free_bytes - slack;
+    walk->allocated[span->class] += all - free_bytes - slack;
     walk->stats->ledger_frontier_slack += slack;
     walk->stats->ledger_free_in_slabs += free_bytes;
     if (hak__span_allocated(span) != 0)
@@ -135,7 +135,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
     uintptr_t start = (uintptr_t)hak__slab_start(slab);
     size_t used = hak_align_up(hak__classes[class_index].size, walk->page);
     size_t whole = (size_t)hak__class_single_slabs(class_index) << HAK_SLAB_SHIFT;
-    walk->outside[class_index] += resident_in(walk, start, used);
+    walk->allocated[class_index] += resident_in(walk, start, used);
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
 
@@ -161,7 +161,7 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         return slabs;
     }
     walk->stats->ledger_unread_spans++;
-    walk->outside[class < HAK_CLASSES ? class : 0] += resident_in(walk, start, HAK_SLAB_SIZE);
+    walk->allocated[class < HAK_CLASSES ? class : 0] += resident_in(walk, start, HAK_SLAB_SIZE);
     return 1;
 }
 
@@ -193,24 +193,25 @@ static void count_super(struct ledger_walk *walk, size_t super)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* Up to a SuperSlab's size. */
+static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t bytes)
+{
+    read_pages(walk, start);
+    walk->stats->ledger_metadata += resident_in(walk, start, bytes);
+}
+
 /* The descriptors of all regions but the first, whose are in the window's beginning. */
 static void count_pieces(struct ledger_walk *walk)
 {
     size_t bytes = HAK_REGION_SUPERS * HAK_SUPER_SPANS;
-    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1)) {
-        uintptr_t start = hak__meta_start(HAK_META_SPANS) + region * bytes;
-        read_pages(walk, start);
-        walk->stats->ledger_metadata += resident_in(walk, start, bytes);
-    }
+    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1))
+        count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
 }
 
 static void count_heaps(struct ledger_walk *walk)
 {
-    for (size_t id = 1; id <= hak__meta_heaps(); id++) {
-        uintptr_t start = hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE;
-        read_pages(walk, start);
-        walk->stats->ledger_metadata += resident_in(walk, start, HAK_HEAP_STRIDE);
-    }
+    for (size_t id = 1; id <= hak__meta_heaps(); id++)
+        count_metadata_at(walk, hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE, HAK_HEAP_STRIDE);
 }
 
 static void count_metadata(struct ledger_walk *walk)
@@ -220,10 +221,8 @@ static void count_metadata(struct ledger_walk *walk)
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         size_t mapped = hak__meta_mapped((enum hak_meta_window)w);
-        for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE) {
-            read_pages(walk, start + at);
-            walk->stats->ledger_metadata += resident_in(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
-        }
+        for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE)
+            count_metadata_at(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
     }
 }
 
@@ -253,7 +252,7 @@ static void ledger_divide(struct ledger_walk *walk)
 {
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_stats_class *class = &walk->stats->classes[c];
-        uint64_t cached = class->cached + class->outbox, blocks = cached + class->live, bytes = walk->outside[c];
+        uint64_t cached = class->cached + class->outbox, blocks = cached + class->live, bytes = walk->allocated[c];
         uint64_t of_caches = blocks == 0 ? 0 : (uint64_t)((unsigned __int128)bytes * cached / blocks);
         walk->stats->ledger_cached += of_caches;
         walk->stats->ledger_live += bytes - of_caches;

@@ -2,11 +2,12 @@
  *
  * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
  * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
- * does not compile before LIVE_... below says where it comes from. */
+ * does not compile before figures.h says where it comes from. */
 #include "stats/live.h"
 
 #include "arena/meta.h"
 #include "arena/thp.h"
+#include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -56,12 +57,12 @@
     X(option_text, &hak__option_text)       /* to which names and helps of rows are offsets */ \
     X(stats_file, hak__stats_file)          /* text */ \
     X(layout, live_layout)                  /* a number: which numbers and classes these are */ \
-    X(sentinel, sentinel)                   /* a thread's heap is here + its word; ... */ \
-    X(thread_word, word)                    /* ... bytes from its thread pointer to that */ \
+    X(sentinel, &hak__sentinel)             /* a thread's heap is here + its word; ... */ \
+    X(thread_word, (const char *)&hak__thread_word - hak__os_thread_pointer()) /* ... bytes from its thread pointer to that */ \
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
-    X(nothing, &hak__zero_size) \
+    X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first heap of the program's own */ \
     X(region_rows, hak__region_rows)        /* where heaps in regions lie */ \
     X(profile, &hak__profile)
@@ -79,7 +80,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(class_count, HAK_CLASSES) X(class_stride, sizeof(struct hak_class)) \
     X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
     X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
-    X(code_bits, HAK_CLASS_OFFSET_BITS) X(code_record, HAK_BIN_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
+    X(class_offset_bits, HAK_CLASS_OFFSET_BITS) X(class_offset_unit, HAK_BIN_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
     X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
     X(super_slabs, AT(hak_super, slabs)) \
     X(map_stride, sizeof(struct hak_slab)) X(map_owner, AT(hak_slab, owner)) \
@@ -89,8 +90,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(kind_huge_tail, HAK_SUPER_HUGE_TAIL) X(kind_hole, HAK_SUPER_HOLE) \
     X(heap_stride, HAK_HEAP_STRIDE) X(heap_size, sizeof(struct hak_heap)) \
     X(heap_state, AT(hak_heap, state)) X(state_parked, HAK_HEAP_PARKED) X(heap_slab_count, AT(hak_heap, counts.slabs)) \
-    X(heap_records, AT(hak_heap, bins)) X(record_stride, sizeof(struct hak_bin)) \
-    X(record_top, AT(hak_bin, top)) \
+    X(heap_bins, AT(hak_heap, bins)) X(bin_stride, sizeof(struct hak_bin)) \
+    X(bin_top, AT(hak_bin, top)) \
     X(heap_classes, AT(hak_heap, classes)) X(heap_class_stride, sizeof(struct hak_heap_class)) \
     X(heap_class_hidden, AT(hak_heap_class, hidden)) X(heap_class_bottom, AT(hak_heap_class, bottom)) \
     X(heap_class_capacity, AT(hak_heap_class, capacity)) X(heap_class_ceiling, AT(hak_heap_class, ceiling)) \
@@ -108,16 +109,16 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 
 /* From which the state of a block follows. */
 #define LIVE_BLOCK_NUMBERS(X) \
-    X(code_inner, HAK_CLASS_OFFSET_INNER) X(code_huge, HAK_CLASS_OFFSET_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
+    X(class_offset_inner, HAK_CLASS_OFFSET_INNER) X(class_offset_huge, HAK_CLASS_OFFSET_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
     X(block_align, HAK_ALIGN) X(window_shift, HAK_WINDOW_SHIFT) \
-    X(map_limit, HAK_START_BOUND_AT)              /* 0: the build has no checks of frees */ \
+    X(map_start_bound, HAK_START_BOUND_AT)              /* 0: the build has no checks of frees */ \
     X(super_mapped, AT(hak_super, mapped)) X(super_dirty, AT(hak_super, dirty)) \
     X(super_huge_bytes, AT(hak_super, huge_bytes)) X(super_guard, AT(hak_super, guard)) \
     X(span_free, AT(hak_span, free)) X(span_remote, AT(hak_span, remote)) X(span_class, AT(hak_span, class)) \
-    X(span_purged, AT(hak_span, purged)) X(span_doubted, AT(hak_span, keys)) X(doubted_hardened, HAK_SPAN_HARDENED) \
-    X(heap_mode, AT(hak_heap, mode)) X(heap_busy, AT(hak_heap, lock)) \
-    X(state_active, HAK_HEAP_ACTIVE) X(state_lost, HAK_HEAP_UNUSABLE) \
-    X(busy_owner, HAK_OWNER) X(busy_sweeper, HAK_SWEEPER) \
+    X(span_purged, AT(hak_span, purged)) X(span_keys, AT(hak_span, keys)) X(keys_hardened, HAK_SPAN_HARDENED) \
+    X(heap_mode, AT(hak_heap, mode)) X(heap_lock, AT(hak_heap, lock)) \
+    X(state_active, HAK_HEAP_ACTIVE) X(state_unusable, HAK_HEAP_UNUSABLE) \
+    X(lock_owner, HAK_OWNER) X(lock_sweeper, HAK_SWEEPER) \
     X(bucket_list, AT(hak_outbox_bucket, blocks)) X(bucket_room, HAK_OUTBOX_BLOCKS) \
     X(heap_quarantine, AT(hak_heap, quarantine)) X(quarantine_mixed, AT(hak_quarantine, mixed)) \
     X(quarantine_mixed_count, HAK_QUARANTINE_MIXED) X(quarantine_queue, AT(hak_quarantine, queue)) \
@@ -142,8 +143,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(place_live, HAK_PLACE_LIVE) X(place_freeing, HAK_PLACE_FREEING) X(place_is_freed, HAK_PLACE_FREED) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
-    X(nothing_range, AT(hak_zero_size, range)) X(nothing_in_use, AT(hak_zero_size, in_use)) \
-    X(nothing_ever_used, AT(hak_zero_size, ever_used)) X(nothing_most, HAK_ZERO_SIZE_MOST)
+    X(zero_size_range, AT(hak_zero_size, range)) X(zero_size_in_use, AT(hak_zero_size, in_use)) \
+    X(zero_size_ever_used, AT(hak_zero_size, ever_used)) X(zero_size_most, HAK_ZERO_SIZE_MOST)
 
 /* The heap profiler; a reader with the right to do so writes a request, interval and path (lab, hakmem profile). */
 #define LIVE_PROFILE_NUMBERS(X) \
@@ -314,7 +315,7 @@ static const struct live_tables {
 
 hak_export struct hak_live hak_live;
 
-void hak__live_open(const char *version, const void *sentinel, intptr_t word)
+void hak__live_open(const char *version)
 {
 #define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
     LIVE_ROOTS(X)
@@ -322,5 +323,5 @@ void hak__live_open(const char *version, const void *sentinel, intptr_t word)
     hak_live.version = HAK_LIVE_VERSION;
     hak_live.size = sizeof hak_live;
     hak_live.root_count = LIVE_ROOT_COUNT;
-    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* who finds the magic finds the rest */
+    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* a reader that finds the magic finds the rest */
 }

@@ -1,7 +1,7 @@
 /* Where the statistics go. The signal's handler prints by itself: gathering takes no lock and waits for nobody, printing
  * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
- * is being answered is dropped. A ledger looks
- * only at heaps that nobody is inside, which excludes the one whose slow path the signal has interrupted. */
+ * is being answered is dropped. A ledger reads only heaps that nobody has locked, which excludes the one whose slow path the signal
+ * has interrupted. */
 #include "stats/output.h"
 
 #include <errno.h>

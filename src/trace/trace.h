@@ -1,4 +1,4 @@
-/* Who has allocated and freed a block, in hardened mode: the stacks of the last calls, so that a report of misuse can name
+/* Which calls have allocated and freed a block, in hardened mode: the stacks of the last ones, so that a report of misuse can show
  * them. Two tables of a fixed size, in metadata; what is old makes way for what is new, and is then not known any more.
  *
  *   stacks    TRACE_SETS sets of TRACE_WAYS; in which one a stack is follows from its first address and the stack pointer. With
@@ -9,8 +9,8 @@
  *             others and the address, so that what two threads have mixed up is nobody's.
  *
  * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
- * (hardened.c); who has none left gets a stack of one address. Nothing waits, nothing is locked; any thread, signal handlers included. Where the C library
- * has no search for modules without a lock, and in processors' code that unwind.h does not know, stacks have one address. */
+ * (hardened.c); a call without any left gets a stack of one address. So does every call where the C library has no lock-free search
+ * for modules, and on processors that unwind.h does not know. No function waits or locks; signal handlers may call them too. */
 #pragma once
 
 #include "base/atomic.h"
@@ -130,7 +130,7 @@ hak_inline void hak__trace_freed(const void *p, uint32_t id)
     hak__trace_put(hak__trace_block(p), p, (uint32_t)ids | (uint64_t)id << 32, asked);
 }
 
-/* A block has got another size where it stands; who has allocated it stays. */
+/* The block has changed its size in place; its allocation stays noted. */
 hak_inline void hak__trace_resized(const void *p, size_t n)
 {
     uint64_t ids, asked;

@@ -24,7 +24,6 @@ static _Atomic bool background_stopping;       /* it is to end now; under the lo
 static uint32_t background_forbidders;         /* under the lock */
 static _Atomic bool background_is_ready;
 static _Atomic uint64_t background_refused_ms; /* when the system last refused a thread */
-static void (*background_watch_forks)(void);
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
@@ -40,7 +39,8 @@ static bool is_wanted(void)
         return false;
     if (mode != HAK_OPTION_AUTO)
         return true;
-    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
+    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST
+        && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
 }
 
 /* --- its beginning -------------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static hak_cold void background_begin(uint32_t word)
     }
     if (refused != 0 && hak__os->now_ms() - refused < RETRY_MS)
         return;
-    background_watch_forks();
+    hak__fork_watch();   /* the process is not a single thread from now on */
     uint64_t signals = hak__os_block_signals();
     if (hak__lock_try(&background_lock)) {
         begin_locked(word);
@@ -108,11 +108,8 @@ void hak__background_consider(void)
         background_begin(HAK_BACKGROUND_NONE);
 }
 
-void hak__background_ready(void (*watch_forks)(void))
-{
-    background_watch_forks = watch_forks;
-    hak_store(&background_is_ready, true, HAK_RELEASE);
-}
+/* release: pairs with background_begin; what hak__os_thread_init has noted is there. */
+void hak__background_ready(void) { hak_store(&background_is_ready, true, HAK_RELEASE); }
 
 /* --- its end ---------------------------------------------------------------------------------------------------------- */
 
@@ -172,8 +169,8 @@ void hak__background_fork_child(bool attached)
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-/* Half of the time after which a span counts as idle, which is half of the delay, so that the second step after the one that has seen it first finds it
- * so, and not the third. */
+/* Half of the time after which a span counts as idle (hak__retain_idle_span), so that the second step after the one that saw it first
+ * finds it idle, not the third. */
 static uint64_t background_period(void)
 {
     return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
@@ -196,7 +193,7 @@ static void take_steps(void)
 {
     uint64_t active_ms = hak__os->now_ms();
     for (;;) {
-        /* acquire: pairs with the release of who wakes; what it has done is seen by what follows. */
+        /* acquire: pairs with the release of the thread that wakes this one, all of whose work is seen from here on. */
         uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
         if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;

@@ -3,7 +3,7 @@
  *
  *   the word        meaning                                               leaves it
  *   NONE            there is no thread                                    a poll that finds it wanted -> ACTIVE
- *   ACTIVE         it runs; slow paths have been taken since its step    the thread -> CALM
+ *   ACTIVE          it runs; slow paths have been taken since its step    the thread -> CALM
  *   CALM            it runs; nothing has happened since                   a slow path -> ACTIVE; the thread -> RESTING
  *   RESTING         it has ended or is about to, for want of work         a slow path -> ACTIVE, with a new thread
  *
@@ -51,8 +51,8 @@ extern const bool hak__background_sees_credentials __attribute__((weak));   /* d
 hak_cold void hak__background_forbid(void);
 hak_cold void hak__background_allow(void);
 
-/* From now on it may be made. `watch_forks` is called before each time: the process is not a single thread from then on. */
-hak_noinline void hak__background_ready(void (*watch_forks)(void));
+/* From now on it may be made: options and scheduling are known. */
+hak_noinline void hak__background_ready(void);
 
 hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
 hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */

@@ -5,6 +5,7 @@
 
 #include "arena/regions.h"
 #include "arena/thp.h"
+#include "base/retain.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "slab/hardened.h"
@@ -52,7 +53,7 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
         span->seen_ms = now;
         span->purged = false;
     }
-    return work->at_once || now - span->seen_ms >= hak__option(HAK_OPTION_purge_delay) / 2;
+    return work->at_once || !hak__retain_idle_span(now - span->seen_ms, hak__option(HAK_OPTION_purge_delay));
 }
 
 /* Narrows a run of `count` pages down to what lies between its first and its last resident page. */
@@ -79,7 +80,7 @@ static bool is_below_frontier(const struct hak_span *span, size_t offset)
 }
 
 /* Asks the kernel first which pages are resident: one call instead of one for each run that went back long ago. A run goes back with
- * its absent pages, since they may be in swap, of which the kernel says nothing; and so does a run without resident pages, unless a
+ * its absent pages, since they may be in swap, about which the kernel says nothing; and so does a run without resident pages, unless a
  * purge explains it. Only if mapped but absent memory counts (HAKMEM_UNMAP), runs are as short as can be. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {

@@ -1,4 +1,4 @@
-/* What idle spans give back. A walk over all slabs in the order of their addresses, a part of it in each step: spans in
+/* The return of idle spans and of pages in them. A walk over all slabs in the order of their addresses, a part of it in each step: spans in
  * which nothing has moved for half of HAKMEM_PURGE_DELAY are ended when they are wholly free, else the pages that lie wholly in
  * their free blocks go back to the system. Free blocks hold nothing of ours, so their pages may vanish at any time.
  *
@@ -11,7 +11,7 @@
 
 struct hak_idle_work {
     uint64_t now_ms;
-    bool at_once;             /* whatever is free, however lately it was used */
+    bool at_once;             /* all that is free, however lately it was used */
     uint32_t slabs;           /* how many may be looked at */
     uint32_t purges;          /* how many calls of the system may be made */
 };

@@ -10,7 +10,7 @@
  *     close the bins again a quarter of the purge delay later, or when the thread only frees;
  *   - it freed only, or only hit, or is not in a hurry: the heap polls on, until the memory has had its time to go
  *     back, one and a half purge delays after it became much.
- * A heap that polls when its thread goes to sleep polls when it wakes, and then a step is due at once. */
+ * A heap that polls when its thread falls asleep still polls when that wakes, and then a step is due at once. */
 #pragma once
 
 #include "cache/cache.h"

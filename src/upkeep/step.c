@@ -27,7 +27,7 @@ struct hak_upkeep_counts hak__upkeep_counts;
 static bool has_work(struct hak_heap *heap)
 {
     uint32_t state = hak_load(&heap->state, HAK_ACQUIRE);
-    if (state != HAK_HEAP_ACTIVE && state != HAK_HEAP_PARKED && state != HAK_HEAP_SHARE)
+    if (!hak__heap_is_open(state))
         return false;
     return hak_load(&heap->pending, HAK_RELAXED) != NULL || hak_load(&heap->outbox.used, HAK_RELAXED) != 0
         || hak_peek(&heap->assigned.count) != 0 || hak_peek(&heap->large_cache.bytes) != 0
@@ -35,7 +35,7 @@ static bool has_work(struct hak_heap *heap)
 }
 
 /* Releases the cached large blocks of a thread that has freed none since the step before. */
-static void age_kept(struct hak_heap *heap, bool all)
+static void step_age_large(struct hak_heap *heap, bool all)
 {
     if (all || heap->large_cache.stepped == heap->large_cache.clock)
         hak__large_cache_flush(heap);
@@ -45,7 +45,7 @@ static void age_kept(struct hak_heap *heap, bool all)
 static void step_serve(struct hak_heap *heap, bool all)
 {
     hak__cache_age_left(heap, all);
-    age_kept(heap, all);
+    step_age_large(heap, all);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);

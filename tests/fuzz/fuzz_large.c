@@ -85,7 +85,7 @@ static void resize(struct fuzz_input *in, struct slot *slot)
     expect_mapped(slot);
 }
 
-/* By its owner, or by the other heap's: lone blocks then end at once, others wait in the outbox. */
+/* By its owner, or by the other heap's: single-block spans then end at once, others wait in the outbox. */
 static void give(struct slot *slot, bool remote)
 {
     expect_slot(slot, slot->n);

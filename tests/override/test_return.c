@@ -105,7 +105,7 @@ static void freed_then_asleep(bool thread)
     size_t live;
     unsigned waited = 0;
     fill_and_free(&live);
-    light_use(4 * OPERATIONS, SMALL);   /* more than a heap is armed for at a time */
+    light_use(4 * OPERATIONS, SMALL);   /* more than a heap polls for at a time */
     size_t freed = resident_bytes();
     if (thread) {
         waited = wait_for(bound_for(live));

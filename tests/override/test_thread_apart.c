@@ -34,7 +34,7 @@ static void rest(unsigned ms)
 static void *volatile kept;   /* hides from the compiler that a block is not used */
 
 /* Slow paths, as many as it takes until one looks at the clock. */
-static void stir(void)
+static void poll_upkeep(void)
 {
     void *blocks[80];
     for (int i = 0; i < 80; i++)
@@ -107,7 +107,7 @@ static void *accompany(void *argument)
 
 static bool has_thread(void)
 {
-    stir();
+    poll_upkeep();
     return our_task() != 0;
 }
 
@@ -157,7 +157,7 @@ static void gone_when_the_program_has_one_thread(void)
         begin_threads();
         end_threads();
         expect(eventually(is_alone));
-        stir();
+        poll_upkeep();
         expect(our_task() == 0);
         free(kept);
     }
@@ -226,7 +226,7 @@ static void at_exit(void)
 {
     if (atomic_fetch_add(&exits, 1) != 0 || syscall(SYS_gettid) == our_task())
         _exit(9);
-    stir();
+    poll_upkeep();
 }
 static void runs_exit_functions_once(void)
 {
@@ -335,7 +335,7 @@ static void changes_user(void)
     for (int i = 0; i < 50; i++) {
         expect(all_tasks_say("Uid:", "\t65534\t65534\t65534\t65534\n"));
         expect(all_tasks_say("Gid:", "\t65534\t65534\t65534\t65534\n"));
-        stir();
+        poll_upkeep();
     }
     expect(eventually(has_thread));
     expect(all_tasks_say("Uid:", "\t65534\t65534\t65534\t65534\n"));
@@ -347,14 +347,14 @@ static void changes_root_and_user(void)
     begin_threads();
     expect(chroot("/proc/self") == 0 && chdir("/") == 0);
     expect(setresuid(65534, 65534, 65534) == 0);
-    stir();
+    poll_upkeep();
     expect(access("/fdinfo", F_OK) == 0 && access("/etc", F_OK) != 0);
 }
 
-static void *stirs(void *argument)
+static void *poll_upkeep_apart(void *argument)
 {
     while (atomic_load((_Atomic(bool) *)argument))
-        stir();
+        poll_upkeep();
     return NULL;
 }
 
@@ -364,7 +364,7 @@ static void changes_user_under_load(void)
     static _Atomic(bool) on = true;
     pthread_t thread;
     begin_threads();
-    expect(pthread_create(&thread, NULL, stirs, (void *)(uintptr_t)&on) == 0);
+    expect(pthread_create(&thread, NULL, poll_upkeep_apart, (void *)(uintptr_t)&on) == 0);
     for (uid_t user = 1000; user < 1200; user++) {
         char value[100];
         expect(seteuid(user) == 0);
@@ -395,10 +395,10 @@ static void confines_all_threads(void)
     expect(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     expect(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
     expect(all_tasks_say("Seccomp:", "\t2\n"));
-    stir();
+    poll_upkeep();
     pthread_mutex_unlock(&leave);
     rest(600);   /* once more, with a new thread and one that has changed its scheduling */
-    stir();
+    poll_upkeep();
 }
 
 /* In a filtered process the thread does not make calls for which a filter may kill. */
@@ -423,7 +423,7 @@ static void keeps_to_a_filter(void)
     kept = memset(malloc(40 * MIB), 1, 40 * MIB);
     expect(pthread_create(&companion, NULL, accompany, NULL) == 0);
     for (int i = 0; i < 100; i++, rest(5))
-        stir();
+        poll_upkeep();
 }
 
 static void confinement(void)
@@ -508,7 +508,7 @@ __attribute__((noinline)) int pthread_create(pthread_t *thread, const pthread_at
     if (locked)
         pthread_mutex_lock(&around_create);
     if (locked)
-        stir();
+        poll_upkeep();
     int code = next(thread, attributes, body, argument);
     if (locked)
         pthread_mutex_unlock(&around_create);
@@ -545,7 +545,7 @@ static void children_in_the_parents_memory(void)
     for (int i = 0; i < 50; i++) {
         pid_t child = vfork();
         if (child == 0) {
-            stir();
+            poll_upkeep();
             free(memset(malloc(3 * MIB), 1, 100));
             _exit(0);
         }

@@ -19,7 +19,7 @@ enum { ACTORS = 2 };
 
 static _Atomic uint32_t made, done;          /* threads that the kernel has been asked for; actors that have ended */
 static _Atomic(bool) alone;                  /* the program has a single thread, or changes its credentials */
-static _Atomic(bool) stirred, stepped;       /* a slow path has been taken; and a step after it */
+static _Atomic(bool) polled, stepped;       /* a slow path has been taken; and a step after it */
 static void (*body)(void);
 static _Atomic uint32_t *alive;
 static jmp_buf leave;                        /* out of the thread when nothing will happen any more */
@@ -92,7 +92,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 {
     (void)now_ms, (void)effort;
     EXPLORE_EXPECT(!hak_load(&alone, HAK_RELAXED), "a step where there must be no thread");
-    if (hak_load(&stirred, HAK_RELAXED))
+    if (hak_load(&polled, HAK_RELAXED))
         hak_store(&stepped, true, HAK_RELAXED);
     return 0;
 }
@@ -129,19 +129,21 @@ static void act(void (*what)(void))
     hak_fetch_add(&done, 1, HAK_RELEASE);
 }
 
-static void no_forks(void) { }
+void hak__fork_watch(void) { }
+
+static void nothing(void) { }
 
 static void begin(uint32_t threads, const struct hak_os *os)
 {
     hak__os = os;
     hak__background_fork_child(false);
-    hak__background_ready(no_forks);
+    hak__background_ready();
     for (uint32_t i = 0; i < threads; i++)
         hak__background_thread_begins();
     atomic_store(&made, 0);
     atomic_store(&done, 0);
     atomic_store(&alone, false);
-    atomic_store(&stirred, false);
+    atomic_store(&polled, false);
     atomic_store(&stepped, false);
     alive = NULL;
     clock_ms = 0;
@@ -193,14 +195,14 @@ static void about_to_rest(void)
 }
 
 /* The word is loaded without an order, as on every slow path: one may see an older one, and then the next does it. */
-static void stir(void)
+static void poll_once(void)
 {
-    hak_store(&stirred, true, HAK_RELAXED);
+    hak_store(&polled, true, HAK_RELAXED);
     hak__background_poll();
     hak__background_poll();
 }
-static void stir_it(void) { act(stir); }
-static void nobody(void) { act(no_forks); }
+static void poll_it(void) { act(poll_once); }
+static void nobody(void) { act(nothing); }
 
 static void check_stepped(void)
 {
@@ -210,7 +212,7 @@ static void check_stepped(void)
 static const struct explore_case cases[] = {
     { "made while the last but one ends", 3, 3, two_threads, { make_it, end_one, kernel_thread }, check_alone, 1, 1 },
     { "made while credentials change", 3, 3, two_threads, { make_it, change_credentials, kernel_thread }, check_changed, 1, 1 },
-    { "stirred while it comes to rest", 3, 3, about_to_rest, { stir_it, nobody, kernel_thread }, check_stepped, 1, 1 },
+    { "polled while it comes to rest", 3, 3, about_to_rest, { poll_it, nobody, kernel_thread }, check_stepped, 1, 1 },
 };
 
 int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }

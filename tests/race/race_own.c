@@ -72,6 +72,7 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
 }
 const char *hak__why_invalid(const void *p, uint32_t word) { return (void)p, (void)word, NULL; }
 
+uint32_t hak__cache_mode(void) { return 0; }
 void hak__cache_open(struct hak_heap *heap, uint32_t mode) { (void)heap, (void)mode; }
 void hak__cache_park(struct hak_heap *heap) { heap->budget.in_process = false; }
 void hak__cache_unpark(struct hak_heap *heap) { heap->budget.in_process = true; }
@@ -79,7 +80,7 @@ void hak__cache_redirect(struct hak_heap *heap, bool away)
 {
     heap->mode = away ? heap->mode | HAK_MODE_REDIRECTED : heap->mode & ~(uint32_t)HAK_MODE_REDIRECTED;
 }
-void hak__cache_discharge_kept(struct hak_heap *heap) { (void)heap; }
+void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
 void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }

@@ -212,7 +212,7 @@ static void print_peak(void)
            in_flight_then / MIB, (size_t)at_peak.ledger_live / MIB, (size_t)at_peak.ledger_cached / MIB,
            (size_t)at_peak.ledger_free_in_slabs / MIB, (size_t)at_peak.ledger_frontier_slack / MIB,
            (size_t)at_peak.ledger_empty / MIB, (size_t)at_peak.ledger_huge / MIB, (size_t)at_peak.ledger_metadata / MIB);
-    printf("  by the books, resident %zu MiB: live %zu cached %zu spans %zu huge %zu free dirty %zu mapped %zu\n",
+    printf("  counted, resident %zu MiB: live %zu cached %zu spans %zu huge %zu free dirty %zu mapped %zu\n",
            resident_then / MIB, (size_t)at_peak.bytes_live / MIB, (size_t)at_peak.bytes_cached / MIB,
            (size_t)at_peak.bytes_spans / MIB, (size_t)at_peak.bytes_huge / MIB, (size_t)at_peak.bytes_free_dirty / MIB,
            (size_t)at_peak.bytes_mapped / MIB);

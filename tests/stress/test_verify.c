@@ -1,4 +1,4 @@
-/* Stress: the owner map begins to doubt and ceases to, again and again, while live blocks are asked about.
+/* Stress: spans lose their keys and get them back, again and again, while live blocks are asked about.
  *
  * Exercises: upkeep returns the pages of free blocks and makes the limits of their slabs 0 (slab/freed.h) in the middle of
  * checks of live blocks in the same slabs, whose owner makes the limits what they were by taking blocks there. No check may

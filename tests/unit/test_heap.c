@@ -227,17 +227,17 @@ FRESH_TEST(ends_of_superslabs_are_used)
         uint32_t single = hak__class_single_slabs(c), first = (uint32_t)hak_min(3, HAK_SUPER_SLABS / single);
         uint32_t left = HAK_SUPER_SLABS - first * single;
         uint32_t spans = left / class->slabs, singles = first + left % class->slabs / single;
-        uint32_t count = spans * class->blocks + singles, lone = 0;
+        uint32_t count = spans * class->blocks + singles, alone = 0;
         take_all(heap, c, blocks, count);
         arena_figures(&figures);
         expect_eq(figures.taken, 1);
         for (uint32_t i = 0; i < count; i++) {
             memset(blocks[i], (int)i, class->size);
-            lone += hak__span_is_single(hak__slab_of(blocks[i]), c);
+            alone += hak__span_is_single(hak__slab_of(blocks[i]), c);
         }
         for (uint32_t i = 0; i < count; i++)
             expect(*(char *)blocks[i] == (char)i && ((char *)blocks[i])[class->size - 1] == (char)i);
-        expect_eq(lone, class->blocks == 1 ? count : singles);
+        expect_eq(alone, class->blocks == 1 ? count : singles);
         expect(class->size > 256 << 10 || count * class->size >= HAK_SUPER_SIZE / 8 * 7);
         take_all(heap, c, blocks + count, 1);
         arena_figures(&figures);
@@ -573,10 +573,10 @@ static void fuzz_free(struct hak_heap *heap, struct rng *rng, unsigned i)
 {
     size_t size = hak_min(hak__classes[slots[i].class].size, 256);
     expect(memory_holds(slots[i].block, size, size, slots[i].tag));
-    bool lone = hak__span_is_single(hak__slab_of(slots[i].block), slots[i].class);
-    if (lone && rng_below(rng, 2))
+    bool single = hak__span_is_single(hak__slab_of(slots[i].block), slots[i].class);
+    if (single && rng_below(rng, 2))
         hak__heap_end_foreign(heap, slots[i].block, hak__owner_of(slots[i].block), "free");
-    else if (!lone && rng_below(rng, 2))
+    else if (!single && rng_below(rng, 2))
         publish(slots[i].block);
     else
         hak__heap_give(heap, &slots[i].block, 1, "free");

@@ -33,7 +33,7 @@ static uint32_t roomiest(uint32_t class)
     return class;
 }
 
-static bool lone(void *block)
+static bool single(void *block)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
     expect_eq(hak__span_is_single(hak__slab_of(block), span->class), span->blocks == 1);
@@ -44,10 +44,10 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 {
     struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t slab = hak__span_slab(span);
-    uint32_t word = hak__owner_word(heap->id, class), inner = lone(block) ? hak__owner_inner(heap->id) : word;
+    uint32_t word = hak__owner_word(heap->id, class), inner = single(block) ? hak__owner_inner(heap->id) : word;
     expect_eq(hak__owner_of(block), word);
     expect_eq(span->class, class);
-    expect_eq(span->slabs, lone(block) ? hak__class_single_slabs(class) : hak__classes[class].slabs);
+    expect_eq(span->slabs, single(block) ? hak__class_single_slabs(class) : hak__classes[class].slabs);
     for (unsigned i = 0; i < span->slabs; i++) {
         expect_eq(hak__owner_at(slab + i), i == 0 ? word : inner);
         expect_ptr(hak__span_around(slab + i), span);
@@ -56,7 +56,7 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 
 static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t to)
 {
-    bool alone = lone(block);
+    bool alone = single(block);
     uint32_t now = alone ? roomiest(to) : from;
     uint64_t others = heap_live(heap, from) - 1, there = heap_live(heap, now) - (now == from);
     uint64_t slabs = hak_counted(&heap->counts.slabs) - hak__span_at(hak__slab_of(block))->slabs;
@@ -81,8 +81,8 @@ FRESH_TEST(every_class_to_every_class)
         for (uint32_t to = FIRST; to <= LAST; to++) {
             void *first = take(heap, from), *more[3] = { take(heap, from), take(heap, from), take(heap, from) };
             bool whole = hak__classes[from].blocks == 1;
-            expect(lone(first) && lone(more[0]) && lone(more[1]));
-            expect_eq(lone(more[2]), whole);
+            expect(single(first) && single(more[0]) && single(more[1]));
+            expect_eq(single(more[2]), whole);
             hak__heap_give(heap, &more[0], 1, "free");
             hak__heap_give(heap, &more[1], 1, "free");
             if (whole) {   /* once more, right behind the first */
@@ -163,7 +163,7 @@ FRESH_TEST(random_operations)
             slots[i].block = NULL;
         } else {
             bool done = hak__large_resize_owner(heap, slots[i].block, class);
-            expect(!done || lone(slots[i].block));
+            expect(!done || single(slots[i].block));
             class = roomiest(class);
             size_t kept = size_of(slots[i].class) < size_of(class) ? size_of(slots[i].class) : size_of(class);
             grown += done;

@@ -67,7 +67,7 @@ FRESH_TEST(last_freed_first)
     expect_eq(heap->large_out, 0);
 }
 
-/* Whatever is kept serves just those requests that fill more than half of it; lone ones by lone ones. */
+/* Whatever is cached serves just those requests that fill more than half of it; single-block spans those of their kind. */
 FRESH_TEST(near_classes_serve)
 {
     (void)argument;
@@ -76,7 +76,7 @@ FRESH_TEST(near_classes_serve)
         for (uint32_t wanted = CLASS_64K; wanted < HAK_CLASSES; wanted++) {
             void *block = heap_malloc(heap, c);
             heap_free(heap, c, block);
-            bool lone = hak__classes[c].blocks == 1, alike = lone || hak__classes[wanted].blocks != 1;
+            bool single = hak__classes[c].blocks == 1, alike = single || hak__classes[wanted].blocks != 1;
             bool serves = wanted == c || (wanted < c && wanted + 3 >= c && alike);
             void *got = hak__large_cache_pop_near(heap, wanted);
             expect_ptr(got, serves ? block : NULL);

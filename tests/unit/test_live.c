@@ -127,7 +127,7 @@ static void make_busy(void)
 {
     bool zero;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     struct hak_heap *heap = heap_open(0), *other = heap_open(HAK_MODE_EXACT);
     for (unsigned i = 0; i < MANY; i++)
         blocks[i] = heap_malloc(i % 3 == 0 ? other : heap, i % 2 == 0 ? CLASS_64 : CLASS_4096);
@@ -188,9 +188,9 @@ FRESH_TEST(stacks_can_be_counted)
             uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
             bool closed = *(const uint8_t *)(uintptr_t)(heap + number("heap_closed") + class) != 0;
             uint64_t bin = closed ? k + number("heap_class_hidden")
-                                     : heap + number("heap_records") + class * number("record_stride");
+                                     : heap + number("heap_bins") + class * number("bin_stride");
             uint64_t bottom = word_at(k + number("heap_class_bottom"));
-            cached += bottom == 0 ? 0 : (word_at(bin + number("record_top")) - bottom) / sizeof(void *);
+            cached += bottom == 0 ? 0 : (word_at(bin + number("bin_top")) - bottom) / sizeof(void *);
         }
         expect_eq(cached, stats.classes[class].cached);
     }
@@ -215,7 +215,7 @@ FRESH_TEST(spans_can_be_found)
     for (uint64_t i = 0; i < slabs; i++) {
         uint32_t word = half_at(root("map") + i * number("map_stride") + number("map_owner"));
         expect_eq(word, hak__owner_at(i));
-        if (word == 0 || word >> number("code_bits") == number("huge_id"))
+        if (word == 0 || word >> number("class_offset_bits") == number("huge_id"))
             continue;
         uint64_t here = root("spans") + i * number("span_stride");
         uint64_t first = i - field(here, "span_back", 1), at = root("spans") + first * number("span_stride");
@@ -257,10 +257,10 @@ static void hold_what_lies_in(uint64_t heap)
 {
     for (uint64_t class = 0; class < number("class_count"); class++) {
         uint64_t k = heap + number("heap_classes") + class * number("heap_class_stride");
-        uint64_t visible = heap + number("heap_records") + class * number("record_stride");
+        uint64_t visible = heap + number("heap_bins") + class * number("bin_stride");
         uint64_t bin = field(heap + class, "heap_closed", 1) != 0 ? k + number("heap_class_hidden") : visible;
         uint64_t bottom = field(k, "heap_class_bottom", 8);
-        hold(bottom, bottom == 0 ? 0 : field(bin, "record_top", 8));
+        hold(bottom, bottom == 0 ? 0 : field(bin, "bin_top", 8));
     }
     for (uint64_t i = 0; i < number("bucket_count"); i++) {
         uint64_t bucket = heap + number("heap_outbox") + i * number("bucket_stride"), list = bucket + number("bucket_list");
@@ -304,7 +304,7 @@ FRESH_TEST(blocks_can_be_judged)
     uint64_t slabs = word_at(root("frontier")) << (number("super_shift") - number("slab_shift"));
     for (uint64_t i = 0; i < slabs; i++) {
         uint32_t word = half_at(root("map") + i * number("map_stride") + number("map_owner"));
-        uint64_t class = (word & ((1u << number("code_bits")) - 1)) / number("code_record");
+        uint64_t class = (word & ((1u << number("class_offset_bits")) - 1)) / number("class_offset_unit");
         if (word != 0 && class < number("class_count") && field(root("spans") + i * number("span_stride"), "span_back", 1) == 0)
             live[class] += live_in_span(i, (unsigned)class);
     }
@@ -326,7 +326,7 @@ FRESH_TEST(layout_is_the_sum)
     uint64_t sum = 0;
     (void)argument;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     struct hak_live_list numbers = list_of(HAK_LIVE_LIST_NUMBERS);
     for (uint64_t i = 0; i < numbers.count; i++)
         sum += mixed(mixed(half_at(root("tables") + numbers.values + i * 4) + (i << 32)));
@@ -342,7 +342,7 @@ FRESH_TEST(options_have_their_words)
 {
     (void)argument;
     heaps_start();
-    hak__live_open("1.2.3-test", NULL, 0);
+    hak__live_open("1.2.3-test");
     expect_eq(strcmp((const char *)(uintptr_t)root("version"), "1.2.3-test"), 0);
     expect_eq(hak__option_set("refill_count", "77"), 0);
     expect_eq(number("option_count"), HAK_OPTIONS);
@@ -358,7 +358,7 @@ FRESH_TEST(options_have_their_words)
 static void words_are_those_of_the_options(void **state)
 {
     (void)state;
-    hak__live_open("", NULL, 0);
+    hak__live_open("");
     for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_ORIGINS).count; i++)
         expect_eq(strcmp(name_in(HAK_LIVE_LIST_ORIGINS, i), hak__option_origin_name((enum hak_option_origin)i)), 0);
     for (unsigned i = 0; i < list_of(HAK_LIVE_LIST_KINDS).count; i++)

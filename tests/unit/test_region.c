@@ -11,7 +11,6 @@ enum { MODEL_BLOCKS = 700 };
 #define LARGEST ((size_t)1 << (HAK_TSAN ? 38 : 40))
 
 static const size_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30;
-static struct hak_robust_thread me;
 
 static void *map_region(size_t size)
 {
@@ -29,13 +28,13 @@ static struct hak_region *new_region(void *start, size_t size, uint32_t flags)
     return region;
 }
 
-static void *take(struct hak_region *region, size_t align, size_t n) { return hak__region_alloc(region, &me, align, n, "take"); }
-static void give(struct hak_region *region, void *p) { hak__region_end(region, &me, p, "give"); }
+static void *take(struct hak_region *region, size_t align, size_t n) { return hak__region_alloc(region, align, n, "take"); }
+static void give(struct hak_region *region, void *p) { hak__region_end(region, p, "give"); }
 
 static struct hak_heap_figures figures_of(struct hak_region *region)
 {
     struct hak_heap_figures out;
-    hak__region_figures(region, &me, &out, "figures");
+    hak__region_figures(region, &out, "figures");
     return out;
 }
 
@@ -77,7 +76,7 @@ static void model_add(struct model *model)
     expect_eq((uintptr_t)block->p % align, 0);
     expect_op(block->p, >=, model->region);
     expect_op(block->p + block->n, <=, (char *)model->region + model->region->size);
-    expect_op(hak__region_usable(model->region, &me, block->p, "usable"), >=, block->n);
+    expect_op(hak__region_usable(model->region, block->p, "usable"), >=, block->n);
     memory_fill(block->p, block->n, block->tag);
     model->count++;
 }
@@ -100,7 +99,7 @@ static void model_change(struct model *model)
 {
     struct model_block *block = &model->blocks[rng_below(&model->rng, model->count)];
     size_t n = model_size(model) + 1;
-    char *p = hak__region_realloc(model->region, &me, block->p, n, "realloc");
+    char *p = hak__region_realloc(model->region, block->p, n, "realloc");
     if (p == NULL) {
         expect_op(n, >, block->n);
         return;
@@ -187,7 +186,7 @@ static void nothing_is_written_outside(void **state)
             char *p = take(region, 16, n);
             if (p == NULL)
                 break;
-            memset(p, 1, hak__region_usable(region, &me, p, "usable"));
+            memset(p, 1, hak__region_usable(region, p, "usable"));
         }
         expect(hak__region_is_valid(region));
         for (unsigned char *p = memory; p < memory + sizeof memory; p++)
@@ -232,8 +231,8 @@ static void large_regions_cost_what_is_used(void **state)
     p[7 * eighth - 1] = 1;
     expect(take(region, 16, eighth) == NULL);
     expect(take(region, 16, PTRDIFF_MAX) == NULL && take(region, 16, SIZE_MAX) == NULL && take(region, (size_t)1 << 62, 1) == NULL);
-    expect_ptr(hak__region_realloc(region, &me, p, eighth, "realloc"), p);
-    expect_ptr(hak__region_realloc(region, &me, p, 6 * eighth, "realloc"), p);
+    expect_ptr(hak__region_realloc(region, p, eighth, "realloc"), p);
+    expect_ptr(hak__region_realloc(region, p, 6 * eighth, "realloc"), p);
     expect(hak__region_is_valid(region));
     give(region, p);
     give(region, q);
@@ -271,14 +270,14 @@ static void limits_hold(void **state)
     static char memory[256 << 10];
     struct hak_region *region = new_region(memory, sizeof memory, 0);
     (void)state;
-    hak__region_set_limit(region, &me, 20 * kib, "limit");
+    hak__region_set_limit(region, 20 * kib, "limit");
     void *p = take(region, 16, 19 * kib);
     expect(p != NULL && take(region, 16, 10 * kib) == NULL);
-    expect(hak__region_realloc(region, &me, p, 30 * kib, "realloc") == NULL);
-    hak__region_set_limit(region, &me, 0, "limit");
-    expect(hak__region_realloc(region, &me, p, 30 * kib, "realloc") != NULL);
+    expect(hak__region_realloc(region, p, 30 * kib, "realloc") == NULL);
+    hak__region_set_limit(region, 0, "limit");
+    expect(hak__region_realloc(region, p, 30 * kib, "realloc") != NULL);
     expect_eq(figures_of(region).refused, 2);
-    hak__region_reset(region, &me, "reset");
+    hak__region_reset(region, "reset");
     expect_eq(figures_of(region).live_blocks, 0);
     expect(hak__region_is_valid(region));
 }
@@ -334,17 +333,16 @@ struct killed {
 static void work_until_killed(struct killed *shared, uint64_t seed)
 {
     struct rng rng = { seed };
-    struct hak_robust_thread self = { NULL, NULL, 0, 0 };
     for (;;) {
         size_t i = rng_below(&rng, 64), n = rng_below(&rng, rng_below(&rng, 4) == 0 ? 50000 : 500);
         char *p = (char *)hak_load(&shared->blocks[i].p, HAK_RELAXED);
         hak_store(&shared->ready, 1, HAK_RELAXED);
         if (p != NULL) {
             hak_store(&shared->blocks[i].p, 0, HAK_RELAXED);   /* first: dying in between loses a block */
-            hak__region_end(shared->region, &self, p, "free");
+            hak__region_end(shared->region, p, "free");
             continue;
         }
-        p = hak__region_alloc(shared->region, &self, 16, n, "alloc");
+        p = hak__region_alloc(shared->region, 16, n, "alloc");
         if (p == NULL)
             continue;
         memory_fill(p, n, i);
@@ -376,9 +374,8 @@ static void whoever_dies_leaves_a_heap(void **state)
         kill(child, SIGKILL);
         expect_eq(waitpid(child, NULL, 0), child);
         died_inside += hak_load(&shared->region->lock.word, HAK_RELAXED) != 0;
-        struct hak_robust_thread self = { NULL, NULL, 0, 0 };
         struct hak_heap_figures figures;
-        hak__region_figures(shared->region, &self, &figures, "figures");
+        hak__region_figures(shared->region, &figures, "figures");
         expect(hak__region_is_valid(shared->region));
         for (unsigned i = 0; i < 64; i++) {
             const char *p = (const char *)hak_load(&shared->blocks[i].p, HAK_RELAXED);

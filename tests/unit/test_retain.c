@@ -1,5 +1,5 @@
-/* base/retain.h as a table: what may stay of each kind, for what is in use, its recent peak, the limits and pressure; and how long
- * a peak counts. */
+/* base/retain.h as tables: what may stay of each kind, for what is in use, its recent peak, the limits and pressure; how long a peak
+ * counts; a thread's large blocks; and the smaller questions. */
 #include "base/retain.h"
 
 #include "support/check.h"
@@ -35,8 +35,7 @@ static void what_may_stay(void **state)
             .recent_peak = retain_table[i].peak * MIB, .dirty_limit = retain_table[i].dirty_limit * MIB,
             .emptied_limit = retain_table[i].emptied_limit * MIB, .pressure = retain_table[i].pressure,
         };
-        struct hak_retained out;
-        hak__retain(&in, &out);
+        struct hak_retained out = hak__retain(in);
         print_message("%s\n", retain_table[i].what);
         expect_eq(out.emptied / MIB, retain_table[i].emptied);
         expect_eq(out.unused / MIB, retain_table[i].unused);
@@ -50,9 +49,7 @@ static void limit_of_any_size(void **state)
 {
     (void)state;
     const struct hak_retention in = { .recent_peak = SIZE_MAX / 2, .dirty_limit = SIZE_MAX / 3 };
-    struct hak_retained out;
-    hak__retain(&in, &out);
-    expect_eq(out.emptied, SIZE_MAX / 2);
+    expect_eq(hak__retain(in).emptied, SIZE_MAX / 2);
 }
 
 static void peak_of_two_periods(void **state)
@@ -76,6 +73,54 @@ static void no_delay_no_peak(void **state)
     expect_eq(hak__recent_peak(&recent, 1, 100, 0), 1);
 }
 
+/* In MiB; the share in percent, what is absent in 256ths. */
+static const struct {
+    const char *what;
+    size_t used, cached, peak, budget, spent;
+    unsigned share, absent;
+    size_t may;
+} large_table[] = {
+    { "no budget, no cache", 100, 0, 100, 0, 0, 33, 0, 0 },
+    { "nothing was used lately: half the budget", 0, 0, 0, 4, 0, 0, 0, 2 },
+    { "what was used a moment ago may stay", 0, 0, 3, 4, 0, 0, 0, 4 },
+    { "all in use: the peak leaves half the budget", 100, 0, 100, 4, 0, 0, 0, 2 },
+    { "a share of what the spans hold", 0, 100, 100, 4, 0, 50, 0, 54 },
+    { "in use and cached together stay below the peak", 96, 4, 100, 8, 0, 0, 0, 8 },
+    { "other bins have spent half of it", 0, 0, 100, 8, 4, 0, 0, 4 },
+    { "they have spent more than there is", 0, 0, 100, 8, 20, 0, 0, 0 },
+    { "half is not resident: twice as much", 0, 0, 100, 8, 0, 0, 128, 16 },
+    { "no more than four times, whatever is said to be absent", 0, 0, 100, 8, 0, 0, 256, 32 },
+};
+
+static void large_blocks_that_may_stay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof large_table / sizeof *large_table; i++) {
+        const struct hak_large_retention in = {
+            .used = large_table[i].used * MIB, .cached = large_table[i].cached * MIB, .peak = large_table[i].peak * MIB,
+            .budget = large_table[i].budget * MIB, .spent = large_table[i].spent * MIB,
+            .share = large_table[i].share, .absent = large_table[i].absent,
+        };
+        print_message("%s\n", large_table[i].what);
+        expect_eq((hak__retain_large(in) + MIB / 2) / MIB, large_table[i].may);
+    }
+}
+
+static void smaller_questions(void **state)
+{
+    (void)state;
+    expect(!hak__retain_assigned(MIB / 2 - 1, 0));
+    expect(hak__retain_assigned(MIB / 2, 0));
+    expect(!hak__retain_assigned(MIB, MIB));         /* all of it is gone again */
+    expect(!hak__retain_assigned(0, MIB));           /* freed before it was counted */
+    expect(hak__retain_empty_span(true, 16 << 10));
+    expect(!hak__retain_empty_span(true, (16 << 10) + 1));
+    expect(!hak__retain_empty_span(false, 16));
+    expect(hak__retain_idle_span(399, 800));
+    expect(!hak__retain_idle_span(400, 800));
+    expect(!hak__retain_idle_span(0, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -83,6 +128,8 @@ int main(void)
         cmocka_unit_test(limit_of_any_size),
         cmocka_unit_test(peak_of_two_periods),
         cmocka_unit_test(no_delay_no_peak),
+        cmocka_unit_test(large_blocks_that_may_stay),
+        cmocka_unit_test(smaller_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,7 +159,7 @@ static void destroying_needs_all_blocks(void **state)
     char said[SAID_SIZE];
     (void)state;
     int status = run_child(destroy_one_out, NULL, said);
-    expect(WIFSIGNALED(status) && strstr(said, "while blocks are outside") != NULL);
+    expect(WIFSIGNALED(status) && strstr(said, "while blocks are allocated") != NULL);
 }
 
 /* --- taking -------------------------------------------------------------------------------------------------------- */

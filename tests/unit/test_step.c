@@ -1,7 +1,7 @@
 /* upkeep/, with a clock and a system of the test's own: freed memory goes back when the purge delay has passed and not
  * before, from partly used SuperSlabs as from free ones; so do pages in free blocks of idle spans, once, and idle spans
- * themselves; frees that wait for an idle heap are collected and its outbox is published; a tick looks at the clock only
- * now and then, and does nothing while nothing is due; a thread that has freed much is armed until that has gone back;
+ * themselves; frees that wait for an idle heap are collected and its outbox is published; a poll looks at the clock only
+ * now and then, and does nothing while nothing is due; the heap of a thread that has freed much polls until that has gone back;
  * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
 #include "upkeep/step.h"
 
@@ -414,17 +414,17 @@ static struct hak_heap *heap_that_freed_much(void)
     return heap;
 }
 
-static bool armed(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
+static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
 FRESH_TEST_OF_SMALL_PAGES(arming)
 {
     (void)argument;
     start();
     struct hak_heap *heap = heap_that_freed_much();
-    expect(!armed(heap));
+    expect(!is_polling(heap));
     fake.now += DELAY;   /* of the time that has to pass between two armings */
     hak__upkeep_poll_now(heap);
-    expect(armed(heap) && heap->closed_reasons[CLASS_1024] == HAK_CLOSED_POLLING);
+    expect(is_polling(heap) && heap->closed_reasons[CLASS_1024] == HAK_CLOSED_POLLING);
     expect_heap_valid(heap);
     expect(hak__cache_pop(&heap->bins[CLASS_1024]) == NULL);
     void *block = hak__polling_pop(heap, CLASS_1024);
@@ -436,7 +436,7 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
         calls += 2;
     }
     expect_op(calls, <=, HAK_POLLING_PER_LOOK);
-    expect(!armed(heap) && heap->closed_reasons[CLASS_1024] == 0);
+    expect(!is_polling(heap) && heap->closed_reasons[CLASS_1024] == 0);
     expect_heap_valid(heap);
 }
 
@@ -448,27 +448,27 @@ FRESH_TEST(polling_heaps_in_a_hurry)
     struct hak_heap *heap = heap_that_freed_much();
     fake.now += DELAY;
     hak__upkeep_poll_now(heap);
-    expect(armed(heap));
+    expect(is_polling(heap));
     for (unsigned i = 0; i < HAK_POLLING_CALLS / 2; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
-    expect(armed(heap));   /* it only hit */
+    expect(is_polling(heap));   /* it only hit */
     heap->polling.refills++;       /* a refill or two do not make slow paths come by themselves */
     for (unsigned i = 0; i < HAK_POLLING_CALLS; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
-    expect(armed(heap));
+    expect(is_polling(heap));
     heap->polling.refills += 100;
     for (unsigned i = 0; i < HAK_POLLING_CALLS / 2; i++)
         expect(hak__polling_push(heap, CLASS_1024, hak__polling_pop(heap, CLASS_1024)));
-    expect(!armed(heap));
+    expect(!is_polling(heap));
     hak__upkeep_poll_now(heap);
-    expect(!armed(heap));  /* not again at once */
+    expect(!is_polling(heap));  /* not again at once */
     heap->polling.overflows += 8;
     heap->polling.refills++;
     hak__upkeep_poll_now(heap);
-    expect(!armed(heap));
+    expect(!is_polling(heap));
     heap->polling.overflows += 8;
     hak__upkeep_poll_now(heap);
-    expect(armed(heap));   /* but when it only frees */
+    expect(is_polling(heap));   /* but when it only frees */
 }
 
 FRESH_TEST(idle_records_give_back_half)

@@ -53,7 +53,7 @@ FRESH_TEST(in_the_owners_stack)
     expect_freed(p, blocks[3], true);
 }
 
-/* The area that a stack has grown out of keeps its pointers too. */
+/* The area that a bin has grown out of keeps its pointers too. */
 FRESH_TEST(after_growth)
 {
     (void)argument;

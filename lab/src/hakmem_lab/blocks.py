@@ -151,7 +151,7 @@ class Blocks:
         start, end = self.base + first * self.super_size, self.base + last * self.super_size
         size, guard = self._super(first, "huge_bytes", "Q"), self._super(first, "guard", "I")
         word = self._owner(first * self.super_size // self.slab_size)
-        live = word == n["huge_id"] << n["code_bits"] | n["code_huge"]
+        live = word == n["huge_id"] << n["class_offset_bits"] | n["class_offset_huge"]
         if not live:
             said = "its addresses stay unused for a while" if self.hardened.on else "it waits for a request of its size"
             return Piece(start, end, "freed", kind="huge", size=size, notes=(said,))
@@ -165,10 +165,10 @@ class Blocks:
 
     def _huge_is_sealed(self, first: int) -> bool:
         n = self.number
-        if not self.hardened.on or not self.hardened.canary or n["map_limit"] == 0:
+        if not self.hardened.on or not self.hardened.canary or n["map_start_bound"] == 0:
             return False
         slab = first * self.super_size // self.slab_size
-        return self.memory.half(self.allocator.root["map"] + slab * n["map_stride"] + n["map_limit"]) == 0
+        return self.memory.half(self.allocator.root["map"] + slab * n["map_stride"] + n["map_start_bound"]) == 0
 
     # --- slabs ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Blocks:
         n = self.number
         first = slab
         for _ in range(MOST_BACK):
-            if self._owner(first) & (1 << n["code_bits"]) - 1 != n["code_inner"] or first == 0:
+            if self._owner(first) & (1 << n["class_offset_bits"]) - 1 != n["class_offset_inner"] or first == 0:
                 break
             first -= 1
         back_at = self.allocator.root["spans"] + first * n["span_stride"] + n["span_back"]
@@ -231,7 +231,7 @@ class Blocks:
         blocks, frontier, own_index = (
             struct.unpack_from("=H", row, n["span_" + name])[0] for name in ("blocks", "frontier", "class")
         )
-        slabs, doubted = row[n["span_slabs"]], row[n["span_doubted"]]
+        slabs, doubted = row[n["span_slabs"]], row[n["span_keys"]]
         per_super = self.super_size // self.slab_size
         fits = 0 < slabs <= per_super - first % per_super and frontier <= blocks and own_index == index
         if word == 0 or index >= n["class_count"] or not fits or blocks > slabs * self.slab_size // n["block_align"]:
@@ -246,10 +246,10 @@ class Blocks:
             blocks=blocks,
             frontier=frontier,
             purged=bool(row[n["span_purged"]]),
-            hardened=self.hardened.on and doubted == n["doubted_hardened"],
+            hardened=self.hardened.on and doubted == n["keys_hardened"],
             free=self._bits(free, blocks),
             remote=self._bits(remote, blocks),
-            heap=word >> n["code_bits"],
+            heap=word >> n["class_offset_bits"],
         )
 
     def _bits(self, at: int, blocks: int) -> int:

@@ -121,15 +121,15 @@ class Guarded:
         self.start = self.memory.word(root["sample"] + n["sample_start"])
         self.bytes = self.memory.word(root["sample"] + n["sample_bytes"])
         self.places = self.memory.word(root["sample"] + n["sample_places"])
-        self.nothing = self.memory.word(root["nothing"] + n["nothing_range"])
-        self.in_use = self.memory.word(root["nothing"] + n["nothing_in_use"])
-        self.ever_used = self.memory.word(root["nothing"] + n["nothing_ever_used"])
+        self.nothing = self.memory.word(root["zero_size"] + n["zero_size_range"])
+        self.in_use = self.memory.word(root["zero_size"] + n["zero_size_in_use"])
+        self.ever_used = self.memory.word(root["zero_size"] + n["zero_size_ever_used"])
 
     def at(self, address: int) -> Piece | None:
         """None for an address in neither range."""
         if 0 <= address - self.start < self.bytes:
             return self._sampled(address)
-        if self.nothing and 0 <= address - self.nothing < self.number["nothing_most"] * self.number["block_align"]:
+        if self.nothing and 0 <= address - self.nothing < self.number["zero_size_most"] * self.number["block_align"]:
             return self._of_no_bytes(address)
         return None
 

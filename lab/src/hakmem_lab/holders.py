@@ -56,13 +56,13 @@ class Holders:
         if not 0 < heap <= self.last:
             return None
         n, at = self.number, self.address_of(heap)
-        states = {n["state_active"]: "active", n["state_parked"]: "parked", n["state_lost"]: "lost by a fork"}
+        states = {n["state_active"]: "active", n["state_parked"]: "parked", n["state_unusable"]: "lost by a fork"}
         state = self.memory.half(at + n["heap_state"])
-        busy = {n["busy_owner"]: "inside a slow path", n["busy_sweeper"]: "entered by another thread"}
+        busy = {n["lock_owner"]: "inside a slow path", n["lock_sweeper"]: "entered by another thread"}
         return Heap(
             heap,
             states.get(state, "new"),
-            busy.get(self.memory.half(at + n["heap_busy"]), ""),
+            busy.get(self.memory.half(at + n["heap_lock"]), ""),
             self.threads.get(heap) if state == n["state_active"] else None,
         )
 
@@ -99,9 +99,9 @@ class Holders:
         row = memory.read(at, n["heap_class_stride"])
         bottom = struct.unpack_from("=Q", row, n["heap_class_bottom"])[0]
         if memory.read(heap + n["heap_closed"] + index, 1)[0]:
-            top = struct.unpack_from("=Q", row, n["heap_class_hidden"] + n["record_top"])[0]
+            top = struct.unpack_from("=Q", row, n["heap_class_hidden"] + n["bin_top"])[0]
         else:
-            top = memory.word(heap + n["heap_records"] + index * n["record_stride"] + n["record_top"])
+            top = memory.word(heap + n["heap_bins"] + index * n["bin_stride"] + n["bin_top"])
         count = (top - bottom) // 8
         ceiling = struct.unpack_from("=H", row, n["heap_class_ceiling"])[0]
         return memory.words(bottom, count) if bottom and 0 < count <= ceiling else ()

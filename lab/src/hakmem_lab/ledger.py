@@ -62,7 +62,7 @@ def slab_classes(live: Allocator, slabs: int) -> tuple[Any, Any]:
     rows = np.frombuffer(live.memory.read(live.root["map"], n["map_stride"] * slabs), np.uint8)
     at = n["map_owner"]
     words = np.ascontiguousarray(rows.reshape(slabs, n["map_stride"])[:, at : at + 4]).view(np.uint32)[:, 0]
-    code = (words & np.uint32((1 << n["code_bits"]) - 1)).astype(np.int64) // n["code_record"]
+    code = (words & np.uint32((1 << n["class_offset_bits"]) - 1)).astype(np.int64) // n["class_offset_unit"]
     classes = np.where((words != 0) & (code < n["class_count"]), code, -1)
     # The inner slabs of a span of one block have a code of their own; they belong to the slab before them.
     inner = (words != 0) & (code >= n["class_count"])

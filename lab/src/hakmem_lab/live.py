@@ -225,9 +225,9 @@ class Allocator(ABC):
     def _cached(self, heaps: Rows) -> Any:
         """Blocks in the stacks, by class: top - bottom of the real record, as hak__cache_count counts them."""
         n = self.number
-        at = n["heap_records"] + n["record_top"] + n["record_stride"] * np.arange(n["class_count"])
+        at = n["heap_bins"] + n["bin_top"] + n["bin_stride"] * np.arange(n["class_count"])
         visible = np.ascontiguousarray(heaps[:, at[:, None] + np.arange(8)]).view(np.int64)[:, :, 0]
-        hidden = self._class_words(heaps, n["heap_class_hidden"] + n["record_top"], np.int64)
+        hidden = self._class_words(heaps, n["heap_class_hidden"] + n["bin_top"], np.int64)
         closed = heaps[:, n["heap_closed"] : n["heap_closed"] + n["class_count"]] != 0
         bottom = self._class_words(heaps, n["heap_class_bottom"], np.int64)
         ceiling = self._class_words(heaps, n["heap_class_ceiling"], np.uint16)
@@ -288,7 +288,7 @@ class Allocator(ABC):
 
     def class_of(self, word: int) -> int:
         """The class that an owner word names; not below class_count when it names none."""
-        return (word & (1 << self.number["code_bits"]) - 1) // self.number["code_record"]
+        return (word & (1 << self.number["class_offset_bits"]) - 1) // self.number["class_offset_unit"]
 
     def class_table(self, field: str, dtype: Any) -> Any:
         """A column of the library's table of size classes."""

@@ -18,15 +18,15 @@ pub struct hak_stats_class {
     pub spans: u64,
     /// in the program's hands
     pub live: u64,
-    /// ready in the stacks of all threads
+    /// ready in the bins of all threads
     pub cached: u64,
-    /// moved from spans into stacks so far
+    /// moved from spans into bins so far
     pub refilled: u64,
-    /// moved back from stacks into spans so far
+    /// moved back from bins into spans so far
     pub drained: u64,
     /// freed by other threads and taken in by their owner so far
     pub collected: u64,
-    /// calls that found the stack empty so far
+    /// calls that found the bin empty so far
     pub misses: u64,
     /// freed by other threads, not yet published
     pub outbox: u64,
@@ -98,7 +98,7 @@ pub struct hak_stats {
     pub calls_free: u64,
     /// in the program's hands, in whole blocks, without huge ones
     pub bytes_live: u64,
-    /// in stacks and outboxes
+    /// in bins and outboxes
     pub bytes_cached: u64,
     /// all spans, whole
     pub bytes_spans: u64,
@@ -148,7 +148,7 @@ pub struct hak_stats {
     pub upkeep_span_purges: u64,
     /// resident bytes of them
     pub upkeep_span_purged: u64,
-    /// times that a thread armed its heap
+    /// times that a heap began to poll
     pub upkeep_armings: u64,
     /// 1 while there is a background thread
     pub upkeep_background: u64,
@@ -158,7 +158,7 @@ pub struct hak_stats {
     pub process_minor_faults: u64,
     /// in the program's hands
     pub ledger_live: u64,
-    /// in stacks and outboxes
+    /// in bins and outboxes
     pub ledger_cached: u64,
     /// free blocks of spans
     pub ledger_free_in_slabs: u64,

@@ -111,19 +111,19 @@ pub const TINY_UNIFIED_C6: Setting<u64> = Setting::new("tiny_unified_c6\0");
 /// Most blocks a thread caches per class of the band: C0 to C7 are requests of up to 8, 16, 32, 64, 128, 256, 512 and 1024 bytes. Requests of C0 are served by C1's 16-byte class.
 pub const TINY_UNIFIED_C7: Setting<u64> = Setting::new("tiny_unified_c7\0");
 
-/// The cached blocks of each class of the band lie beside the thread's records, 64 slots and no more; not in the slot area.
+/// The cached blocks of each class of the band lie beside the thread's bins, 64 slots and no more; not in the slot area.
 pub const TINY_C2_LOCAL_CACHE: Setting<bool> = Setting::new("tiny_c2_local_cache\0");
 
-/// The cached blocks of each class of the band lie beside the thread's records, 64 slots and no more; not in the slot area.
+/// The cached blocks of each class of the band lie beside the thread's bins, 64 slots and no more; not in the slot area.
 pub const TINY_C3_LOCAL_CACHE: Setting<bool> = Setting::new("tiny_c3_local_cache\0");
 
-/// The cached blocks of each class of the band lie beside the thread's records, 64 slots and no more; not in the slot area.
+/// The cached blocks of each class of the band lie beside the thread's bins, 64 slots and no more; not in the slot area.
 pub const TINY_C4_LOCAL_CACHE: Setting<bool> = Setting::new("tiny_c4_local_cache\0");
 
-/// The cached blocks of each class of the band lie beside the thread's records, 64 slots and no more; not in the slot area.
+/// The cached blocks of each class of the band lie beside the thread's bins, 64 slots and no more; not in the slot area.
 pub const TINY_C5_LOCAL_CACHE: Setting<bool> = Setting::new("tiny_c5_local_cache\0");
 
-/// The cached blocks of each class of the band lie beside the thread's records, 64 slots and no more; not in the slot area.
+/// The cached blocks of each class of the band lie beside the thread's bins, 64 slots and no more; not in the slot area.
 pub const TINY_C6_LOCAL_CACHE: Setting<bool> = Setting::new("tiny_c6_local_cache\0");
 
 /// Most blocks a thread caches per class of the mid pool (1 KiB to 56 KiB).
