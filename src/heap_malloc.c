@@ -23,6 +23,8 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 {
     void *block = NULL;
     uint32_t reasons = share->closed_reasons[class];
+    if (reasons == HAK_CLOSED_LARGE)
+        hak__large_cache_answer(&share->large_cache);
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
         block = n == hak__classes[class].size ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
     if (block != NULL) {

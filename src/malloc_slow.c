@@ -16,10 +16,10 @@ enum { CALLS_PER_HUGE = 8 };
 /* A large block that the thread has cached. */
 hak_inline void *alloc_cached(struct hak_heap *heap, uint32_t class)
 {
-    if (!hak__enter_own(heap))
+    if (!hak__large_cache_begin(&heap->large_cache))
         return NULL;
     void *block = hak__large_cache_pop_near(heap, class);
-    hak__heap_unlock(heap);
+    hak__large_cache_end(&heap->large_cache);
     return block;
 }
 

@@ -58,8 +58,8 @@ size_t hak__supers_open(enum hak_opening opening, bool *fresh)
     if (!whole)
         return make_bare(super, fresh);
     hak__supers[super].bare = 0;
-    if (*fresh)
-        hak__prefault(super, opening);
+    if (*fresh && opening == HAK_OPEN_SMALL)
+        hak__prefault(super);
     return super;
 }
 

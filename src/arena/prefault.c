@@ -14,14 +14,13 @@ enum {
     PREFAULT_PAGES = HAK_SUPER_SIZE / 4096,   /* where pages are larger, a SuperSlab is no huge page */
 };
 
-/* One for each kind of blocks. Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
-static struct prefault_evidence {
-    _Atomic uint32_t probe;    /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
-    _Atomic uint32_t opened;   /* so far, modulo 2^32 */
-    _Atomic bool dense;        /* what the last probe has shown */
-} evidence[HAK_OPEN_LARGE + 1];
-
-static _Atomic uint32_t pause_left;
+/* Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
+static struct {
+    _Atomic uint32_t probe;        /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
+    _Atomic uint32_t opened;       /* so far, modulo 2^32 */
+    _Atomic bool dense;            /* what the last probe has shown */
+    _Atomic uint32_t pause_left;
+} prefaults;
 
 static bool prefault_may(void)
 {
@@ -42,34 +41,33 @@ static bool is_dense(size_t super)
     return present >= PREFAULT_PAGES - PREFAULT_PAGES / PROBE_ABSENT;
 }
 
-static void look_at_probe(struct prefault_evidence *its)
+static void look_at_probe(void)
 {
-    uint32_t probe = hak_exchange(&its->probe, 0, HAK_RELAXED);
+    uint32_t probe = hak_exchange(&prefaults.probe, 0, HAK_RELAXED);
     if (probe != 0)
-        hak_store(&its->dense, is_dense(probe - 1), HAK_RELAXED);
+        hak_store(&prefaults.dense, is_dense(probe - 1), HAK_RELAXED);
 }
 
 /* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */
 static bool prefault_now(size_t super)
 {
-    uint32_t left = hak_load(&pause_left, HAK_RELAXED);
+    uint32_t left = hak_load(&prefaults.pause_left, HAK_RELAXED);
     if (left != 0)
-        hak_store(&pause_left, left - 1, HAK_RELAXED);
+        hak_store(&prefaults.pause_left, left - 1, HAK_RELAXED);
     if (left != 0 || hak__thp_prefault(super))
         return left == 0;
-    hak_store(&pause_left, PREFAULT_PAUSE, HAK_RELAXED);
+    hak_store(&prefaults.pause_left, PREFAULT_PAUSE, HAK_RELAXED);
     return false;
 }
 
-void hak__prefault(size_t super, enum hak_opening opening)
+void hak__prefault(size_t super)
 {
-    struct prefault_evidence *its = &evidence[opening];
     bool may = prefault_may();
     if (may)
-        look_at_probe(its);
-    bool turn = hak_fetch_add(&its->opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;
-    if (!may || !turn || !hak_load(&its->dense, HAK_RELAXED) || !prefault_now(super))
-        hak_store(&its->probe, (uint32_t)super + 1, HAK_RELAXED);
+        look_at_probe();
+    bool turn = hak_fetch_add(&prefaults.opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;
+    if (!may || !turn || !hak_load(&prefaults.dense, HAK_RELAXED) || !prefault_now(super))
+        hak_store(&prefaults.probe, (uint32_t)super + 1, HAK_RELAXED);
 }
 
 void hak__prefault_even(size_t first, size_t count)

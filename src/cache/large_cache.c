@@ -1,8 +1,7 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
- * every call comes here, and the hidden bin behind the closed one is used under the heap lock, like everything below the cache.
- * That costs a compare-and-swap on a line of the thread's own, and buys two things: bytes are counted exactly, over all classes
- * together, and a step of upkeep can take what a sleeping thread has cached. Called by malloc_slow.c, free_slow.c, guard/, realloc.c
- * and upkeep/.
+ * every call comes here. That buys two things: bytes are counted exactly, over all classes together, and a step of upkeep can take
+ * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, free_slow.c, guard/, realloc.c and
+ * upkeep/.
  *
  * The limit is meant in resident bytes; samples tell their share (weigh).
  *
@@ -31,6 +30,10 @@ enum { REACH = 3 };
 /* Computes the limit anew after so many blocks. */
 enum { LOOK_EVERY = 32 };
 
+/* How long an owner has to be silent before its blocks are taken: a thousand times what a store takes to become visible. The clock
+ * moves by up to 4 ms at a time. */
+enum { LARGE_ASKED_MS = 10 };
+
 /* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
  * surprises. From half on, the absent share decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
@@ -54,7 +57,7 @@ static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t
 /* The bin of a class has lost blocks. */
 hak_inline void large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
 {
-    heap->large_cache.classes &= ~((uint64_t)!any_left << class);
+    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes & ~((uint64_t)!any_left << class));
     hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
 }
 
@@ -221,12 +224,12 @@ hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
     uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
-    times_of(class)[held] = now;
+    hak_slot_store(&times_of(class)[held], now);
     if (held == 0)
-        heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = now;
+        hak_slot_store(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE], now);
     hak_slot_store(top, block);
     hak_owner_store(&class->hidden.top, top + 1);
-    heap->large_cache.classes |= 1ull << index;
+    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes | 1ull << index);
     hak_owner_store(&heap->large_cache.bytes, sum);
 }
 
@@ -242,6 +245,7 @@ bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *
 
 void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
+    hak__large_cache_answer(&heap->large_cache);
     if (find_place(heap, index, block, function))
         push_to(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
     else
@@ -269,6 +273,7 @@ static bool may_open(struct hak_heap *heap)
 
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 {
+    hak__large_cache_answer(&heap->large_cache);
     void *block = hak__large_cache_pop(heap, index);
     if (block != NULL)
         return block;
@@ -325,17 +330,34 @@ void hak__large_cache_flush(struct hak_heap *heap)
     hak__cache_discharge_large(heap);
 }
 
+bool hak__large_cache_reclaim(struct hak_heap *heap, uint64_t now_ms, bool waited)
+{
+    struct hak_large_cache *cache = &heap->large_cache;
+    uint32_t now = (uint32_t)now_ms != 0 ? (uint32_t)now_ms : 1, asked = hak_load(&cache->asked_ms, HAK_RELAXED);
+    if (asked != 0 && (waited || now - asked >= LARGE_ASKED_MS) && !hak__large_cache_is_busy(cache)) {
+        hak__large_cache_flush(heap);
+        return true;
+    }
+    if (asked == 0)
+        hak_store(&cache->asked_ms, now, HAK_RELAXED);
+    return false;
+}
+
+/* What the owner does meanwhile shows in owner_turns: then nothing is said. */
 bool hak__large_cache_is_valid(const struct hak_heap *heap)
 {
     size_t bytes = 0;
     bool valid = true;
+    uint32_t turns = hak_load(&heap->large_cache.owner_turns, HAK_ACQUIRE);
+    uint64_t classes = hak_peek(&heap->large_cache.classes);
     for (uint32_t index = HAK_CLASS_FIRST_LARGE; index < HAK_CLASSES; index++) {
         const struct hak_heap_class *class = &heap->classes[index];
-        size_t held = (size_t)(class->hidden.top - class->bottom);
+        size_t held = (size_t)(hak_peek(&class->hidden.top) - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= (held != 0) == (heap->large_cache.classes >> index & 1);
-        valid &= held == 0 || heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] == *times_of(class);
+        valid &= (held != 0) == (classes >> index & 1);
+        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == hak_peek(times_of(class));
     }
-    return hak__holds(valid && bytes == heap->large_cache.bytes && bytes <= heap->large_cache.charged,
-                      "cached large blocks are counted", &heap->large_cache.bytes);
+    valid &= bytes == hak_peek(&heap->large_cache.bytes) && bytes <= heap->large_cache.charged;
+    bool busy = (turns & 1) != 0 || hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) != turns;
+    return busy || hak__holds(valid, "cached large blocks are counted", &heap->large_cache.bytes);
 }

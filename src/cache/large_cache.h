@@ -1,8 +1,53 @@
-/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose hidden ones are used under the heap lock
- * (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/. */
+/* The large blocks that a thread has freed, ready for its next requests: closed bins, whose hidden ones are counted by bytes
+ * (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/.
+ *
+ * A thread pops and pushes without the heap lock: a locked instruction would wait until what it has written before has left the
+ * processor, the program's own writes to the block among them. Everybody else holds the lock, the owner too where it does more
+ * than that. A step of upkeep takes the blocks of a thread that sleeps:
+ *
+ *   owner, quick                                  sweeper, with the heap lock
+ *   1. owner_turns := odd                         a. asked_ms := now, and goes away
+ *   2. asked_ms is 0, else the slow path          b. at least LARGE_ASKED_MS later: asked_ms still says so
+ *   3. pops or pushes                             c. owner_turns is even (acquire)
+ *   4. owner_turns := even (release)              d. takes the blocks
+ *
+ * The owner answers on its next slow path, under the lock, by asked_ms := 0. No fence stands between 1 and 2, nor between a and c; in their
+ * place stands time. A processor's stores become visible to others within microseconds, and a thread that is interrupted
+ * between 1 and 4 leaves owner_turns odd for as long. So at c either 1 is visible, or a was when the owner came to 2. (Morrison and Afek,
+ * Temporally Bounding TSO for Fence-Free Asymmetric Synchronization, ASPLOS 2015.) */
 #pragma once
 
 #include "cache/cache.h"
+
+/* Between these two the owner may pop and push without the heap lock. False: a sweeper has asked, so it has to take the lock. */
+hak_inline bool hak__large_cache_begin(struct hak_large_cache *cache)
+{
+    uint32_t turns = hak_load(&cache->owner_turns, HAK_RELAXED) | 1;   /* odd already: a thread was ended inside */
+    hak_store(&cache->owner_turns, turns, HAK_RELAXED);
+    hak_signal_fence();
+    if (hak_likely(hak_load(&cache->asked_ms, HAK_RELAXED) == 0))
+        return true;
+    hak_store(&cache->owner_turns, turns + 1, HAK_RELAXED);
+    return false;
+}
+hak_inline void hak__large_cache_end(struct hak_large_cache *cache)
+{
+    /* release: pairs with the acquire in hak__large_cache_is_busy; what the owner did comes before what a sweeper does. */
+    hak_store(&cache->owner_turns, hak_load(&cache->owner_turns, HAK_RELAXED) + 1, HAK_RELEASE);
+}
+
+/* Whether the owner is inside; in a forked child, whether a thread that does not exist there was. */
+hak_inline bool hak__large_cache_is_busy(const struct hak_large_cache *cache)
+{
+    return (hak_load(&cache->owner_turns, HAK_ACQUIRE) & 1) != 0;
+}
+
+/* The owner has come by. Under the heap lock. */
+hak_inline void hak__large_cache_answer(struct hak_large_cache *cache) { hak_store(&cache->asked_ms, 0, HAK_RELAXED); }
+
+/* For a sweeper that holds the heap lock: gives back the blocks of an owner that has not come by since it was asked, if that was long
+ * enough ago; else asks it. `waited`: the caller has slept since it asked all heaps. False: the blocks are still there. */
+hak_cold bool hak__large_cache_reclaim(struct hak_heap *heap, uint64_t now_ms, bool waited);
 
 /* Pops a cached block of the class, or NULL; the second also one of the next classes, for a request without alignment. */
 void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class);

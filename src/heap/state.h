@@ -38,11 +38,13 @@ struct hak_polling {
 /* The large blocks that the thread has freed (cache/large_cache.c). Its time is the number of blocks that have come so far, modulo
  * 2^32. */
 struct hak_large_cache {
+    _Atomic uint32_t owner_turns;           /* odd while the owner is inside without the heap lock; counts up at both ends */
+    _Atomic uint32_t asked_ms;              /* a sweeper wants the blocks since then, modulo 2^32, or 1; 0: none does */
     uint64_t classes;                       /* bit c: there are blocks of class c */
     size_t bytes, charged;                  /* of the blocks, and what the process has been charged for them */
     size_t sure;                            /* so many may stay for the time being */
     size_t peak;                            /* the most in the program's hands lately */
-    uint32_t clock, seen, stepped;          /* the time; when it was last aged, and when a step of upkeep last came */
+    uint32_t clock, seen;                   /* the time; when it was last aged */
     uint32_t absent_share;                  /* how much of the blocks freed is not resident, in 256ths */
     uint32_t weighed;                       /* when a block was last looked at for that */
     uint32_t pass;                          /* agings until the next look */

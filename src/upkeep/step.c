@@ -1,6 +1,8 @@
 /* The step. One thread at a time does it; others pass on. Takes no lock but the arena's. */
 #include "upkeep/step.h"
 
+#include <limits.h>
+
 #include "arena/lru.h"
 #include "arena/reserve.h"
 #include "arena/waiting.h"
@@ -16,7 +18,7 @@
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
-enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024 };
+enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
 _Atomic uint64_t hak__upkeep_last_ms;
@@ -34,37 +36,47 @@ static bool has_work(struct hak_heap *heap)
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
-/* Releases the cached large blocks of a thread that has freed none since the step before. */
-static void step_age_large(struct hak_heap *heap, bool all)
-{
-    if (all || heap->large_cache.stepped == heap->large_cache.clock)
-        hak__large_cache_flush(heap);
-    heap->large_cache.stepped = heap->large_cache.clock;
-}
+/* How a step goes round: by the clock; or for all that there is, first asking for the large blocks that threads have cached, then
+ * taking them. */
+enum step_round { ROUND_DUE, ROUND_ALL, ROUND_ALL_WAITED };
 
-static void step_serve(struct hak_heap *heap, bool all)
+/* False: the heap's owner has been asked for large blocks and may still answer. */
+static bool step_serve(struct hak_heap *heap, uint64_t now_ms, enum step_round round)
 {
-    hak__cache_age_left(heap, all);
-    step_age_large(heap, all);
+    hak__cache_age_left(heap, round != ROUND_DUE);
+    bool done = heap->large_cache.bytes == 0 || hak__large_cache_reclaim(heap, now_ms, round == ROUND_ALL_WAITED);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
     if (heap->assigned.moves_seen == heap->assigned.moves)
         hak__assigned_let_go(heap);
     heap->assigned.moves_seen = heap->assigned.moves;
+    return done;
 }
 
 /* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in
  * the next. */
-static void serve_heaps(bool all)
+static bool serve_heaps(uint64_t now_ms, enum step_round round)
 {
+    bool done = true;
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
         if (has_work(heap) && hak__enter_foreign(heap, 1)) {
-            step_serve(heap, all);
+            done &= step_serve(heap, now_ms, round);
             hak__heap_unlock(heap);
         }
     }
+    return done;
+}
+
+/* Everything, due or not. The sleep between the rounds is a hundred times what a store takes to become visible to other processors
+ * (cache/large_cache.h). */
+static void serve_all(uint64_t now_ms)
+{
+    bool done = serve_heaps(now_ms, ROUND_ALL);
+    for (unsigned i = 0; !done && i < ASKED_NAPS; i++)
+        hak__nap(UINT_MAX);
+    serve_heaps(now_ms, ROUND_ALL_WAITED);
 }
 
 /* --- the step ------------------------------------------------------------------------------------------------------- */
@@ -89,9 +101,10 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
         return 0;
     hak_store(&hak__upkeep_last_ms, now_ms, HAK_RELAXED);
     hak_count(&hak__upkeep_counts.steps, 1);
-    serve_heaps(effort == HAK_UPKEEP_ALL);
     if (effort == HAK_UPKEEP_ALL)
-        serve_heaps(true);
+        serve_all(now_ms);
+    else
+        serve_heaps(now_ms, ROUND_DUE);
     size_t bytes = step_purge(now_ms, effort);
     if (effort == HAK_UPKEEP_DUE)
         hak__collapse_walk(now_ms);

@@ -269,6 +269,51 @@ FRESH_TEST(what_is_not_touched_goes_back)
     expect_heap_valid(heap);
 }
 
+/* A sweeper gets the blocks of an owner that has not come by since it was asked, and not before 10 ms are over. */
+FRESH_TEST(a_silent_owner_is_relieved)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    struct hak_large_cache *cache = &heap->large_cache;
+    heap_malloc_many(heap, CLASS_128K, blocks, 4);
+    heap_free_many(heap, CLASS_128K, blocks, 3);
+    expect(!hak__large_cache_reclaim(heap, 1000, true));    /* it asks; nobody has before */
+    expect(!hak__large_cache_reclaim(heap, 1009, false));
+    expect(!hak__large_cache_begin(cache));
+    expect(!hak__large_cache_is_busy(cache));
+    heap_free(heap, CLASS_128K, blocks[3]);                 /* it comes by */
+    expect(hak__large_cache_begin(cache));
+    hak__large_cache_end(cache);
+    expect(!hak__large_cache_reclaim(heap, 1020, false));
+    expect_eq(kept(heap, CLASS_128K), 4);
+    expect(hak__large_cache_reclaim(heap, 1030, false));
+    expect_eq(kept(heap, CLASS_128K), 0);
+    expect_eq(cache->bytes, 0);
+    expect_heap_valid(heap);
+}
+
+/* Nor of one that is interrupted inside; the invariants are not looked at meanwhile. The time is counted modulo 2^32. */
+FRESH_TEST(an_owner_inside_is_left_alone)
+{
+    (void)argument;
+    struct hak_heap *heap = start();
+    struct hak_large_cache *cache = &heap->large_cache;
+    heap_malloc_many(heap, CLASS_128K, blocks, 2);
+    heap_free_many(heap, CLASS_128K, blocks, 2);
+    expect(hak__large_cache_begin(cache));
+    size_t bytes = cache->bytes;
+    cache->bytes = 1;
+    expect(hak__large_cache_is_valid(heap));
+    cache->bytes = bytes;
+    expect(!hak__large_cache_reclaim(heap, 1ull << 32, false));
+    expect(!hak__large_cache_reclaim(heap, (1ull << 32) + 100, true));
+    expect_eq(kept(heap, CLASS_128K), 2);
+    hak__large_cache_end(cache);
+    expect(hak__large_cache_reclaim(heap, (1ull << 32) + 100, false));
+    expect_eq(kept(heap, CLASS_128K), 0);
+    expect_heap_valid(heap);
+}
+
 /* A block that lies there while more than 2^31 others are freed goes all the same: at the thread's end nothing may be left. */
 FRESH_TEST(clock_wraps)
 {
@@ -377,6 +422,8 @@ int main(void)
         cmocka_unit_test(oldest_go_first),
         cmocka_unit_test(large_cache_blocks_make_room),
         cmocka_unit_test(what_is_not_touched_goes_back),
+        cmocka_unit_test(a_silent_owner_is_relieved),
+        cmocka_unit_test(an_owner_inside_is_left_alone),
         cmocka_unit_test(clock_wraps),
         cmocka_unit_test(freed_by_others),
         cmocka_unit_test(process_is_charged),

@@ -96,14 +96,14 @@ FRESH_TEST_OF_SMALL_PAGES(what_becomes_sparse_is_left_alone)
     expect_eq(prefaults(), before);
 }
 
-FRESH_TEST_OF_SMALL_PAGES(kinds_of_blocks_are_apart)
+FRESH_TEST_OF_SMALL_PAGES(large_blocks_are_left_alone)
 {
     (void)argument;
     start();
     for (int i = 0; i < 2 * EVERY; i++) {
         open_and_touch(HAK_OPEN_SMALL, 1);
         unsigned before = prefaults();
-        open_and_touch(HAK_OPEN_LARGE, 16);
+        open_and_touch(HAK_OPEN_LARGE, 16);   /* and says nothing of the others */
         expect_eq(prefaults(), before);
     }
     expect_op(prefaults(), >=, EVERY);
@@ -188,7 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dense_heap_is_prefaulted), cmocka_unit_test(a_sparse_heap_is_not),
-        cmocka_unit_test(what_becomes_sparse_is_left_alone), cmocka_unit_test(kinds_of_blocks_are_apart),
+        cmocka_unit_test(what_becomes_sparse_is_left_alone), cmocka_unit_test(large_blocks_are_left_alone),
         cmocka_unit_test(a_refusal_is_heard), cmocka_unit_test(not_if_the_user_wants_none),
         cmocka_unit_test(not_where_the_system_has_none), cmocka_unit_test(not_where_memory_counts_that_nobody_uses),
         cmocka_unit_test(a_run_is_one_mapping),

@@ -1,0 +1,150 @@
+/* The large cache, which its owner uses without the heap lock (cache/large_cache.h), every schedule within the bounds: an owner that
+ * allocates and frees, steps of upkeep that ask for its blocks and take them. Each block is in one place afterwards. What stands
+ * between the two sides is time, which the model of weak orders does not have, so there is no weak_large: here a store is seen
+ * at once, as it is by the time that a sweeper comes again. The planted bugs: an owner that does not look whether it was asked, a
+ * sweeper that does not ask, and one that does not look whether the owner is inside. */
+// test: check
+#include "world.h"
+
+#include "cache/large_cache.h"
+#include "cache/tune.h"
+#include "diag/options.h"
+#include "os/os.h"
+
+enum { CLASS = HAK_CLASS_65536, BLOCKS = 3 };
+
+_Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_thread_budget] = 64 << 20, [HAK_OPTION_thread_budget_share] = 33 };
+
+static void *slots[1 + 2 * BLOCKS];   /* NULL below the bottom, the blocks, their times */
+static char memory[BLOCKS];        /* the blocks; nobody looks into them */
+static unsigned given[BLOCKS], in_use[BLOCKS];
+
+static struct hak_heap *the_heap(void) { return hak__heap_by_id(1); }
+static unsigned number(const void *block) { return (unsigned)((const char *)block - memory); }
+
+/* --- what large_cache.c calls ------------------------------------------------------------------------------------------ */
+
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+{
+    (void)heap, (void)class, (void)function;
+    for (uint32_t i = 0; i < count; i++)
+        given[number(blocks[i])]++;
+}
+void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    hak__cache_give(heap, CLASS, blocks, count, function);
+}
+bool hak__heap_wait(struct hak_heap *heap)
+{
+    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
+        hak__yield(tries);
+    return true;
+}
+bool hak__cache_charge_large(struct hak_heap *heap) { return heap->large_cache.charged += 1 << 20, true; }
+void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
+void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, NULL; }
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want)
+{
+    return (void)heap, (void)class, (void)out, (void)want, 0;
+}
+int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages) { return (void)address, (void)size, (void)pages, 1; }
+
+/* --- the threads: as malloc_slow.c, free_slow.c and upkeep/step.c do it ------------------------------------------------- */
+
+static void *take(void)
+{
+    struct hak_heap *heap = the_heap();
+    void *block = NULL;
+    if (hak__large_cache_begin(&heap->large_cache)) {
+        block = hak__large_cache_pop_near(heap, CLASS);
+        hak__large_cache_end(&heap->large_cache);
+    }
+    if (block == NULL) {
+        hak__heap_lock(heap);
+        block = hak__large_cache_refill(heap, CLASS);
+        hak__heap_unlock(heap);
+    }
+    if (block != NULL)
+        in_use[number(block)]++;
+    return block;
+}
+
+static void give(void *block)
+{
+    struct hak_heap *heap = the_heap();
+    bool cached = false;
+    if (block == NULL)
+        return;
+    in_use[number(block)]--;
+    if (hak__large_cache_begin(&heap->large_cache)) {
+        cached = hak__large_cache_push_quickly(heap, CLASS, block);
+        hak__large_cache_end(&heap->large_cache);
+    }
+    if (!cached) {
+        hak__heap_lock(heap);
+        hak__large_cache_push(heap, CLASS, block, "free");
+        hak__heap_unlock(heap);
+    }
+}
+
+static void owner_takes(void) { take(); }
+
+static void owner_works(void)
+{
+    give(take());
+    take();
+}
+
+static void step(void)
+{
+    if (!hak__heap_try_lock(the_heap(), HAK_SWEEPER))
+        return;
+    hak__large_cache_reclaim(the_heap(), 1000, true);
+    hak__heap_unlock(the_heap());
+}
+
+static void two_steps(void)
+{
+    step();
+    step();
+}
+
+static void setup(void)
+{
+    world_reset();
+    struct hak_heap *heap = the_heap();
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        slots[i + 1] = &memory[i];
+        given[i] = in_use[i] = 0;
+    }
+    heap->classes[CLASS].bottom = slots + 1;
+    heap->classes[CLASS].capacity = BLOCKS;
+    heap->classes[CLASS].hidden.top = heap->classes[CLASS].hidden.end = slots + 1 + BLOCKS;
+    heap->large_out = BLOCKS * (64 << 10);
+    heap->large_cache.classes = 1ull << CLASS;
+    heap->large_cache.bytes = heap->large_cache.charged = BLOCKS * (64 << 10);
+    heap->large_cache.sure = 1 << 20;
+    heap->large_cache.clock = BLOCKS;
+    heap->large_cache.peak = 1 << 20;
+    atomic_store(&heap->large_cache.owner_turns, 0);
+    atomic_store(&heap->large_cache.asked_ms, 0);
+}
+
+static void check(void)
+{
+    unsigned places[BLOCKS] = { 0 };
+    const struct hak_heap_class *class = &the_heap()->classes[CLASS];
+    for (void **slot = class->bottom; slot < class->hidden.top; slot++)
+        places[number(*slot)]++;
+    for (unsigned i = 0; i < BLOCKS; i++)
+        EXPLORE_EXPECT(places[i] + given[i] + in_use[i] == 1, "a block is in one place");
+    EXPLORE_EXPECT(the_heap()->large_cache.bytes == (size_t)(class->hidden.top - class->bottom) * (64 << 10), "bytes are counted");
+}
+
+static const struct explore_case cases[] = {
+    { "an owner takes, two steps", EXPLORE_ALL, 2, setup, { owner_takes, two_steps }, check },
+    { "an owner works, two steps", 5, 2, setup, { owner_works, two_steps }, check },
+    { "an owner works, two sweepers", 3, 3, setup, { owner_works, two_steps, step }, check },
+};
+
+int main(int argc, char **argv) { return explore_main(cases, sizeof cases / sizeof cases[0], argc, argv); }
