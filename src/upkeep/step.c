@@ -44,7 +44,7 @@ enum step_round { ROUND_DUE, ROUND_ALL, ROUND_ALL_WAITED };
 static bool step_serve(struct hak_heap *heap, uint64_t now_ms, enum step_round round)
 {
     hak__cache_age_left(heap, round != ROUND_DUE);
-    bool done = heap->large_cache.bytes == 0 || hak__large_cache_reclaim(heap, now_ms, round == ROUND_ALL_WAITED);
+    bool done = hak_peek(&heap->large_cache.bytes) == 0 || hak__large_cache_reclaim(heap, now_ms, round == ROUND_ALL_WAITED);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);
     hak_count(&hak__upkeep_counts.outbox_blocks, hak__outbox_sweep(heap));
     hak__heap_collect(heap);
