@@ -23,7 +23,7 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live
 from hakmem_lab.pages import flame
 from hakmem_lab.profiles import Estimate, Profile
-from hakmem_lab.profiling import spans_of
+from hakmem_lab.profiling import Profiler, spans_of
 from hakmem_lab.symbols import Frame, Symbols
 
 pytest.importorskip("google.protobuf")
@@ -117,6 +117,40 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
         finally:
             running.kill()
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
+
+
+ONLY_HITS = """
+#include <stdlib.h>
+int main(void)
+{
+    for (void *volatile p;;)
+        free(p = malloc(64));
+}
+"""
+
+
+def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path) -> None:
+    """It takes no slow path, at which it would look for what is asked of it; afterwards it runs as before."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    (tmp_path / "hits.c").write_text(ONLY_HITS)
+    subprocess.run([compiler, "-O1", "-fno-builtin", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "hits")]
+    with subprocess.Popen(run) as running:
+        try:
+            deadline = time.monotonic() + 60
+            while Path(os.readlink(f"/proc/{running.pid}/exe")).name != "hits" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(0.5)
+            profiler = Profiler(running.pid)
+            table = profiler.live.memory.read(profiler.live.root["profile_bins"], 256)
+            for _ in range(2):
+                done = hakmem("profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json")
+                assert done.returncode == 0, done.stderr
+                assert "main" in done.stdout
+                assert not profiler.counts
+                assert profiler.live.memory.read(profiler.live.root["profile_bins"], 256) == table
+        finally:
+            running.kill()
 
 
 PINNING = """
