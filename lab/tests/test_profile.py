@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from hakmem_lab import formats, libhakmem, profiles
+from hakmem_lab import formats, libhakmem, profiles, symbols
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.course import Course
 from hakmem_lab.errors import LabError
@@ -279,6 +279,55 @@ def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
 )
 def test_suppressions(pattern: str, name: str, covers: bool) -> None:
     assert Suppression(pattern).covers((Frame("other"), Frame(name))) == covers
+
+
+@pytest.mark.parametrize(
+    ("name", "standard"),
+    [
+        ("void std::vector<int, std::allocator<int> >::_M_realloc_insert<int>(int&&)", True),
+        ("std::_Node<shop::Order>* std::_Tree<int>::_M_make<shop::Order>(shop::Order&&)", True),
+        ("std::unique_ptr<Order> shop::make<int>(int)", False),
+        ("shop::Cache<std::string>::add(std::string const&)", False),
+        ("(anonymous namespace)::keep(std::string)", False),
+        ("<alloc::vec::Vec<shop::Order> as core::clone::Clone>::clone", True),
+        ("<shop::Order as core::clone::Clone>::clone", False),
+        ("alloc::raw_vec::finish_grow", True),
+        ("alloc", False),
+    ],
+)
+def test_a_standard_library_is_known(name: str, standard: bool) -> None:
+    assert symbols.is_standard(name) == standard
+
+
+@pytest.mark.parametrize(
+    ("found", "read"),
+    [
+        ("shop::inner::h3962de65edfd0c67", "shop::inner"),
+        ("shop::Keeper$LT$T$GT$::keep::h44819bb557064a5b", "shop::Keeper<T>::keep"),
+        ("_$LT$shop..Order$u20$as$u20$core..clone..Clone$GT$::clone::h0123456789abcdef", "<shop::Order as core::clone::Clone>::clone"),
+        ("shop::hash::h12", "shop::hash::h12"),
+        ("shop::Cache<int>::add(int)", "shop::Cache<int>::add(int)"),
+    ],
+)
+def test_names_of_rust(found: str, read: str) -> None:
+    assert symbols.readable(found) == read
+
+
+def test_what_debuginfod_has_fetched(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("objcopy") is None or shutil.which("readelf") is None:
+        pytest.skip("no binutils")
+    stripped = tmp_path / "known"
+    subprocess.run(["objcopy", "--strip-all", program, stripped], check=True)
+    notes = subprocess.run(["readelf", "-n", stripped], capture_output=True, text=True, check=True).stdout
+    match = re.search("Build ID: ([0-9a-f]+)", notes) or pytest.skip("this compiler writes no build id")
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    assert "keeper" not in hakmem("profile", "--interval", "64K", "--", stripped).stdout
+    fetched = tmp_path / "cache" / match[1] / "debuginfo"
+    fetched.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, fetched], check=True)
+    assert "keeper (known.c:8) < main" in hakmem("profile", "--interval", "64K", "--", stripped).stdout
+    fetched.write_bytes(b"")  # no server has it
+    assert "keeper" not in hakmem("profile", "--interval", "64K", "--", stripped).stdout
 
 
 def test_estimates() -> None:

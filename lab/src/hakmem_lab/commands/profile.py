@@ -188,8 +188,9 @@ def size(value: float) -> str:
 
 
 def table(report: Report, kind: str, rows: int) -> None:
-    """The stacks that stand for most, by their innermost function, with who called it."""
+    """The stacks that stand for most, by their innermost function of the program, with who called it."""
     from hakmem_lab.profiles import ABOUT, Estimate
+    from hakmem_lab.symbols import without_standard
 
     total = report.total(kind)
     found = sorted(
@@ -202,11 +203,14 @@ def table(report: Report, kind: str, rows: int) -> None:
     out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
     for value, stack in found[:rows]:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
-        said = " < ".join([stack[0].says, *(frame.name for frame in stack[1:4])])
+        shown = without_standard(stack)
+        said = " < ".join([shown[0].says, *(frame.name for frame in shown[1:4])])
         line = f"{size(value.bytes):>10} {size(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
         out.print(line, soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
+    if not found and kind == "live":
+        remark("hakmem: what was sampled had been freed by then; --kind peak shows the moment of the highest use")
 
 
 def register(app: typer.Typer) -> None:
