@@ -144,7 +144,9 @@ def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path) ->
             profiler = Profiler(running.pid)
             table = profiler.live.memory.read(profiler.live.root["profile_bins"], 256)
             for _ in range(2):
-                done = hakmem("profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json")
+                done = hakmem(
+                    "profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json"
+                )
                 assert done.returncode == 0, done.stderr
                 assert "main" in done.stdout
                 assert not profiler.counts
@@ -304,7 +306,10 @@ def test_a_standard_library_is_known(name: str, standard: bool) -> None:
     [
         ("shop::inner::h3962de65edfd0c67", "shop::inner"),
         ("shop::Keeper$LT$T$GT$::keep::h44819bb557064a5b", "shop::Keeper<T>::keep"),
-        ("_$LT$shop..Order$u20$as$u20$core..clone..Clone$GT$::clone::h0123456789abcdef", "<shop::Order as core::clone::Clone>::clone"),
+        (
+            "_$LT$shop..Order$u20$as$u20$core..clone..Clone$GT$::clone::h0123456789abcdef",
+            "<shop::Order as core::clone::Clone>::clone",
+        ),
         ("shop::hash::h12", "shop::hash::h12"),
         ("shop::Cache<int>::add(int)", "shop::Cache<int>::add(int)"),
     ],
@@ -400,6 +405,36 @@ def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Pat
     browser.find_element("id", "reset").click()
     assert int(browser.find_element("id", "flame").get_attribute("data-drawn")) == everything
     assert everything > 100
+
+
+def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> None:
+    quick, slow, kept = ((Frame(name), Frame("main")) for name in ("quick", "slow", "kept"))
+    stacks: dict[formats.Stack, dict[str, Estimate]] = {
+        stack: {"live": Estimate(1, 100, 0)} for stack in (quick, slow, kept)
+    }
+    ages: dict[formats.Stack, list[float]] = {
+        quick: [300.0, 10.0, *[0.0] * 10],
+        slow: [0.0, *[1.0] * 2, *[0.0] * 3, 97.0, *[0.0] * 5],
+    }
+    report = formats.Report(stacks, ("live",), 1, Profile(1, [], []), ages)
+    (tmp_path / "ages.html").write_text(flame.page(report, "live", "made"))
+    browser.get((tmp_path / "ages.html").as_uri())
+    browser.find_element("css selector", "#what option[value=lifetime]").click()
+    assert browser.find_element("id", "flame").get_attribute("data-drawn") == "4"  # all, main, and two of them
+    assert not browser.find_element("id", "kind").is_enabled()
+    said = browser.execute_script(
+        """const canvas = document.getElementById("flame"), said = [], box = canvas.getBoundingClientRect();
+        for (const x of [0.1, 0.9]) {
+          const where = { clientX: box.left + x * box.width, clientY: box.top + 2.5 * 18 };
+          canvas.dispatchEvent(new MouseEvent("mousemove", where));
+          said.push(document.getElementById("said").textContent);
+        }
+        return said;"""
+    )
+    assert said == [
+        "quick: 310 blocks, 75.79 % of all; half of them lived for up to 1 ms",
+        "slow: 99 blocks, 24.21 % of all; half of them lived for up to 4 s",
+    ]
 
 
 def test_generated_code_has_the_names_that_its_runtime_tells(tmp_path: Path) -> None:

@@ -262,10 +262,11 @@ AGENT = "Mozilla/5.0_(X11;_Linux_x86_64)_AppleWebKit/537.36_(KHTML,_like_Gecko)_
 
 
 def fill(port: int, name: str) -> None:
-    """Five thousand sessions: a browser's name of more than 64 bytes, which has to come first here, and twenty settings."""
+    """Five thousand sessions: a name of more than 64 bytes, which has to come first here, and twenty settings."""
     settings = " ".join(f"setting{number} on" for number in range(1, 21))
     for first in range(0, 5000, 500):
-        ask(port, *(f"HSET {name}:{user} agent {AGENT} {settings}" for user in range(first, first + 500)))
+        users = range(first, first + 500)
+        ask(port, *(f"HSET {name}:{user} agent {AGENT} {settings}" for user in users))
 
 
 def memory_of(port: int) -> int:
