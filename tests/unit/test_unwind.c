@@ -194,7 +194,7 @@ static int find_tables(struct dl_phdr_info *info, size_t size, void *argument)
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         uintptr_t start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
         if (info->dlpi_phdr[i].p_type == PT_LOAD && header - start < info->dlpi_phdr[i].p_memsz) {
-            tables->start = (uint8_t *)start;
+            tables->start = (uint8_t *)header;   /* the tables lie behind it */
             tables->end = (uint8_t *)start + info->dlpi_phdr[i].p_memsz;
         }
     }
