@@ -85,13 +85,13 @@ static hak_noinline void *malloc_counted_slow(size_t n)
 }
 
 /* Every request of up to the mid pool comes here: the tables lead all of them to one empty bin. */
-static hak_noinline hak_fast_path void *malloc_counted(size_t n)
+hak_inline void *malloc_counted(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
     int64_t left = heap->profile_left - (int64_t)n;
     if (hak_unlikely(left < 0))
         return malloc_counted_slow(n);
-    struct hak_class_offset offset = n <= HAK_TINY_MAX ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
+    struct hak_class_offset offset = hak_likely(n <= HAK_TINY_MAX) ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
     void *block = hak__cache_pop(hak__bin_at(heap, offset));
     if (hak_unlikely(block == NULL))
         return malloc_counted_slow(n);
@@ -127,11 +127,16 @@ static hak_noinline void *malloc_huge(size_t n)
 /* Separate functions, so that hak__malloc_slow reaches each by a jump. */
 static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_above_tiny(n)); }
 
-static hak_noinline void *malloc_to_mid(size_t n) { return malloc_of_class(n, hak__class_of(n)); }
+static hak_noinline void *malloc_to_mid(size_t n)
+{
+    if (hak_unlikely(hak__profile_asked()))
+        hak__profile_answer();
+    return malloc_of_class(n, hak__class_of(n));
+}
 
-void *hak__malloc_slow(size_t n)
+hak_fast_path void *hak__malloc_slow(size_t n)
 {
     if (n > HAK_MID_MAX)
         return n > HAK_LARGE_MAX ? malloc_huge(n) : malloc_large(n);
-    return hak_unlikely(hak__profile_counts()) ? malloc_counted(n) : malloc_to_mid(n);
+    return hak__profile_malloc_counts() ? malloc_counted(n) : malloc_to_mid(n);
 }

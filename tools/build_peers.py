@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the allocators to compare with from the sources that Rust crates carry along.
 
-  tools/build_peers.py [NAME...]    builds those that are missing, or the ones that are named
+  tools/build_peers.py [NAME...]    builds those that are missing, or the ones that are named (some are built by name only)
   tools/build_peers.py --list       says which there are, and which are built
 
 They are fetched by cargo and built by gcc, cmake and make as their projects build a release, into
@@ -98,7 +98,8 @@ def jemalloc(peer: Built, crate: Path, log: Path) -> None:
     shutil.copy(crate / "configure" / "configure", build)
     found = re.search(r"\+(\S+?-g)([0-9a-f]+)", (crate / "Cargo.toml").read_text())
     version = found.group(1) + found.group(2).ljust(40, "0")[:40] if found else "5.0.0-0-g" + "0" * 40
-    run(["sh", "configure", f"--with-version={version}", "--disable-doc", "--disable-static"], build, log)
+    more = ["--enable-prof"] if peer in peers.VARIANTS else []
+    run(["sh", "configure", f"--with-version={version}", "--disable-doc", "--disable-static", *more], build, log)
     run(["make", "-j", str(JOBS), "build_lib_shared"], build, log)
     shutil.copy(build / "lib" / peer.file_name, peer.path)
 
@@ -150,12 +151,12 @@ def build(peer: Built, crates: Path) -> None:
 
 
 def chosen(names: Sequence[str]) -> list[Built]:
-    unknown = sorted(set(names) - {each.name for each in peers.BUILT})
+    known = (*peers.BUILT, *peers.VARIANTS)
+    unknown = sorted(set(names) - {each.name for each in known})
     if unknown:
-        raise SystemExit(f"build_peers.py: unknown {', '.join(unknown)}; there are "
-                         + ", ".join(each.name for each in peers.BUILT))
+        raise SystemExit(f"build_peers.py: unknown {', '.join(unknown)}; there are " + ", ".join(each.name for each in known))
     if names:
-        return [each for each in peers.BUILT if each.name in names]
+        return [each for each in known if each.name in names]
     return [each for each in peers.BUILT if not each.path.is_file()]
 
 
@@ -164,8 +165,8 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     if arguments and arguments[0] == "--list":
-        for each in peers.BUILT:
-            print(f"{each.name:12} {each.release:36} {'built' if each.path.is_file() else 'missing'}")
+        for each in (*peers.BUILT, *peers.VARIANTS):
+            print(f"{each.name:14} {each.release:36} {'built' if each.path.is_file() else 'missing'}")
         return 0
     wanted = chosen(arguments)
     if not wanted:

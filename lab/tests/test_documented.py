@@ -158,6 +158,14 @@ EXAMPLES = {
 ELSEWHERE = {
     "hakmem block 0x16a43b001b83 core": "lab/tests/test_core.py",
     "hakmem run -- ffmpeg -i in.mkv out.mp4": "bench/recipes/works.py",
+    **dict.fromkeys(
+        (
+            "hakmem profile 14785 --seconds 15 --top 6 -o before.html -o before.heap -o before.pb.gz",
+            "hakmem profile 14785 --seconds 15 --top 6 -o after.html -o after.heap",
+            "hakmem profile --diff before.heap after.heap --top 4 -o grown.html",
+        ),
+        "lab/tests/test_profile_programs.py",
+    ),
     "hakmem run -- convert in.png -resize 50% out.png": "bench/recipes/works.py",
 }
 

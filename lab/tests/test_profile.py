@@ -16,14 +16,14 @@ from typing import Any, cast
 
 import pytest
 
-from hakmem_lab import formats, libhakmem, profiles
+from hakmem_lab import formats, libhakmem, profiles, symbols
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.course import Course
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live
 from hakmem_lab.pages import flame
 from hakmem_lab.profiles import Estimate, Profile
-from hakmem_lab.profiling import spans_of
+from hakmem_lab.profiling import Profiler, spans_of
 from hakmem_lab.symbols import Frame, Symbols
 
 pytest.importorskip("google.protobuf")
@@ -117,6 +117,42 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
         finally:
             running.kill()
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
+
+
+ONLY_HITS = """
+#include <stdlib.h>
+int main(void)
+{
+    for (void *volatile p;;)
+        free(p = malloc(64));
+}
+"""
+
+
+def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path) -> None:
+    """It takes no slow path, at which it would look for what is asked of it; afterwards it runs as before."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    (tmp_path / "hits.c").write_text(ONLY_HITS)
+    subprocess.run([compiler, "-O1", "-fno-builtin", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "hits")]
+    with subprocess.Popen(run) as running:
+        try:
+            deadline = time.monotonic() + 60
+            while Path(os.readlink(f"/proc/{running.pid}/exe")).name != "hits" and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(0.5)
+            profiler = Profiler(running.pid)
+            table = profiler.live.memory.read(profiler.live.root["profile_bins"], 256)
+            for _ in range(2):
+                done = hakmem(
+                    "profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json"
+                )
+                assert done.returncode == 0, done.stderr
+                assert "main" in done.stdout
+                assert not profiler.counts
+                assert profiler.live.memory.read(profiler.live.root["profile_bins"], 256) == table
+        finally:
+            running.kill()
 
 
 PINNING = """
@@ -247,6 +283,58 @@ def test_suppressions(pattern: str, name: str, covers: bool) -> None:
     assert Suppression(pattern).covers((Frame("other"), Frame(name))) == covers
 
 
+@pytest.mark.parametrize(
+    ("name", "standard"),
+    [
+        ("void std::vector<int, std::allocator<int> >::_M_realloc_insert<int>(int&&)", True),
+        ("std::_Node<shop::Order>* std::_Tree<int>::_M_make<shop::Order>(shop::Order&&)", True),
+        ("std::unique_ptr<Order> shop::make<int>(int)", False),
+        ("shop::Cache<std::string>::add(std::string const&)", False),
+        ("(anonymous namespace)::keep(std::string)", False),
+        ("<alloc::vec::Vec<shop::Order> as core::clone::Clone>::clone", True),
+        ("<shop::Order as core::clone::Clone>::clone", False),
+        ("alloc::raw_vec::finish_grow", True),
+        ("alloc", False),
+    ],
+)
+def test_a_standard_library_is_known(name: str, standard: bool) -> None:
+    assert symbols.is_standard(name) == standard
+
+
+@pytest.mark.parametrize(
+    ("found", "read"),
+    [
+        ("shop::inner::h3962de65edfd0c67", "shop::inner"),
+        ("shop::Keeper$LT$T$GT$::keep::h44819bb557064a5b", "shop::Keeper<T>::keep"),
+        (
+            "_$LT$shop..Order$u20$as$u20$core..clone..Clone$GT$::clone::h0123456789abcdef",
+            "<shop::Order as core::clone::Clone>::clone",
+        ),
+        ("shop::hash::h12", "shop::hash::h12"),
+        ("shop::Cache<int>::add(int)", "shop::Cache<int>::add(int)"),
+    ],
+)
+def test_names_of_rust(found: str, read: str) -> None:
+    assert symbols.readable(found) == read
+
+
+def test_what_debuginfod_has_fetched(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("objcopy") is None or shutil.which("readelf") is None:
+        pytest.skip("no binutils")
+    stripped = tmp_path / "known"
+    subprocess.run(["objcopy", "--strip-all", program, stripped], check=True)
+    notes = subprocess.run(["readelf", "-n", stripped], capture_output=True, text=True, check=True).stdout
+    match = re.search("Build ID: ([0-9a-f]+)", notes) or pytest.skip("this compiler writes no build id")
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    assert "keeper" not in hakmem("profile", "--interval", "64K", "--", stripped).stdout
+    fetched = tmp_path / "cache" / match[1] / "debuginfo"
+    fetched.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, fetched], check=True)
+    assert "keeper (known.c:8) < main" in hakmem("profile", "--interval", "64K", "--", stripped).stdout
+    fetched.write_bytes(b"")  # no server has it
+    assert "keeper" not in hakmem("profile", "--interval", "64K", "--", stripped).stdout
+
+
 def test_estimates() -> None:
     assert profiles.estimate((3, 300), 1) == Estimate(3, 300, 0)
     one = profiles.estimate((100, 100 * 1000), 1000)
@@ -317,6 +405,36 @@ def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Pat
     browser.find_element("id", "reset").click()
     assert int(browser.find_element("id", "flame").get_attribute("data-drawn")) == everything
     assert everything > 100
+
+
+def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> None:
+    quick, slow, kept = ((Frame(name), Frame("main")) for name in ("quick", "slow", "kept"))
+    stacks: dict[formats.Stack, dict[str, Estimate]] = {
+        stack: {"live": Estimate(1, 100, 0)} for stack in (quick, slow, kept)
+    }
+    ages: dict[formats.Stack, list[float]] = {
+        quick: [300.0, 10.0, *[0.0] * 10],
+        slow: [0.0, *[1.0] * 2, *[0.0] * 3, 97.0, *[0.0] * 5],
+    }
+    report = formats.Report(stacks, ("live",), 1, Profile(1, [], []), ages)
+    (tmp_path / "ages.html").write_text(flame.page(report, "live", "made"))
+    browser.get((tmp_path / "ages.html").as_uri())
+    browser.find_element("css selector", "#what option[value=lifetime]").click()
+    assert browser.find_element("id", "flame").get_attribute("data-drawn") == "4"  # all, main, and two of them
+    assert not browser.find_element("id", "kind").is_enabled()
+    said = browser.execute_script(
+        """const canvas = document.getElementById("flame"), said = [], box = canvas.getBoundingClientRect();
+        for (const x of [0.1, 0.9]) {
+          const where = { clientX: box.left + x * box.width, clientY: box.top + 2.5 * 18 };
+          canvas.dispatchEvent(new MouseEvent("mousemove", where));
+          said.push(document.getElementById("said").textContent);
+        }
+        return said;"""
+    )
+    assert said == [
+        "quick: 310 blocks, 75.79 % of all; half of them lived for up to 1 ms",
+        "slow: 99 blocks, 24.21 % of all; half of them lived for up to 4 s",
+    ]
 
 
 def test_generated_code_has_the_names_that_its_runtime_tells(tmp_path: Path) -> None:

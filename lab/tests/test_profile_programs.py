@@ -258,6 +258,52 @@ def test_redis_under_load_by_its_number(redis: tuple[subprocess.Popen[bytes], in
     assert started and again and started.group(1) == again.group(1)
 
 
+AGENT = "Mozilla/5.0_(X11;_Linux_x86_64)_AppleWebKit/537.36_(KHTML,_like_Gecko)_Chrome/126.0.0.0_Safari/537.36"
+
+
+def fill(port: int, name: str) -> None:
+    """Five thousand sessions: a name of more than 64 bytes, which has to come first here, and twenty settings."""
+    settings = " ".join(f"setting{number} on" for number in range(1, 21))
+    for first in range(0, 5000, 500):
+        users = range(first, first + 500)
+        ask(port, *(f"HSET {name}:{user} agent {AGENT} {settings}" for user in users))
+
+
+def memory_of(port: int) -> int:
+    said = re.search(r"used_memory:(\d+)", ask(port, "INFO memory"))
+    assert said is not None
+    return int(said.group(1))
+
+
+def test_the_story_of_sessions(redis: tuple[subprocess.Popen[bytes], int], tmp_path: Path) -> None:
+    """What docs/profiling.md tells: one field that is too long for a list makes a table of each session; it answers
+    though nothing but the clock has it work when the profile is asked for."""
+    running, port = redis
+    profiled: dict[str, dict[str, float]] = {}
+    grown: dict[str, int] = {}
+    for name in ("table", "list"):
+        output = tmp_path / f"{name}.json"
+        work = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), "--seconds", "4", "--interval", "16K"]
+        before = memory_of(port)
+        with subprocess.Popen([*work, "-o", str(output)], stderr=subprocess.PIPE, text=True) as profile:
+            assert profile.stderr and "is profiled for" in profile.stderr.readline()
+            fill(port, name)
+            grown[name] = memory_of(port) - before
+            assert profile.wait(60) == 0
+        sums: dict[str, float] = {}
+        for stack in json.loads(output.read_text())["stacks"]:
+            for function in {str(frame["name"]) for frame in stack["frames"]}:
+                sums[function] = sums.get(function, 0) + stack["live"]["bytes"]
+        profiled[name] = sums
+        ask(port, "CONFIG SET hash-max-listpack-value 256", "FLUSHALL SYNC")
+    # The server counts what blocks take, which is more than was asked for.
+    assert 0.5 * grown["table"] < profiled["table"]["hsetCommand"] < grown["table"]
+    assert profiled["table"]["dictAdd"] > 0.5 * profiled["table"]["hsetCommand"]
+    assert grown["list"] < 0.4 * grown["table"]
+    assert profiled["list"].get("dictAdd", 0) < 0.2 * profiled["list"]["hsetCommand"]
+    assert profiled["list"]["lpAppend"] > 0.5 * profiled["list"]["hsetCommand"]
+
+
 JAVASCRIPT = """
 const kept = [];
 function keeper() { kept.push(Buffer.allocUnsafeSlow(200000)); }

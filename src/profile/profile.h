@@ -34,10 +34,12 @@ struct hak_profile {
     size_t places_bytes;
     _Atomic uint64_t samples, missed;           /* missed: no place or no room for a stack */
     _Atomic uint64_t dumps;
+    uint32_t malloc_counts;                     /* malloc counts what it meets; 0: not, or the asker of a request has it look for that */
 };
 extern struct hak_profile hak__profile;
 
 hak_inline bool hak__profile_counts(void) { return hak_load(&hak__profile.counts, HAK_RELAXED) != 0; }
+hak_inline bool hak__profile_malloc_counts(void) { return hak_read_mostly(&hak__profile.malloc_counts) != 0; }
 
 /* --- switching (switch.c) ------------------------------------------------------------------------------------------------- */
 
@@ -60,6 +62,11 @@ hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
     if (hak_unlikely((hak_load(&hak__profile.request, HAK_RELAXED) | hak_load(&hak__profile.counts, HAK_RELAXED)) != 0))
         hak__profile_poll_slow(heap, now_ms);
 }
+
+/* From malloc's slow path: who asks from outside can lead all requests there (lab, profiling.py), so that a thread that only hits
+ * answers too. */
+hak_inline bool hak__profile_asked(void) { return hak_load(&hak__profile.request, HAK_RELAXED) != HAK_PROFILE_NOTHING; }
+hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
 
 hak_cold void hak__profile_end(void);   /* when the program exits */
 

@@ -87,13 +87,13 @@ static void begin_record(struct hak_profile_record *record, struct hak_profile_s
     hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
     /* release: pairs with the acquire of a thread that frees the block, or walks all records. */
     hak_store(&record->state, HAK_RECORD_LIVE, HAK_RELEASE);
-    HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(n));
+    HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(site, n));
 }
 
 static void end_record(const struct hak_profile_record *record)
 {
     hak__profile_site_remove(record->site, record->bytes, (uint32_t)(sampler_now_ms() - record->born_ms));
-    HAK_PROBE3(sample_free, record->block, record->bytes, hak__profile_weight(record->bytes));
+    HAK_PROBE3(sample_free, record->block, record->bytes, hak__profile_weight(record->site, record->bytes));
 }
 
 void *hak__profile_take(uint32_t class, size_t n)

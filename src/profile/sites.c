@@ -82,48 +82,58 @@ static uint32_t group_of(size_t n)
     return (uint32_t)(msb * 4 + ((n - 1) >> (msb - 2)) % 4);
 }
 
-static uint32_t bucket_of(const uintptr_t *frames, uint32_t count, uint32_t group)
+/* What makes a site another than all others. */
+struct site_key {
+    uintptr_t frames[HAK_PROFILE_FRAMES];
+    uint64_t interval;
+    uint32_t group, count;
+};
+
+static uint32_t bucket_of(const struct site_key *key)
 {
-    uint64_t hash = group + 1;
-    for (uint32_t i = 0; i < count; i++)
-        hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
+    uint64_t hash = (key->interval << 8) + key->group + 1;
+    for (uint32_t i = 0; i < key->count; i++)
+        hash = (hash ^ key->frames[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
     return (uint32_t)(hash % SITE_BUCKETS);
 }
 
-static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end,
-                                          const uintptr_t *frames, uint32_t count, uint32_t group)
+static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end, const struct site_key *key)
 {
     for (; at != end; at = at->next)
-        if (at->group == group && at->frame_count == count && memcmp(at->frames, frames, count * sizeof *frames) == 0)
+        if (at->interval == key->interval && at->group == key->group && at->frame_count == key->count &&
+            memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0)
             return at;
     return NULL;
 }
 
-static struct hak_profile_site *new_site(const uintptr_t *frames, uint32_t count, uint32_t group)
+static struct hak_profile_site *new_site(const struct site_key *key)
 {
     struct hak_profile_site *site;
-    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(sizeof *site + count * sizeof *frames, 16));
+    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(sizeof *site + key->count * sizeof *key->frames, 16));
     if (site == NULL)
         return NULL;
-    site->group = group;
-    site->frame_count = count;
-    memcpy(site->frames, frames, count * sizeof *frames);
-    hak__profile_modules_note(&sites_area, frames, count);
+    site->interval = key->interval;
+    site->group = key->group;
+    site->frame_count = key->count;
+    memcpy(site->frames, key->frames, key->count * sizeof *key->frames);
+    hak__profile_modules_note(&sites_area, key->frames, key->count);
     return site;
 }
 
 struct hak_profile_site *hak__profile_site_here(size_t n)
 {
-    uintptr_t frames[HAK_PROFILE_FRAMES];
-    uint32_t count = stack_here(frames), group = group_of(n);
-    _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(frames, count, group)];
+    struct site_key key;
+    key.count = stack_here(key.frames);
+    key.group = group_of(n);
+    key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);
+    _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(&key)];
     /* acquire: pairs with the release below; a site that is found is complete. */
     struct hak_profile_site *head = hak_load(bucket, HAK_ACQUIRE), *seen = NULL, *made = NULL;
     for (;;) {
-        struct hak_profile_site *found = find_site(head, seen, frames, count, group);
+        struct hak_profile_site *found = find_site(head, seen, &key);
         if (found != NULL)
             return found;   /* one that was made in vain stays unused */
-        if (made == NULL && (made = new_site(frames, count, group)) == NULL)
+        if (made == NULL && (made = new_site(&key)) == NULL)
             return NULL;
         made->next = seen = head;
         if (hak_cas_strong(bucket, &head, made, HAK_ACQ_REL, HAK_ACQUIRE))
@@ -135,9 +145,12 @@ bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
 {
     if (site_buckets == NULL)
         return false;
-    *site = *site == NULL ? NULL : (*site)->next;
-    for (; *site == NULL && *bucket < SITE_BUCKETS; ++*bucket)
-        *site = hak_load(&site_buckets[*bucket], HAK_ACQUIRE);
+    uint64_t interval = hak_load(&hak__profile.interval, HAK_RELAXED);
+    do {
+        *site = *site == NULL ? NULL : (*site)->next;
+        for (; *site == NULL && *bucket < SITE_BUCKETS; ++*bucket)
+            *site = hak_load(&site_buckets[*bucket], HAK_ACQUIRE);
+    } while (*site != NULL && (*site)->interval != interval);
     return *site != NULL;
 }
 
@@ -145,9 +158,9 @@ bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
 
 /* n / (1 - exp(-n / mean)) by its series, which is right to 0.1 % as far as it is used; beyond that blocks stand for
  * themselves to 14 %. For the moment of the peak only: estimates are made by who reads the profile. */
-uint64_t hak__profile_weight(uint64_t n)
+uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n)
 {
-    uint64_t mean = hak_load(&hak__profile.interval, HAK_RELAXED);
+    uint64_t mean = site->interval;
     return n < 2 * mean ? mean + n / 2 + n / 12 * n / mean : n;
 }
 
@@ -175,7 +188,7 @@ static void note_peak(uint64_t weight)
 
 void hak__profile_site_add(struct hak_profile_site *site, size_t n)
 {
-    uint64_t weight = hak__profile_weight(n);
+    uint64_t weight = hak__profile_weight(site, n);
     keep_peak(site);
     hak_fetch_add(&site->allocated, 1, HAK_RELAXED);
     hak_fetch_add(&site->allocated_bytes, n, HAK_RELAXED);
@@ -194,7 +207,7 @@ void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t 
     hak_fetch_add(&site->freed, 1, HAK_RELAXED);
     hak_fetch_add(&site->freed_bytes, n, HAK_RELAXED);
     hak_fetch_add(&site->lifetimes[lifetime_of(lived_ms)], 1, HAK_RELAXED);
-    hak_fetch_sub(&live_weight, hak__profile_weight(n), HAK_RELAXED);
+    hak_fetch_sub(&live_weight, hak__profile_weight(site, n), HAK_RELAXED);
 }
 
 void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes)

@@ -1,5 +1,5 @@
 /* Sites: call stacks with what was sampled there, apart by the class of the size, so that all blocks of a site are about as
- * long and its mean size stands for each. Never removed; found by any thread without a lock. Internal to profile/.
+ * long and its mean size stands for each, and by the interval, without which the figures say nothing. Never removed; found by any thread without a lock. Internal to profile/.
  *
  *   allocated, allocated_bytes    samples since the start, and the bytes asked for, not weighted
  *   freed, freed_bytes            those of them that are gone
@@ -11,7 +11,8 @@
 
 struct hak_profile_site {
     struct hak_profile_site *next;              /* of the same hash */
-    uint32_t group, frame_count;                /* of the size: hak__profile_group */
+    uint64_t interval;
+    uint32_t group, frame_count;                /* of the size: group_of */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
     _Atomic uint64_t unreachable, unreachable_bytes;   /* as the search for leaks has found (leaks.c) */
@@ -40,7 +41,7 @@ hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
 hak_cold void hak__profile_site_add(struct hak_profile_site *site, size_t n);
 hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms);
 
-/* One site after another: *bucket is 0 at first, *site NULL. False at the end. */
+/* One site of the present interval after another: *bucket is 0 at first, *site NULL. False at the end. */
 hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site);
 
 /* What was live at the site at the peak. */
@@ -48,4 +49,4 @@ hak_cold void hak__profile_site_peak(const struct hak_profile_site *site, uint64
 hak_cold uint64_t hak__profile_peak_ms(void);
 
 /* The bytes that one sample of n stands for, about. */
-hak_cold uint64_t hak__profile_weight(uint64_t n);
+hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);

@@ -26,15 +26,23 @@ static _Atomic bool beyond_soft_limit;        /* a dump has told it */
 
 /* --- the table of bins ------------------------------------------------------------------------------------------------------ */
 
-/* The bin of the last large class is closed for good: a pop finds it empty. */
-static const uint16_t profile_empty_bin = (HAK_CLASSES - 1) * HAK_BIN_SIZE;
-
 static void exchange_bins(bool counting)
 {
     for (size_t i = 0; i < HAK_TINY_BINS; i++)
-        hak_slot_store(&hak__bins.tiny[i], counting ? profile_empty_bin : hak__tiny_class_offset[i]);
-    for (size_t i = 0; i <= HAK_MID_MAX / HAK_TABLE_STEP; i++)
-        hak_slot_store(&hak__bins.mid[i], counting ? profile_empty_bin : hak__mid_class_offset[i]);
+        hak_slot_store(&hak__bins.tiny[i], counting ? (uint16_t)HAK_EMPTY_BIN : hak__tiny_class_offset[i]);
+    for (size_t i = 0; i < HAK_MID_BINS_EXCHANGED; i++)
+        hak_slot_store(&hak__bins.mid[i], counting ? (uint16_t)HAK_EMPTY_BIN : hak__mid_class_offset[i]);
+    hak_slot_store(&hak__profile.malloc_counts, counting);
+}
+
+/* Other threads may start and stop meanwhile. */
+static void settle_bins(void)
+{
+    bool counting;
+    do {
+        counting = hak__profile_counts();
+        exchange_bins(counting);
+    } while (counting != hak__profile_counts());
 }
 
 /* --- dumps by what is mapped ---------------------------------------------------------------------------------------------------- */
@@ -90,7 +98,7 @@ int hak__profile_start(uint64_t interval)
         hak_store(&hak__profile.counts, 1, HAK_RELEASE);
         hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
         profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
-        exchange_bins(true);
+        settle_bins();
     }
     hak_store(&profile_starting, 0, HAK_RELEASE);
     return code;
@@ -100,7 +108,7 @@ void hak__profile_stop(void)
 {
     if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) == 0)
         return;
-    exchange_bins(false);
+    settle_bins();
     hak__limit_watch(SIZE_MAX, profile_on_mapped);
 }
 
@@ -127,12 +135,14 @@ static uint32_t profile_answer(uint32_t request)
     }
 }
 
-static bool answer_request(void)
+bool hak__profile_answer(void)
 {
     /* acquire: what the request says was written before it. */
     uint32_t request = hak_exchange(&hak__profile.request, HAK_PROFILE_NOTHING, HAK_ACQUIRE);
     if (request == HAK_PROFILE_NOTHING)
         return false;
+    if (profile_laid_out)   /* what the asker has done to the table ends here; else it undoes that itself */
+        settle_bins();
     hak_store(&hak__profile.result, profile_answer(request), HAK_RELAXED);
     hak_fetch_add(&hak__profile.answered, 1, HAK_RELEASE);
     return true;
@@ -140,7 +150,7 @@ static bool answer_request(void)
 
 void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
 {
-    answer_request();
+    hak__profile_answer();
     if (!hak__profile_counts())
         return;
     if (heap != NULL)
@@ -158,7 +168,7 @@ static void profile_on_signal(int number)
 {
     int saved = errno;
     (void)number;
-    if (!answer_request()) {
+    if (!hak__profile_answer()) {
         if (hak__profile_ever())
             hak__profile_dump(NULL, 'u');
         else

@@ -202,10 +202,16 @@ static int dump_to(int fd, bool json)
     return dump_out.error;
 }
 
+/* Not a device, a pipe or the like. */
+static bool is_plain(const char *path)
+{
+    return hak_begins(path, "/dev/shm/") || (!hak_begins(path, "/dev/") && !hak_begins(path, "/proc/"));
+}
+
 static int dump_to_file(const char *path)
 {
     char beside[HAK_PROFILE_PATH + NAME_ROOM];
-    bool plain = !hak_begins(path, "/dev/") && !hak_begins(path, "/proc/");
+    bool plain = is_plain(path);
     hak__format(beside, sizeof beside, plain ? "%s.part" : "%s", path);
     int how = O_WRONLY | O_CLOEXEC | (plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
     int fd = (int)syscall(SYS_openat, AT_FDCWD, beside, how, 0644);

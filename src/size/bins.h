@@ -13,6 +13,11 @@ struct hak_bins {
 };
 extern struct hak_bins hak__bins;
 
+/* The bin of the last large class is closed for good: a pop finds it empty. A profile lets all requests up to the mid pool meet it,
+ * which are the table's first entries. */
+enum { HAK_EMPTY_BIN = (HAK_CLASSES - 1) * HAK_BIN_SIZE, HAK_MID_BINS_EXCHANGED = HAK_MID_MAX / HAK_TABLE_STEP + 1,
+       HAK_BINS_EXCHANGED = HAK_TINY_BINS + HAK_MID_BINS_EXCHANGED };
+
 hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
 {
     return (struct hak_class_offset){ hak_read_mostly(&hak__bins.tiny[(n + HAK_ALIGN - 1) / HAK_ALIGN]) };

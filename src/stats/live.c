@@ -23,6 +23,7 @@
 #include "sample/sample.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
+#include "size/bins.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
 
@@ -65,7 +66,8 @@
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first heap of the program's own */ \
     X(region_rows, hak__region_rows)        /* where heaps in regions lie */ \
-    X(profile, &hak__profile)
+    X(profile, &hak__profile) \
+    X(profile_bins, &hak__bins)             /* bins_exchanged offsets, 16 bits each, that lead to empty_bin during a profile */
 
 enum live_root {
 #define X(name, address) LIVE_ROOT_##name,
@@ -155,7 +157,9 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_path_size, HAK_PROFILE_PATH) X(profile_places, AT(hak_profile, places)) \
     X(profile_places_bytes, AT(hak_profile, places_bytes)) X(profile_samples, AT(hak_profile, samples)) \
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
-    X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP)
+    X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
+    X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_EXCHANGED) \
+    X(profile_empty_bin, HAK_EMPTY_BIN)
 
 /* Heaps of the program's own; the first word of one says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \

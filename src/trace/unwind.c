@@ -12,6 +12,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "trace/reader.h"
+#include "trace/rows.h"
 
 /* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
 struct unwind_object {
@@ -23,31 +24,12 @@ struct unwind_object {
 };
 extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
 
-#if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16, BARE_TRAMPOLINES = 1 };
-#elif defined(__aarch64__)
-enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30, BARE_TRAMPOLINES = 0 };
-#else
-enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BARE_TRAMPOLINES = 0 };
-#endif
-
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
 
 /* `end` is that of what may be read; `found` where the return address to pc was, 0 if in a register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
-};
-
-/* How a register of the caller is found: it is what it was; at an offset from the frame's address; not at all. */
-enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
-
-struct rules {
-    uint32_t changed;            /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
-    uint8_t how[REGISTERS];
-    uint8_t frame_register;
-    int32_t at[REGISTERS];
-    intptr_t frame_offset;
 };
 
 struct entry {
@@ -94,32 +76,55 @@ static const uint8_t *header_of(uintptr_t pc)
     return search.header;
 }
 
-/* The entry that may be the one for pc, by the sorted table in the header, which all linkers write in one form; NULL. */
-static const uint8_t *entry_at(const uint8_t *header, uintptr_t pc)
+/* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
+struct pair { int32_t start, entry; };
+
+static struct pair pair_at(const uint8_t *header, uint32_t place)
+{
+    struct pair pair;
+    memcpy(&pair, header + 12 + place * sizeof pair, sizeof pair);
+    return pair;
+}
+
+/* Pairs of a header in that form. */
+static uint32_t pairs_of(const uint8_t *header)
 {
     static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
-    struct pair { int32_t start, entry; } pair = { 0, 0 };
-    uint32_t low = 0, high, form, wanted;
+    uint32_t count, form, wanted;
     if (header == NULL)
-        return NULL;
+        return 0;
     memcpy(&form, header, sizeof form);
     memcpy(&wanted, known, sizeof wanted);
     if (form != wanted)
-        return NULL;
-    const uint8_t *table = header + 12;
-    memcpy(&high, header + 8, sizeof high);
+        return 0;
+    memcpy(&count, header + 8, sizeof count);
+    return count;
+}
+
+static bool begins_by(const uint8_t *header, uint32_t place, uintptr_t pc)
+{
+    return (uintptr_t)header + (uintptr_t)(intptr_t)pair_at(header, place).start <= pc;
+}
+
+/* The place of the pair whose entry may be the one for pc; -1 if there is none. */
+static int64_t place_of(const uint8_t *header, uintptr_t pc)
+{
+    uint32_t low = 0, high = pairs_of(header);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        memcpy(&pair, table + middle * sizeof pair, sizeof pair);
-        if ((uintptr_t)header + (uintptr_t)(intptr_t)pair.start <= pc)
+        if (begins_by(header, middle, pc))
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == 0)
-        return NULL;
-    memcpy(&pair, table + (low - 1) * sizeof pair, sizeof pair);
-    return header + pair.entry;
+    return (int64_t)low - 1;
+}
+
+/* Whether place_of would still say so. */
+static bool is_place_of(const uint8_t *header, uintptr_t pc, uint32_t place)
+{
+    uint32_t count = pairs_of(header);
+    return place < count && begins_by(header, place, pc) && (place + 1 == count || !begins_by(header, place + 1, pc));
 }
 
 /* The record at `at`: what follows its length. */
@@ -163,11 +168,8 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
     return encoding;
 }
 
-static bool find_entry(uintptr_t pc, struct entry *entry)
+static bool read_entry(const uint8_t *at, uintptr_t pc, struct entry *entry)
 {
-    const uint8_t *at = entry_at(header_of(pc), pc);
-    if (at == NULL)
-        return false;
     entry->interrupted = false;
     entry->own = record_at(at);
     const uint8_t *place = entry->own.at;
@@ -182,15 +184,6 @@ static bool find_entry(uintptr_t pc, struct entry *entry)
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
-
-hak_inline void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t at)
-{
-    if (index < REGISTERS) {
-        rules->changed |= 1u << index;
-        rules->how[index] = how;
-        rules->at[index] = (int32_t)at;
-    }
-}
 
 static void restore_rule(struct rules *rules, const struct rules *initial, uint64_t index)
 {
@@ -311,13 +304,35 @@ __attribute__((no_sanitize_address))
 uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
+/* The rules at pc; `exact` becomes whether the caller's pc will be no return address. */
+static bool find_rules(uintptr_t pc, struct rules *rules, bool *exact)
+{
+    struct row row;
+    struct entry entry;
+    const uint8_t *header = header_of(pc);
+    if (row_find(pc, &row) && is_place_of(header, pc, row.place) && entry_sum(header + pair_at(header, row.place).entry) == row.sum) {
+        row_unpack(row.rules, rules);
+        *exact = false;
+        return true;
+    }
+    int64_t place = place_of(header, pc);
+    if (place < 0)
+        return false;
+    const uint8_t *at = header + pair_at(header, (uint32_t)place).entry;
+    if (!read_entry(at, pc, &entry) || !rules_at(&entry, pc, rules))
+        return false;
+    *exact = entry.interrupted;
+    if (!entry.interrupted)
+        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(at) });
+    return true;
+}
+
 /* From a function's registers to its caller's; `exact` says that pc is not a return address. */
 static bool unwind_step(struct machine *machine, bool *exact)
 {
-    struct entry entry;
     struct rules rules;
     uintptr_t pc = machine->pc - !*exact, sp = machine->registers[REGISTER_SP];
-    if (!find_entry(pc, &entry) || !rules_at(&entry, pc, &rules))
+    if (!find_rules(pc, &rules, exact))
         return false;
     uintptr_t frame = machine->registers[rules.frame_register] + (uintptr_t)rules.frame_offset;
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
@@ -337,14 +352,15 @@ static bool unwind_step(struct machine *machine, bool *exact)
     machine->pc = registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
     registers[REGISTER_SP] = frame;
     bool on = machine->pc != 0 && (machine->pc != before || frame != sp);
-    *exact = entry.interrupted;
     return on;
 }
 
 static bool has_table(uintptr_t pc)
 {
     struct entry entry;
-    return find_entry(pc, &entry);
+    const uint8_t *header = header_of(pc);
+    int64_t place = place_of(header, pc);
+    return place >= 0 && read_entry(header + pair_at(header, (uint32_t)place).entry, pc, &entry);
 }
 
 /* Whether that page is mapped; `known` is the last one that was. No system call for frames of one page. */

@@ -93,6 +93,27 @@ static void every_block_at_interval_1(void **state)
     expect(hak_check_heap());
 }
 
+/* What has been sampled at another interval says nothing about the bytes of this one's samples, and is not told. */
+static void intervals_are_kept_apart(void **state)
+{
+    void *blocks[200];
+    (void)state;
+    expect_eq(hak_profile_start(1), 0);
+    unsigned long long before = live(false);
+    for (unsigned i = 0; i < 200; i++)
+        blocks[i] = hak_malloc(50);
+    expect_eq(live(false) - before, 200);
+    expect_eq(hak_profile_start(1ull << 40), 0);
+    expect_eq(live(false), 0);
+    hak_free(blocks[0]);
+    expect_eq(hak_profile_start(1), 0);
+    expect_eq(live(false) - before, 199);
+    for (unsigned i = 1; i < 200; i++)
+        hak_free(blocks[i]);
+    expect_eq(live(false), before);
+    hak_profile_stop();
+}
+
 static void *one_huge(void *kind) { return make((unsigned)(uintptr_t)kind, 5 << 20); }
 
 static void a_thread_of_one_huge_block(void **state)
@@ -156,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dump_needs_a_start),
         cmocka_unit_test(every_block_at_interval_1),
+        cmocka_unit_test(intervals_are_kept_apart),
         cmocka_unit_test(a_thread_of_one_huge_block),
         cmocka_unit_test(switched_beside_threads),
     };

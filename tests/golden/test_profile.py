@@ -28,7 +28,7 @@ EXAMPLE = HERE.parent.parent / "examples" / "pprof_server.c"
 CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
 RUNS = int(os.environ.get("HAK_PROFILE_RUNS", "4"))
 RUNS_FOR_RATES = 100
-INTERVAL = 4096
+INTERVAL = 1024 if RUNS >= RUNS_FOR_RATES else 4096   # for 1 % to be three standard errors at each site and more
 ENOUGH = 100        # samples in one run from which an interval by the normal distribution is meant to cover
 FUNCTION_MOST = 4096
 NOBODY = 65534
@@ -118,7 +118,7 @@ class Accuracy(Built):
                 tried += RUNS
                 covered += sum(abs(v - truth[kind]) <= 1.96 * math.sqrt(s) for v, s in zip(values, variances))
         print(f"runs={RUNS} intervals={tried} covered={100 * covered / tried:.2f}")
-        self.assertGreater(tried, 45 * RUNS)
+        self.assertGreater(tried, 40 * RUNS)   # of the others every block was sampled, or too few
         self.assertGreater(covered / tried, 0.93 if RUNS >= RUNS_FOR_RATES else 0.85)
         self.assertLess(covered / tried, 0.97 if RUNS >= RUNS_FOR_RATES else 1.01)
 
@@ -321,6 +321,29 @@ class Faults(Built):
     def test_full_disk(self):
         done = self.run_user("dump", "/dev/full", profile="1:x")
         self.assertEqual(done.stdout.strip(), "28")   # ENOSPC
+
+    def test_folder_in_memory(self):
+        if not os.access("/dev/shm", os.W_OK):
+            self.skipTest("there is no /dev/shm")
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            self.assertEqual(self.run_user("dump", f"{folder}/x.json", profile=f"1:{folder}/y").stdout.strip(), "0")
+            self.assertEqual(sorted(name[:2] for name in os.listdir(folder)), ["x.", "y."])
+
+    def test_disk_that_becomes_full(self):
+        """What was there stays, and nothing is left beside it."""
+        folder = self.path / "small"
+        folder.mkdir()
+        if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", folder], check=False,
+                                              capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        try:
+            (folder / "x.json").write_text("before")
+            done = self.run_user("dump", folder / "x.json", profile=f"1:{folder}/y", profile_interval=100)
+            self.assertEqual(done.stdout.strip(), "28")
+            self.assertIn("the profile could not be written (error 28)", done.stderr)
+            self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("x.json", "before")])
+        finally:
+            subprocess.run(["umount", folder], check=True)
 
     def test_folder_that_may_not_be_written(self):
         closed = self.path / "closed"

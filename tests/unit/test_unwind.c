@@ -1,5 +1,7 @@
 /* Stacks: through functions with tables; through generated code, by its frame pointers; and what generated code may have in that
  * register instead. */
+#include <link.h>
+
 #include "support/check.h"
 #include "trace/unwind.h"
 
@@ -173,6 +175,55 @@ static void a_table_that_leads_nowhere(void **state)
     wrong_table(take);
     expect_eq(frames[2], 7);             /* behind take and wrong_table */
 }
+
+/* A frame of 32 bytes; the size of arguments, which means nothing here, marks the place in its table. Eight bytes below its end is 7. */
+void marked_table(called *function);
+__asm__(".text\n.type marked_table, @function\nmarked_table:\n.cfi_startproc\nsub $24, %rsp\n"
+        ".cfi_escape 0x2e, 0x91, 0x92, 0x13\n.cfi_def_cfa_offset 32\n"
+        "movq $7, 16(%rsp)\ncall *%rdi\nadd $24, %rsp\nret\n.cfi_endproc\n.size marked_table, . - marked_table");
+
+/* The tables of the program, the first module that is told. */
+static int find_tables(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct { uint8_t *start, *end; } *tables = argument;
+    (void)size;
+    uintptr_t header = 0;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_GNU_EH_FRAME)
+            header = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && header - start < info->dlpi_phdr[i].p_memsz) {
+            tables->start = (uint8_t *)header;   /* the tables lie behind it */
+            tables->end = (uint8_t *)start + info->dlpi_phdr[i].p_memsz;
+        }
+    }
+    return 1;
+}
+
+/* What has been remembered of a place does not hold when other tables have come there, as when a plugin is replaced. */
+static void tables_that_change(void **state)
+{
+    (void)state;
+    struct { uint8_t *start, *end; } tables = { NULL, NULL };
+    const uint8_t mark[] = { 0x2e, 0x91, 0x92, 0x13, 0x0e, 32 };
+    for (int turn = 0; turn < 3; turn++) {
+        marked_table(take);
+        expect_op(count, >, 3);
+        expect_op(frames[2], !=, 7);
+    }
+    dl_iterate_phdr(find_tables, &tables);
+    uint8_t *place = memmem(tables.start, (size_t)(tables.end - tables.start), mark, sizeof mark);
+    expect(place != NULL);
+    uintptr_t page = (uintptr_t)place & ~(uintptr_t)4095;
+    expect_eq(mprotect((void *)page, 8192, PROT_READ | PROT_WRITE), 0);
+    place[5] = 24;
+    marked_table(take);
+    expect_eq(frames[2], 7);
+    place[5] = 32;
+    marked_table(take);
+    expect_op(frames[2], !=, 7);
+}
 #endif
 
 int main(void)
@@ -185,6 +236,7 @@ int main(void)
         cmocka_unit_test(other_values_lead_nowhere),
 #if defined(__x86_64__)
         cmocka_unit_test(a_table_that_leads_nowhere),
+        cmocka_unit_test(tables_that_change),
 #endif
     };
     hak__unwind_begin();

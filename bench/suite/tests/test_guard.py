@@ -68,6 +68,8 @@ def test_crates_are_pinned() -> None:
     for each in peers.BUILT:
         assert f'{each.crate} = "={each.version.partition("+")[0]}"' in text
         assert each.crate in build_peers.BUILDERS
+    assert build_peers.chosen(["jemalloc5-prof"]) == list(peers.VARIANTS)
+    assert not {each.name for each in peers.VARIANTS} & set(peers.NAMES)
     with pytest.raises(SystemExit, match="unknown nosuch"):
         build_peers.chosen(["nosuch"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
-from elftools.elf.segments import InterpSegment
+from elftools.elf.segments import InterpSegment, NoteSegment
 
 MACHINES = {
     "EM_X86_64": "x86-64",
@@ -60,6 +60,24 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
                 for found in section.get_symbol_by_name(name) or []:
                     if found["st_shndx"] != "SHN_UNDEF":
                         return int(found["st_value"])
+    except (OSError, ELFError):
+        pass
+    return None
+
+
+def missing_debug_information(path: Path) -> str | None:
+    """The build id, in hexadecimal, of a file that has one and no debug information of its own."""
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            if elf.get_section_by_name(".debug_info") is not None:
+                return None
+            for segment in elf.iter_segments():
+                if not isinstance(segment, NoteSegment):
+                    continue
+                for note in segment.iter_notes():
+                    if note["n_type"] == "NT_GNU_BUILD_ID":
+                        return str(note["n_desc"])
     except (OSError, ELFError):
         pass
     return None

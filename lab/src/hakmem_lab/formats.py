@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections import defaultdict
@@ -26,6 +27,7 @@ class Report:
     kinds: tuple[str, ...]
     interval: int
     profile: Profile
+    lifetimes: dict[Stack, list[float]] = dataclasses.field(default_factory=dict)  # blocks freed, by LIFETIMES_MS
 
     def total(self, kind: str) -> Estimate:
         return sum((values.get(kind, Estimate()) for values in self.stacks.values()), Estimate())
@@ -36,11 +38,16 @@ def named(profile: Profile, symbols: Symbols | None = None) -> Report:
     symbols = symbols or Symbols(profile.mappings, pid=profile.pid)
     symbols.learn(address for site in profile.sites for address in site.frames)
     stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
+    lifetimes: dict[Stack, list[float]] = {}
     for site in profile.sites:
-        values = stacks[symbols.stack(site.frames) or (Frame("(no stack)"),)]
+        stack = symbols.stack(site.frames) or (Frame("(no stack)"),)
+        values = stacks[stack]
         for kind in profile.kinds:
             values[kind] = values.get(kind, Estimate()) + profile.of(site, kind)
-    return Report(dict(stacks), profile.kinds, profile.interval, profile)
+        if any(site.lifetimes):
+            former = lifetimes.get(stack) or [0.0] * len(site.lifetimes)
+            lifetimes[stack] = [a + b for a, b in zip(former, profile.lifetimes(site), strict=True)]
+    return Report(dict(stacks), profile.kinds, profile.interval, profile, lifetimes)
 
 
 def difference(before: Report, after: Report) -> Report:
@@ -51,7 +58,7 @@ def difference(before: Report, after: Report) -> Report:
             "live", Estimate()
         )
         stacks[stack] = dict(after.stacks.get(stack, {})) | {"growth": grown}
-    return Report(stacks, ("growth", *after.kinds), after.interval, after.profile)
+    return Report(stacks, ("growth", *after.kinds), after.interval, after.profile, after.lifetimes)
 
 
 # --- profile.proto ----------------------------------------------------------------------------------------------------

@@ -49,6 +49,11 @@ BUILT: tuple[Built, ...] = (
     Built("gtcmalloc", "Google's tcmalloc of crate 0.1.14", "libtcmalloc-sys", "0.1.14", "libtcmalloc.so"),
 )
 
+# Built by name only, and no peer of benchmarks: what one record compares with (0080).
+VARIANTS: tuple[Built, ...] = (
+    Built("jemalloc5-prof", "jemalloc 5.3.1 with its profiler", "tikv-jemalloc-sys", "0.7.1", "libjemalloc.so.2"),
+)
+
 NAMES: tuple[str, ...] = (*(each.name for each in BUILT), *INSTALLED)
 
 
@@ -63,4 +68,4 @@ def folder() -> Path:
 
 def built(path: Path) -> Built | None:
     """The built peer that a library file is."""
-    return next((each for each in BUILT if each.path == path), None)
+    return next((each for each in (*BUILT, *VARIANTS) if each.path == path), None)

@@ -112,6 +112,11 @@ class Profile:
             return self._pinned(site)
         return estimate(site.counted.get(kind, (0, 0)), self.interval)
 
+    def lifetimes(self, site: Site) -> list[float]:
+        """The blocks that have been freed, by how long they lived."""
+        blocks, samples = self.of(site, "allocated").objects, site.counted.get("allocated", (0, 0))[0]
+        return [count * blocks / samples if samples else 0.0 for count in site.lifetimes]
+
     def _pinned(self, site: Site) -> Estimate:
         """A site's part of what is pinned in the spans of its class: as large as its part of their blocks in use. A
         profile knows how many blocks are whose, not which lies beside which."""

@@ -1,5 +1,5 @@
 """Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has
-it looked for by the signal that the process has said, or waits until a slow path of its own does."""
+it looked for by the signal that the process has said, or else by its next call of malloc."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import signal
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hakmem_lab import ledger, process, profiles
@@ -61,27 +61,61 @@ class Profiler:
     def counts(self) -> bool:
         return self.half("counts") != 0
 
+    @property
+    def started(self) -> bool:
+        """Whether a profile has ever been begun."""
+        return self.half("session") != 0
+
+    @property
+    def interval(self) -> int:
+        return self.live.memory.word(self._at("interval"))
+
     def put(self, name: str, content: bytes) -> None:
         write_memory(self.pid, self._at(name), content)
 
     def request(self, what: str) -> None:
         """Asks for a start, a stop or a dump, and waits until it is done."""
         before = self.half("answered")
-        self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
         number = self.half("signal")
+        undo = self._lead_to_slow_path()
+        self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
         if number:
             os.kill(self.pid, signal.Signals(number) if number < 32 else number)
         deadline = time.monotonic() + ANSWER_S
         while self.half("answered") == before:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and self.half("request"):
                 self.put("request", struct.pack("=I", 0))
+                undo()
                 raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
             if not process.exists(self.pid):
                 raise LabError(f"process {self.pid} has ended", "Start it again.")
             time.sleep(0.01)
         code = self.half("result")
         if code:
+            if not self.counts:
+                undo()
             raise LabError(f"process {self.pid}: the request '{what}' failed: {os.strerror(code)}")
+
+    def _lead_to_slow_path(self) -> Callable[[], None]:
+        """Has the next call of malloc look for a request, which a thread's cache would serve without; gives what undoes
+        it. While a profile counts, a word decides; else the table of bins, which the kernel lets a debugger write."""
+        number, root = self.live.number, self.live.root
+        if "profile_bins" not in root:  # an older library
+            return lambda: None
+        if self.counts:
+            former = struct.pack("=I", self.half("malloc_counts"))
+            self.put("malloc_counts", struct.pack("=I", 0))
+            return lambda: self.put("malloc_counts", former)
+        count = number["profile_bins_exchanged"]
+        table = self.live.memory.read(root["profile_bins"], 2 * count)
+
+        def write(content: bytes) -> None:
+            with suppress(OSError), (process.folder(self.pid) / "mem").open("r+b", buffering=0) as memory:
+                memory.seek(root["profile_bins"])
+                memory.write(content)
+
+        write(struct.pack("=H", number["profile_empty_bin"]) * count)
+        return lambda: write(table)
 
     def start(self, interval: int) -> None:
         self.put("interval", struct.pack("=Q", interval))

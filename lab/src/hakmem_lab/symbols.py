@@ -1,6 +1,6 @@
 """From return addresses to functions, files and lines, when the process is gone: by the mapped files and their debug
-information, which llvm-symbolizer or addr2line reads. Both look for separate debug files by the build id;
-llvm-symbolizer asks debuginfod's cache as well. Generated code has names where its runtime writes them for perf."""
+information, which llvm-symbolizer or addr2line reads. Both look for separate debug files by the build id; what
+debuginfod's clients have fetched is found here. Generated code has names where its runtime writes them for perf."""
 
 from __future__ import annotations
 
@@ -125,6 +125,39 @@ class Symbols:
         return tuple(frames[own:])
 
 
+# What languages' standard libraries put between a program's code and malloc: C++'s containers, Rust's collections.
+STANDARD = re.compile("(std|__gnu_cxx|alloc|core|hashbrown)::")
+
+
+def is_standard(name: str) -> bool:
+    """Whether a function is a standard library's; in Rust a type of the program may have its traits."""
+    if name.startswith("<"):
+        return STANDARD.match(name.lstrip("<&*([ ")) is not None
+    before = ""
+    while before != name:
+        before, name = name, re.sub("<[^<>]*>", "", name)
+    return STANDARD.match(name.partition("(")[0].rpartition(" ")[2]) is not None
+
+
+def without_standard(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """The stack from the innermost function on that is not a standard library's; all of it if there is none."""
+    first = next((place for place, frame in enumerate(stack) if not is_standard(frame.name)), 0)
+    return stack[first:]
+
+
+RUST_SIGNS = {"LT": "<", "GT": ">", "RF": "&", "BP": "*", "C": ",", "LP": "(", "RP": ")", "SP": "@"}
+
+
+def readable(name: str) -> str:
+    """The name of a Rust function that has been taken for one of C++ when it was demangled."""
+    path, hashed, _ = name.rpartition("::h")
+    if not hashed or not re.fullmatch("[0-9a-f]{16}", name[-16:]):
+        return name
+    path = re.sub(r"\$u([0-9a-f]{2,6})\$", lambda sign: chr(int(sign[1], 16)), path)
+    path = re.sub(r"\$([A-Z]{1,2})\$", lambda sign: RUST_SIGNS.get(sign[1], sign[0]), path)
+    return path.replace("..", "::").replace("::_<", "::<").removeprefix("_")
+
+
 def is_own(frame: Frame) -> bool:
     """Whether a frame at the top of a stack is the allocator's, or a standard name that leads to it."""
     name = frame.name
@@ -133,8 +166,23 @@ def is_own(frame: Frame) -> bool:
     return name in OWN_NAMES or name.startswith(("hak_", "hak__", "operator new"))
 
 
+def fetched_by_debuginfod(file: Path) -> Path | None:
+    """The debug information of a file that has none itself, where debuginfod's clients keep what they have fetched."""
+    build_id = elf.missing_debug_information(file)
+    if build_id is None:
+        return None
+    caches = [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "debuginfod_client"]
+    caches += [Path.home() / ".debuginfod_client_cache"]
+    if given := os.environ.get("DEBUGINFOD_CACHE_PATH"):
+        caches = [Path(given)]
+    found = (cache / build_id / "debuginfo" for cache in caches)
+    # An empty file says that no server has it.
+    return next((each for each in found if each.is_file() and each.stat().st_size), None)
+
+
 def look_up(file: Path, places: list[int]) -> dict[int, list[Frame]]:
     """The frames of addresses in a file, innermost first, by the first tool that there is."""
+    file = fetched_by_debuginfod(file) or file
     tool = next((path for name in SYMBOLIZERS if (path := shutil.which(name))), None)
     if tool is not None:
         return by_llvm(tool, file, places)
@@ -162,7 +210,7 @@ def by_llvm(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
         except ValueError:
             continue
         frames = [
-            Frame(each["FunctionName"], each.get("FileName", ""), each.get("Line", 0))
+            Frame(readable(each["FunctionName"]), each.get("FileName", ""), each.get("Line", 0))
             for each in answer.get("Symbol", [])
             if each.get("FunctionName")
         ]
@@ -184,5 +232,5 @@ def by_addr2line(tool: str, file: Path, places: list[int]) -> dict[int, list[Fra
         where, _, number = next(lines, "").partition(" ")[0].rpartition(":")
         if line != "??":
             known = where != "??" and number.isdigit()
-            found[at].append(Frame(line, where if known else "", int(number) if known else 0))
+            found[at].append(Frame(readable(line), where if known else "", int(number) if known else 0))
     return found

@@ -7,17 +7,20 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hakmem_lab import process
 from hakmem_lab.console import out, remark
 from hakmem_lab.errors import LabError
 
 if TYPE_CHECKING:
     from hakmem_lab.formats import Report
     from hakmem_lab.profiles import Profile
+    from hakmem_lab.profiling import Profiler
 
 HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
 
@@ -111,16 +114,32 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
     begun = not profiler.counts
     with Course(pid) as course:
         if begun:
+            again = profiler.started and profiler.interval == interval
             profiler.start(interval)
-            remark(
-                f"hakmem: process {pid} is profiled for {seconds:g} seconds; blocks from before are not in the profile"
-            )
-            time.sleep(seconds)
-        found = profiler.dump()
-    if begun and not leave_on:
-        profiler.request("stop")
+            before = "what earlier profiles have sampled is in it too" if again else "blocks from before are not in it"
+            remark(f"hakmem: process {pid} is profiled for {seconds:g} seconds (Ctrl-C: until now); {before}")
+        try:
+            if begun:
+                wait(seconds)
+            found = profiler.dump()
+        finally:
+            if begun and not leave_on:
+                switch_off(profiler)
     found.course = course.points
     return found
+
+
+def switch_off(profiler: Profiler) -> None:
+    try:
+        profiler.request("stop")
+    except LabError as error:
+        if process.exists(profiler.pid):
+            remark(f"hakmem: the profile is still on: {error}")
+
+
+def wait(seconds: float) -> None:
+    with suppress(KeyboardInterrupt):
+        time.sleep(seconds)
 
 
 def of_program(
@@ -169,8 +188,9 @@ def size(value: float) -> str:
 
 
 def table(report: Report, kind: str, rows: int) -> None:
-    """The stacks that stand for most, by their innermost function, with who called it."""
+    """The stacks that stand for most, by their innermost function of the program, with who called it."""
     from hakmem_lab.profiles import ABOUT, Estimate
+    from hakmem_lab.symbols import without_standard
 
     total = report.total(kind)
     found = sorted(
@@ -183,11 +203,14 @@ def table(report: Report, kind: str, rows: int) -> None:
     out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
     for value, stack in found[:rows]:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
-        said = " < ".join([stack[0].says, *(frame.name for frame in stack[1:4])])
+        shown = without_standard(stack)
+        said = " < ".join([shown[0].says, *(frame.name for frame in shown[1:4])])
         line = f"{size(value.bytes):>10} {size(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
         out.print(line, soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
+    if not found and kind == "live":
+        remark("hakmem: what was sampled had been freed by then; --kind peak shows the moment of the highest use")
 
 
 def register(app: typer.Typer) -> None:

@@ -11,9 +11,22 @@
   const HEIGHT = 18, LEAST = 0.5;
   let root, zoomed, drawn = [], hits = null;
 
+  /* Of blocks by how long they lived: below 1, 4, 16 ... ms, and longer. */
+  const by_lifetime = () => control("what").value === "lifetime";
+  const middle = (ages) => {
+    const whole = ages.reduce((sum, count) => sum + count, 0);
+    let sum = 0;
+    return ages.findIndex((count) => (sum += count) >= whole / 2);
+  };
+  const time = (ms) => (ms < 1000 ? `${ms} ms` : ms < 60000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60000)} min`);
+  const lived = (ages) => {
+    const place = middle(ages);
+    return place < ages.length - 1 ? time(4 ** place) : "any time";
+  };
+
   const size = (value) => {
     const unit = control("what").value;
-    if (unit === "objects") return `${Math.round(value).toLocaleString("en")} blocks`;
+    if (unit !== "bytes") return `${Math.round(value).toLocaleString("en")} blocks`;
     for (const [name, limit] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
       if (Math.abs(value) >= limit) return `${(value / limit).toFixed(1)} ${name}`;
     return `${Math.round(value)} B`;
@@ -21,7 +34,9 @@
 
   /* The tree for what is chosen: children by frame, the sum of a node's values and of their magnitudes, by which it is wide. */
   function build() {
-    const values = data.values[control("kind").value][control("what").value];
+    const total = (ages) => ages.reduce((sum, count) => sum + count, 0);
+    const values = by_lifetime() ? data.lifetimes.map(total) : data.values[control("kind").value][control("what").value];
+    control("kind").disabled = by_lifetime();
     const invert = control("invert").checked;
     root = { name: "all", frame: -1, sum: 0, width: 0, children: new Map() };
     data.ends.forEach((end, place) => {
@@ -38,6 +53,7 @@
         if (!child) node.children.set(frame, (child = { name: data.names[frame], frame, sum: 0, width: 0, children: new Map(), up: node }));
         child.sum += value;
         child.width += Math.abs(value);
+        if (by_lifetime()) child.ages = data.lifetimes[place].map((count, age) => count + (child.ages ? child.ages[age] : 0));
         node = child;
       }
     });
@@ -47,10 +63,11 @@
 
   function colour(node) {
     if (hits && hits.has(node.frame)) return "#7c3aed";
-    if (data.growth && control("kind").value === "growth") {
+    if (data.growth && control("kind").value === "growth" && !by_lifetime()) {
       const share = node.width ? node.sum / node.width : 0;
       return share >= 0 ? `hsl(8 80% ${88 - 33 * share}%)` : `hsl(215 75% ${88 + 33 * share}%)`;
     }
+    if (node.ages) return `hsl(165 55% ${40 + 4.5 * middle(node.ages)}%)`;   /* the paler, the longer */
     let hash = 0;
     for (let i = 0; i < node.name.length; i++) hash = (hash * 31 + node.name.charCodeAt(i)) | 0;
     return `hsl(${20 + (Math.abs(hash) % 36)} ${60 + (Math.abs(hash >> 6) % 25)}% ${62 + (Math.abs(hash >> 12) % 14)}%)`;
@@ -127,7 +144,9 @@
 
   canvas.addEventListener("mousemove", (event) => {
     const found = at(event);
-    if (found) said.textContent = `${found.node.name}: ${size(found.node.sum)}, ${share(found.node.width)} of all`;
+    if (!found) return;
+    const half = found.node.ages ? `; half of them lived for up to ${lived(found.node.ages)}` : "";
+    said.textContent = `${found.node.name}: ${size(found.node.sum)}, ${share(found.node.width)} of all${half}`;
   });
   canvas.addEventListener("click", (event) => {
     const found = at(event);

@@ -1,6 +1,6 @@
-"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, to zoom, search and
-turn upside down. The difference of two profiles is drawn in two colours: red for more, blue for less.
-Above it lies the memory of the process over time."""
+"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, or by how long freed
+blocks lived, to zoom, search and turn upside down. The difference of two profiles is drawn in two colours: red for
+more, blue for less. Above it lies the memory of the process over time."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def tree(report: Report) -> dict[str, Any]:
         "ends": ends,
         "values": values,
         "growth": "growth" in report.kinds,
+        "lifetimes": [[round(each) for each in report.lifetimes.get(stack, ())] for stack in report.stacks],
     }
 
 
@@ -84,6 +85,7 @@ def page(report: Report, kind: str, title: str) -> str:
         for each in report.kinds
     )
     total = report.total(kind)
+    lifetime = '<option value="lifetime">how long freed blocks lived</option>' if report.lifetimes else ""
     missed = f" {report.profile.missed} samples are missing." if report.profile.missed else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Heap of {html.escape(title)}</title>
@@ -96,7 +98,8 @@ A frame is as wide as what was allocated below it; click to zoom.</p>
 {course(report.profile)}
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>
-<label>by <select id="what"><option value="bytes">bytes</option><option value="objects">blocks</option></select></label>
+<label>by <select id="what">
+<option value="bytes">bytes</option><option value="objects">blocks</option>{lifetime}</select></label>
 <label><input type="checkbox" id="invert"> innermost function first</label>
 <label>Search <input type="search" id="search" placeholder="a part of a name, or a pattern"></label>
 <button id="reset" type="button">Whole graph</button>

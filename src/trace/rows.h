@@ -1,0 +1,158 @@
+/* Rules of call frames, and those of the places that stacks have led through lately, so that a walk need not search the tables and
+ * obey their instructions again. Included by unwind.c alone.
+ *
+ * A row is four words, written and read by any thread and in signal handlers without a lock: the last word holds only together
+ * with the others, so one that is half written is none. What a row says was read from an entry of the tables and its common part; the
+ * walk looks whether the same bytes still lie there, because another module may have come to the address. */
+#pragma once
+
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/bits.h"
+
+#if defined(__x86_64__)
+enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16, BARE_TRAMPOLINES = 1 };
+#elif defined(__aarch64__)
+enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30, BARE_TRAMPOLINES = 0 };
+#else
+enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BARE_TRAMPOLINES = 0 };
+#endif
+
+/* How a register of the caller is found: it is what it was; at an offset from the frame's address; not at all. */
+enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
+
+struct rules {
+    uint32_t changed;            /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
+    uint8_t how[REGISTERS];
+    uint8_t frame_register;
+    int32_t at[REGISTERS];
+    intptr_t frame_offset;
+};
+
+hak_inline void set_rule(struct rules *rules, uint64_t index, enum rule how, int64_t at)
+{
+    if (index < REGISTERS) {
+        rules->changed |= 1u << index;
+        rules->how[index] = how;
+        rules->at[index] = (int32_t)at;
+    }
+}
+
+/* --- in one word ------------------------------------------------------------------------------------------------------ */
+
+/* A frame that is counted from the stack or the frame pointer and has the return address at its end: bit 0 says from which, 15
+ * bits how far, in words; a byte for each register that functions keep, how many words below the end, 0 if it is what it was. The
+ * outermost frame, which has no return address, is one word. On 64-bit Arm they are too many registers for a word. */
+enum { ROW_REGISTERS = 6, ROW_FRAME_MOST = (1 << 15) - 1, ROW_PLACE_MOST = 255, ROW_OUTERMOST = ROW_FRAME_MOST << 1 };
+static const uint8_t row_registers[ROW_REGISTERS] = { 3, 6, 12, 13, 14, 15 };
+static const int64_t row_word = sizeof(uintptr_t);
+
+hak_inline bool row_has(const struct rules *rules, unsigned index, enum rule how)
+{
+    return (rules->changed >> index & 1) != 0 && rules->how[index] == how;
+}
+
+/* The words that an offset is below 0; 0: more than may be, or none. */
+hak_inline uint64_t row_words_below(int64_t at, int64_t most)
+{
+    return at % row_word == 0 && at <= -row_word && at >= -most * row_word ? (uint64_t)(-at / row_word) : 0;
+}
+
+/* 0: the rules are others than that. */
+hak_inline uint64_t row_pack(const struct rules *rules)
+{
+    bool by_fp = rules->frame_register == REGISTER_FP;
+    if (REGISTER_RETURN != 16 || (!by_fp && rules->frame_register != REGISTER_SP))
+        return 0;
+    if (row_has(rules, REGISTER_RETURN, RULE_NONE))
+        return ROW_OUTERMOST;
+    uint64_t row = row_words_below(-rules->frame_offset, ROW_FRAME_MOST - 1) << 1;
+    if (row == 0 || !row_has(rules, REGISTER_RETURN, RULE_OFFSET) || rules->at[REGISTER_RETURN] != -row_word)
+        return 0;
+    uint32_t others = rules->changed & ~(1u << REGISTER_RETURN);
+    for (unsigned i = 0; i < ROW_REGISTERS; i++) {
+        unsigned index = row_registers[i];
+        uint64_t below = row_has(rules, index, RULE_OFFSET) ? row_words_below(rules->at[index], ROW_PLACE_MOST) : 0;
+        row |= below << (16 + 8 * i);
+        others &= below != 0 ? ~(1u << index) : ~0u;
+    }
+    for (; others != 0; others &= others - 1)
+        if (rules->how[hak_ctz32(others)] != RULE_SAME)
+            return 0;
+    return row | by_fp;
+}
+
+hak_inline void row_unpack(uint64_t row, struct rules *rules)
+{
+    rules->changed = 0;
+    rules->frame_register = (row & 1) != 0 ? REGISTER_FP : REGISTER_SP;
+    rules->frame_offset = (intptr_t)(row >> 1 & ROW_FRAME_MOST) * row_word;
+    set_rule(rules, REGISTER_RETURN, row == ROW_OUTERMOST ? RULE_NONE : RULE_OFFSET, -row_word);
+    row >>= 16;
+    for (unsigned i = 0; row != 0; i++, row >>= 8)
+        if ((row & 0xff) != 0)
+            set_rule(rules, row_registers[i], RULE_OFFSET, -(int64_t)(row & 0xff) * row_word);
+}
+
+/* --- by place ----------------------------------------------------------------------------------------------------------- */
+
+enum { ROWS_SHIFT = 10, ROW_RECORD_MOST = 256 };
+#define ROW_MIX 0x9e3779b97f4a7c15ull
+
+struct row {
+    uint64_t rules, place, sum;   /* packed; the place of their entry in the module's sorted table; of the entry's bytes */
+};
+static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4];   /* the same, and what holds them and the pc together */
+
+/* Of a record's length and bytes, which are whole 32-bit words; 0: too long. */
+hak_inline uint64_t record_sum(const uint8_t *at, uint64_t sum)
+{
+    uint32_t length, last = 0;
+    memcpy(&length, at, sizeof length);
+    if (length > ROW_RECORD_MOST || length % sizeof last != 0)
+        return 0;
+    const uint8_t *end = at + sizeof length + length;
+    for (uint64_t part; end - at >= (ptrdiff_t)sizeof part; at += sizeof part) {
+        memcpy(&part, at, sizeof part);
+        sum = (sum ^ part) * ROW_MIX;
+        sum ^= sum >> 32;
+    }
+    if (at != end)
+        memcpy(&last, at, sizeof last);
+    return (sum ^ last) * ROW_MIX;
+}
+
+/* Of an entry and its common part. */
+hak_inline uint64_t entry_sum(const uint8_t *at)
+{
+    uint32_t back;
+    memcpy(&back, at + 4, sizeof back);
+    uint64_t common = record_sum(at + 4 - back, ROW_MIX);
+    return common == 0 ? 0 : record_sum(at, common);
+}
+
+hak_inline uint64_t row_seal(uintptr_t pc, const struct row *row)
+{
+    return (pc ^ row->rules) + row->place * ROW_MIX + row->sum * 0xbf58476d1ce4e5b9ull;
+}
+
+hak_inline _Atomic uint64_t *row_words(uintptr_t pc) { return unwind_rows[pc * ROW_MIX >> (64 - ROWS_SHIFT)]; }
+
+hak_inline bool row_find(uintptr_t pc, struct row *row)
+{
+    _Atomic uint64_t *words = row_words(pc);
+    *row = (struct row){ hak_load(&words[0], HAK_RELAXED), hak_load(&words[1], HAK_RELAXED), hak_load(&words[2], HAK_RELAXED) };
+    return row->rules != 0 && hak_load(&words[3], HAK_RELAXED) == row_seal(pc, row);
+}
+
+hak_inline void row_keep(uintptr_t pc, const struct row *row)
+{
+    _Atomic uint64_t *words = row_words(pc);
+    if (row->rules == 0 || row->sum == 0)
+        return;
+    hak_store(&words[0], row->rules, HAK_RELAXED);
+    hak_store(&words[1], row->place, HAK_RELAXED);
+    hak_store(&words[2], row->sum, HAK_RELAXED);
+    hak_store(&words[3], row_seal(pc, row), HAK_RELAXED);
+}
