@@ -13,7 +13,7 @@
 #include "os/os.h"
 #include "trace/reader.h"
 
-/* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
+/* The result of the C library's search (glibc's <dlfcn.h>, which older ones do not have). */
 struct unwind_object {
     unsigned long long flags;
     void *start, *end;
