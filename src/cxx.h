@@ -1,4 +1,4 @@
-/* What it takes to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows; and
+/* The symbols with which to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows; and
  * std::get_new_handler, which may be missing where nobody sets one. For operator new (override.c). */
 #pragma once
 
@@ -28,7 +28,7 @@ hak_inline bool hak__cxx_can_throw(const struct hak_cxx *runtime)
                && runtime->symbols.table != NULL && runtime->symbols.destroy != NULL);
 }
 
-/* What the linkers have bound: of the runtime with which the program starts, or that is linked into it; NULL for the rest. */
+/* The symbols that the linkers have bound: those of the runtime that the program starts with or has linked in; NULL for the rest. */
 hak_cold void hak__cxx_linked(struct hak_cxx *runtime);
 
 /* The plain operators delete of the process. A program may replace those alone (and new), and by the standard the others, which

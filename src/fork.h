@@ -1,4 +1,4 @@
-/* What puts a forked child in order. */
+/* The repair of a forked child. */
 #pragma once
 
 #include "base/lock.h"

@@ -142,7 +142,7 @@ static hak_cold void throw_bad_alloc(const struct hak_cxx *runtime)
     runtime->symbols.throw(exception, runtime->symbols.type, runtime->symbols.destroy);
 }
 
-/* What plain operator new does when there is no memory: the handler may free some or throw, else bad_alloc. */
+/* Plain operator new without memory: the handler may free some or throw, else bad_alloc. */
 static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 {
     struct hak_cxx runtime = cxx_runtime_of(caller);
@@ -201,7 +201,7 @@ DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 
-/* What the program has replaced is called with the pointer alone. */
+/* A delete that the program has replaced is called with the pointer alone. */
 hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
 {
     if (hak_likely(plain == hak_free))

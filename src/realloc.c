@@ -190,7 +190,7 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (hak__owner_of(p) == 0 && hak__is_others(p))
         return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))
-        hak__shield_lift(p);   /* what a block ends in is to be read */
+        hak__shield_lift(p);   /* the block's end is to be read */
     size_t have = hak__usable(p, "realloc");
     if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p) && !hak__profile_has(p))
         return realloc_hardened(p, have, n);

@@ -1,4 +1,4 @@
-/* What begins and ends a request, whichever function it came by. */
+/* The beginning and the end of a request, whichever function it came by. */
 #pragma once
 
 #include "base/forked.h"

@@ -1,4 +1,4 @@
-/* What the two units of the release build begin with: everything of the library that is not exported is hidden, also where one unit
+/* The beginning of the two units of the release build: everything of the library that is not exported is hidden, also where one unit
  * only declares what the other defines, so that neither goes by way of a table of addresses. What the C library and the public
  * headers declare is not ours to hide, and comes first. */
 #pragma once

@@ -265,7 +265,7 @@ int hak__arena_init(void)
     return code;
 }
 
-/* What a limit for `idle` bytes and emptied SuperSlabs together leaves for the former. */
+/* The share of a limit for `idle` bytes and emptied SuperSlabs together that is left for the former. */
 static size_t room_within(size_t limit, size_t idle)
 {
     size_t kept = hak_counted(&hak__arena_published.dirty);

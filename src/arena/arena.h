@@ -57,7 +57,7 @@ struct hak_super_word {
     _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
 };
 
-/* What the arena counts, besides the frontier:
+/* The arena's counts, besides the frontier:
  *   mapped, dirty     user bytes mapped; those of free SuperSlabs that may hold old data
  *   peak              the most user bytes mapped at once
  *   taken, holes      SuperSlabs handed out; those where somebody else's mapping was found

@@ -23,7 +23,7 @@ enum pressure { CALM, WAITING, CALLING, TOLD };
 /* The library's constructor asks the system what it allows; if so much is mapped before that runs, the request does. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
-/* Of address space or data: up to this, SuperSlabs are mapped in pieces (pieces.c). */
+/* With no more address space or data than this, SuperSlabs are mapped in pieces (pieces.c). */
 enum { LITTLE_ROOM = 64 << 20 };
 
 _Atomic uint32_t hak__limit_notices;
@@ -40,7 +40,7 @@ enum { MAPPINGS_USUAL = 65530 };
 static _Atomic size_t mappings_allowed;    /* 0: not known */
 static _Atomic bool addresses_limited;
 static _Atomic bool thrifty;
-static _Atomic bool ahead_at_once;   /* what was mapped ahead had all its pages */
+static _Atomic bool ahead_at_once;   /* memory mapped ahead had all its pages at once */
 
 size_t hak__limit_mappings(void)
 {

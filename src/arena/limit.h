@@ -29,7 +29,7 @@ hak_cold void hak__ahead_end(void);   /* that has been found */
 bool hak__is_thrifty(void);
 hak_cold void hak__thrift_begin(void);
 
-/* What is mapped has changed. */
+/* Notes that so much is mapped now. */
 hak_noinline void hak__limit_note(size_t mapped);
 
 /* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces

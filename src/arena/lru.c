@@ -163,7 +163,7 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* What may always stay: 5/4 of the dirty limit, which is 20 MiB by default (docs/decisions/0007). */
+/* So much may always stay: 5/4 of the dirty limit, which is 20 MiB by default (docs/decisions/0007). */
 static size_t lru_always(void)
 {
     size_t limit = hak__option(HAK_OPTION_dirty_limit);

@@ -12,7 +12,7 @@ size_t hak__arena_purge(uint64_t now_ms, bool all);
 void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms);
 void hak__lru_remove(size_t super);
 
-/* Of an emptied SuperSlab no more than the first `dirty` bytes hold old data; without any it leaves the list. */
+/* No more than the first `dirty` bytes of an emptied SuperSlab hold old data; with none it leaves the list. */
 void hak__lru_cut(size_t super, uint32_t dirty);
 
 /* A run is free from now on, and what is mapped of it counts as dirty. */

@@ -22,7 +22,7 @@ struct hak_slab {
 #endif
 };
 
-/* What the fast path of free reads; written when the window grows. */
+/* Read by the fast path of free, written when the window grows. */
 struct hak_window {
     uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
     struct hak_slab *map;               /* by slab */

@@ -25,7 +25,7 @@ struct hak_waiting_line {
 _Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
 extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
 
-/* What every thread reads, and few change. */
+/* Read by every thread, changed by few. */
 struct hak_waiting_rules {
     hak_line_aligned _Atomic size_t left;   /* bytes that no line has drawn */
     _Atomic size_t page;                    /* hak__page_size */

@@ -39,7 +39,7 @@ hak_inline bool hak__cache_push(struct hak_bin *bin, void *block)
 /* Gives the blocks of a bin back, other heaps' among them (cache.c). */
 void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
 
-/* What a closed bin points to: empty to a pop, full to a push. */
+/* A closed bin points here: empty to a pop, full to a push. */
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])
 

@@ -172,7 +172,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     uint32_t most = class->capacity / 2u;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
-    if (class->common_left != 0)   /* what others may use is not kept */
+    if (class->common_left != 0)   /* blocks that others may use are not absorbed */
         most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
     if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
@@ -233,7 +233,7 @@ static bool refuse_for_a_while(struct hak_heap *heap)
     return false;
 }
 
-/* What the thread may cache, large blocks aside: the option's bytes, and a share of what its spans of those classes hold. A thread
+/* The bytes that the thread may cache, large blocks aside: the option's, and a share of what its spans of those classes hold. A thread
  * with much memory moves many blocks, and too small a cache spreads them over more pages, not fewer (docs/decisions/0026). */
 static size_t budget_of_thread(const struct hak_heap *heap)
 {

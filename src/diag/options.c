@@ -235,7 +235,7 @@ static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *
     return *value == HAK_STATS_JSON || option_same(text, "prom:");
 }
 
-/* What stands before the colon of "1:PREFIX"; *rest is what follows it, empty where there is nothing. */
+/* The part of "1:PREFIX" before the colon; *rest is the part behind it, or empty. */
 static hak_cold struct text before_prefix(struct text text, struct text *rest)
 {
     size_t length = 0;
@@ -426,7 +426,7 @@ static hak_cold void remember_prefix(struct text text)
     hak__profile_prefix[begin.length] = 0;
 }
 
-/* What a value's word does not hold: the name of a file, or of several parts. */
+/* Keeps the text that a value's word has no room for: the name of a file, or of several parts. */
 static hak_cold void remember_text(int option, struct text text, uint64_t value)
 {
     if (hak__option_rows[option].kind == HAK_STATS)

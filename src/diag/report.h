@@ -27,7 +27,7 @@ hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const v
 hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
 hak_cold void hak__say_double_free(const char *function, const void *p, size_t size);   /* which do not end the program */
 hak_cold void hak__say_invalid(const char *function, const void *p, const char *why);
-/* What follows a report of misuse of the block or pointer p, if anything; then abort(). */
+/* Called between a report of misuse of the block or pointer p and abort(), if set. */
 extern void (*hak__misuse_more)(const void *p);
 hak_noreturn hak_cold void hak__misuse_end(const void *p);
 hak_noreturn hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);

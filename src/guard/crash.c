@@ -1,4 +1,4 @@
-/* What the report says, and the handlers. Everything is read without a lock, because whoever holds one may be the very
+/* The report and the handlers. Everything is read without a lock, because whoever holds one may be the very
  * thread that crashed: a report may be of a state between two others, but it only reads memory that stays mapped
  * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal.
  *
@@ -112,7 +112,7 @@ static size_t huge_start(size_t super)
     return super;
 }
 
-/* Of a SuperSlab that is part of a huge run, or comes right behind one. */
+/* Describes an address in a SuperSlab of a huge run, or right behind one. */
 static void describe_huge(size_t first, uintptr_t address, char *text, size_t size)
 {
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);

@@ -140,7 +140,7 @@ void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char 
     hak__quarantine_add(heap, p, word, function);
 }
 
-/* What the slack was filled with does not become the program's. */
+/* The bytes that filled the slack do not become the program's. */
 bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n, bool wasteful)
 {
     size_t room = hak__hardened.room[class], need = n + (hak__hardened.canary ? HAK_SEAL : 0);

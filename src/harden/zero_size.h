@@ -1,4 +1,4 @@
-/* What malloc(0) gives in hardened mode: addresses in a range where nothing is ever mapped (arena/window.h), 16 bytes apart.
+/* The results of malloc(0) in hardened mode: addresses in a range where nothing is ever mapped (arena/window.h), 16 bytes apart.
  * A bit for each says whether it is in use, another whether it ever was; places are given in turn, so that one that was
  * freed is used again late. Any thread, without a lock. Called by hardened.c, free_slow.c and pointer.c. */
 #pragma once

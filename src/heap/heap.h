@@ -1,4 +1,4 @@
-/* What one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
+/* A heap is all that one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
  * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
@@ -31,7 +31,7 @@ enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* bef
 
 enum { HAK_WARM_MAX = 16 };
 
-/* What the fast paths read, and all that the sentinels of thread.h have. */
+/* The part that the fast paths read; the sentinel has no other (cache/current.h). */
 #define HAK_HEAP_FRONT \
     uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
     uint32_t id; \
@@ -51,7 +51,7 @@ struct hak_heap_front {
     HAK_HEAP_FRONT
 };
 
-/* What its owner counts; figures are sums over all heaps. */
+/* The owner's counters; figures are sums over all heaps. */
 struct hak_heap_counts {
     hak_counter remote_frees, remote_published, forwarded, adopted;
     hak_counter common_taken;           /* blocks that the common heaps have given */
@@ -109,7 +109,7 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
-/* Of a heap's state: it has spans and bins that may be used. */
+/* Whether a heap in this state has spans and bins that may be used. */
 hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW && state != HAK_HEAP_UNUSABLE; }
 
 /* Whether a forked child has given the heap up, because it was half done. */
@@ -197,10 +197,6 @@ hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, siz
 
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
-
-/* Ends a listed span of which no block is allocated, whether or not it is the last of its class; its slabs count as idle
- * for as long as their SuperSlab has been. */
-hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);

@@ -10,7 +10,7 @@ enum hak_stage {
     HAK_STAGE_OWN_HINT, HAK_STAGE_OWN_EMPTY, HAK_STAGE_ADOPTED, HAK_STAGE_CLAIMED, HAK_STAGE_LOCKED, HAK_STAGES
 };
 
-/* What a heap remembers about its sources. */
+/* A heap's memory of its sources. */
 struct hak_sources {
     void *bitmaps[HAK_BITMAP_SIZES];    /* given back, by size */
     uint64_t idle_classes;              /* bit c: the only listed span of class c may be empty */
@@ -33,6 +33,10 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
 
 /* Ends a span that is wholly free, and gives its slabs to the pool. */
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
+
+/* Ends a listed span without allocated blocks, whether or not it is the last of its class; its slabs count as idle for as long as their
+ * SuperSlab has been. */
+hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
 /* Bitmaps of a span that has ended, for the next one. */
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);

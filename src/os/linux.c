@@ -55,7 +55,7 @@ static int linux_extend(uintptr_t address, size_t size)
     return got == MAP_FAILED ? ENOMEM : 0;
 }
 
-/* What a call gives, with errno put back. */
+/* The result of a call, with errno put back. */
 static int linux_code(bool done, int saved)
 {
     int code = done ? 0 : errno;

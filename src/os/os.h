@@ -109,7 +109,7 @@ hak_cold void hak__os_wake(_Atomic uint32_t *word);
 /* The calling thread's thread pointer, from which its thread-local variables lie at the same distance in every thread. */
 hak_cold const char *hak__os_thread_pointer(void);
 
-/* What the kernel knows about memory, for the ledger of the statistics (resident.c). These change nothing, so they are
+/* The kernel's knowledge of memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.
  *
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the

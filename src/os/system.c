@@ -1,4 +1,4 @@
-/* What Linux allows this process: its control group's memory limits, its address space, its mappings, its processors. Plain system
+/* The limits that Linux sets this process: its control group's memory limits, its address space, its mappings, its processors. Plain system
  * calls into buffers on the stack. They go through syscall(), the one name of the C library that all of them need: each
  * name costs every process a little at start, and few processes ever come here. */
 #include <errno.h>

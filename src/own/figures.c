@@ -1,4 +1,4 @@
-/* What a heap of one's own holds: sums over its shares, and a walk over its blocks. */
+/* The contents of a heap of one's own: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "huge/huge.h"
@@ -57,7 +57,7 @@ static int visit_span(const struct hak_span *span, hak_heap_visitor *visit, void
     return 0;
 }
 
-/* What is cached goes back to the spans first, so that all else is in the program's hands. */
+/* Cached blocks go back to the spans first, so that all others are in the program's hands. */
 static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *argument)
 {
     int stop = 0;

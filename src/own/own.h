@@ -24,7 +24,7 @@
 
 enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
 
-/* What a handle's first word says. */
+/* The values of a handle's first word. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
 #define HAK_OWN_GONE 0x6b61686e776f0002ull
 
@@ -73,7 +73,7 @@ struct hak_own *hak__own_next(struct hak_own *own);
 extern _Atomic bool hak__own_any;   /* there has been one */
 extern _Atomic(struct hak_own *) hak__owns_first;   /* of all that there have ever been; `next` links them */
 
-/* What heaps are known by, those in regions too: 1 is the first that the process has made or attached. */
+/* A number for a new heap, also one in a region: 1 is the first that the process has made or attached. */
 uint64_t hak__own_serial(void);
 
 void hak__own_fork_child(void);
@@ -91,7 +91,7 @@ void hak__own_let(struct hak_own *own, struct hak_heap *share);
 /* The thread whose heap this is ends, or will not use any for a while. */
 void hak__own_leave(struct hak_heap *mine);
 
-/* What idle shares have beyond the program's blocks goes back. For a heap at its limit. */
+/* Returns all memory of idle shares but the program's blocks. For a heap at its limit. */
 hak_cold void hak__own_squeeze(struct hak_own *own);
 
 /* The share's heap has ended, and no thread has it. (A thread that has one keeps it for the next heap that it uses.) */

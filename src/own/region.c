@@ -92,7 +92,7 @@ void hak__region_fork_child(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
 
-/* What the thread knows of itself for the lock is kept in its heap; a thread without one finds it out in `here` each time. The lock may
+/* A thread's knowledge of itself for the lock is kept in its heap; a thread without one finds it out in `here` each time. The lock may
  * be one that a fork has left behind. */
 static struct hak_robust_thread *region_me(struct hak_robust_thread *here)
 {

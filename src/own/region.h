@@ -139,7 +139,7 @@ bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
 void hak__region_plan_slabs(struct hak_region *region);
 void *hak__region_take(struct hak_region *region, size_t align, size_t n);
 
-/* What begins at p; why_not is NULL if a block does. */
+/* The answer to whether a block begins at p: why_not is NULL if so. */
 struct hak_region_block {
     uint32_t unit, index, class;   /* class: HAK_CLASSES for a large one */
     size_t size;

@@ -87,7 +87,7 @@ static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
 
-/* What is in them is no block any more. */
+/* Empties the bins of a share: what they have are no blocks any more. */
 static void share_forget_bins(struct hak_heap *share)
 {
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {

@@ -25,7 +25,7 @@ bool hak__leaks_were_searched(void) { return leaks_searched; }
 
 /* --- from a word to a block ----------------------------------------------------------------------------------------------------- */
 
-/* Of a block above the mid pool the table knows the slab in which it begins. */
+/* For a block above the mid pool the table knows the slab in which it begins. */
 static struct hak_profile_record *outer_around(uintptr_t word)
 {
     size_t slab = hak__slab_of((void *)word);
@@ -83,7 +83,7 @@ static void scan_waiting(void)
     }
 }
 
-/* Of the window all but the sampled blocks, which have to be reached. */
+/* All of the window but the sampled blocks, which have to be reached. */
 static void scan_window(uintptr_t start, uintptr_t end)
 {
     while (start < end) {

@@ -73,7 +73,7 @@ void hak__profile_sites_begin(struct hak_profile_area area)
     hak__unwind_begin();
 }
 
-/* Of a huge size four to each doubling, as classes are. */
+/* Huge sizes have four groups to each doubling, as classes are. */
 static uint32_t group_of(size_t n)
 {
     if (n <= HAK_LARGE_MAX)

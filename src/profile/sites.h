@@ -44,7 +44,7 @@ hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, 
 /* One site of the present interval after another: *bucket is 0 at first, *site NULL. False at the end. */
 hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site);
 
-/* What was live at the site at the peak. */
+/* The site's live samples at the peak. */
 hak_cold void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes);
 hak_cold uint64_t hak__profile_peak_ms(void);
 

@@ -65,7 +65,7 @@ hak_inline struct hak_class_offset hak__offset_above_table(size_t n)
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
 }
 
-/* Of 1025 bytes or more, up to HAK_LARGE_MAX. */
+/* For 1025 bytes or more, up to HAK_LARGE_MAX. */
 hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
 {
     return hak_likely(n <= HAK_TABLE_MAX) ? hak__offset_of_mid(n) : hak__offset_above_table(n);
@@ -101,7 +101,7 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
 
-/* What the fraction grows by from block to block. */
+/* The growth of the fraction from block to block. */
 hak_inline uint32_t hak__class_excess(const struct hak_class *class)
 {
     return (uint32_t)(class->reciprocal * class->size);

@@ -246,7 +246,7 @@ bool hak__hardened_is_closed(const void *p, uint32_t class)
     return (hak_load(&span->closed, HAK_ACQUIRE) & bit) != 0;
 }
 
-/* Who holds a gate holds it for a moment, or does not go on: interrupted, or not there any more in a forked child. */
+/* A gate is held for a moment, or for good: its holder is interrupted, or does not exist in a forked child. */
 static bool take_gate(struct hak_span *span)
 {
     for (unsigned tries = 0; tries < GATE_TRIES; tries++) {
@@ -281,7 +281,7 @@ void hak__hardened_let(const void *p, uint32_t class)
         leave_gate(closable_at(p, &bit));
 }
 
-/* What protection would keep goes back before. */
+/* Without guards the pages go back first, since protection would keep them. */
 static bool close_whole(char *pages, size_t whole)
 {
     if (whole == 0 || guard_pages(pages, whole))

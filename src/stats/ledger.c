@@ -45,7 +45,7 @@ static size_t mapped_prefix(uintptr_t start, size_t size, size_t page)
     return low * page;
 }
 
-/* What is mapped of a slab is its beginning. */
+/* If only a part of a slab is mapped, it is the beginning. */
 static void read_slab(struct ledger_walk *walk, size_t at)
 {
     unsigned char *pages = &walk->resident[at / walk->page];
@@ -139,7 +139,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
 
-/* What begins at a slab; gives the number of slabs that it has. */
+/* Counts what begins at a slab; gives the number of slabs that it has. */
 static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
@@ -247,7 +247,7 @@ static void count_mapping(void *argument, uintptr_t start, size_t resident, size
         stats->ledger_huge_pages += huge;
 }
 
-/* What lies outside of the spans, between the program and the caches. */
+/* Divides allocated blocks' memory between the program and the caches. */
 static void ledger_divide(struct ledger_walk *walk)
 {
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {

@@ -33,7 +33,7 @@ static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
     }
 }
 
-/* What figures.h calls HEAPS and CLASS; all other figures are 0 here. */
+/* The figures that figures.h calls HEAPS and CLASS; all others are 0 here. */
 #define WORD(root, offset) 0
 #define RULE 0
 #define KERNEL 0
@@ -67,7 +67,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
 #undef HEAPS
 #undef ALL
 
-/* What follows from the counts of a class, and the sums over all classes. */
+/* The figures that follow from the counts of a class, and the sums over all classes. */
 static void sum_class(struct hak_stats *out, uint32_t c)
 {
     struct hak_stats_class *class = &out->classes[c];
@@ -95,7 +95,7 @@ static void add_heaps(struct hak_stats *out)
         sum_class(out, c);
 }
 
-/* What figures.h calls WORD; the others stay as they are. */
+/* The figures that figures.h calls WORD; the others stay as they are. */
 #define ROOT_arena &hak__arena_published
 #define ROOT_frontier &hak__arena_frontier
 #define ROOT_huge &hak__huge_counts

@@ -33,7 +33,7 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
     return hak__trace_id(to, edition + 2);
 }
 
-/* Of the caller alone there is one stack, wherever it was called from. */
+/* A stack of the caller alone is the same wherever that was called from. */
 static uint32_t caller_alone(const struct hak_here *here)
 {
     static const uint16_t no_place;

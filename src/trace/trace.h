@@ -108,7 +108,7 @@ hak_inline void hak__trace_allocated(const void *p, uint32_t id, size_t n)
         hak__trace_put(hak__trace_block(p), p, id, n);
 }
 
-/* What is known of a block: false, nothing. */
+/* The calls and size that are known of a block; false: none. */
 hak_inline bool hak__trace_known(const void *p, uint64_t *ids, uint64_t *asked)
 {
     struct hak_trace_block *block = hak__trace_block(p);

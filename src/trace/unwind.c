@@ -14,7 +14,7 @@
 #include "trace/reader.h"
 #include "trace/rows.h"
 
-/* What the C library's search gives (glibc's <dlfcn.h>, which older ones do not have). */
+/* The result of the C library's search (glibc's <dlfcn.h>, which older ones do not have). */
 struct unwind_object {
     unsigned long long flags;
     void *start, *end;

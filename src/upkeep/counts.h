@@ -1,4 +1,4 @@
-/* What upkeep has done so far, in one place for all readers; each figure has one writer at a time. */
+/* Upkeep's work so far, in one place for all readers; each figure has one writer at a time. */
 #pragma once
 
 #include "base/atomic.h"

@@ -123,7 +123,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     }
 }
 
-/* What begins at a slab; gives the number of slabs to go on by. */
+/* Looks at what begins at a slab; gives the number of slabs to go on by. */
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
