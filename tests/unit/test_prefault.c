@@ -9,7 +9,7 @@
 #include "diag/options.h"
 #include "support/fake_os.h"
 
-enum { SMALL_HEAP = 4, EVERY = 8, PAUSE = 64 };
+enum { SMALL_HEAP = 8, EVERY = 8, PAUSE = 64 };
 
 static void start(void)
 {
