@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -215,6 +216,49 @@ def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(LabError, match="not of the form"):
         record.check_free("0042-many-things/")
     record.check_free("0042-many-things/another")
+
+
+def test_a_part_that_is_measured_again_keeps_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    slower = make_experiment({"A": near(1.0, 1), "B": near(1.05, 2)})
+    for part in ("c5-and-c6", "c5"):
+        path = record.write(f"0042-l2-ring/{part}", slower, verdict.compare(slower, "A", "B"))
+    path.write_text(path.read_text() + "\nWhat a person added.\n")
+    (tmp_path / "bench/runs/0042-l2-ring/c5-and-c6.json").unlink()
+    faster = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    record.write("0042-l2-ring/c5-and-c6", faster, verdict.compare(faster, "A", "B"))
+    assert path.read_text() == (
+        "# 0042: L2 ring\n\n"
+        "- [C5 and C6](../../bench/runs/0042-l2-ring/c5-and-c6.md): verdict: GO.\n"
+        "- [C5](../../bench/runs/0042-l2-ring/c5.md): verdict: NO-GO.\n"
+        "\nWhat a person added.\n"
+    )
+    assert (tmp_path / "bench/runs/0042-l2-ring/c5-and-c6.md").read_text().startswith("# 0042: C5 and C6\n")
+
+
+def test_a_record_made_under_load_says_so_in_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    beside = results.Surroundings(others=1.5, stolen=0.0)
+    busy = made.model_copy(update={"runs": [run.model_copy(update={"surroundings": beside}) for run in made.runs]})
+    path = record.write("0042-b", busy, verdict.compare(busy, "A", "B"))
+    assert path.read_text().splitlines()[2] == (
+        "*2026-01-02, commit unknown, verdict: GO. Measured under load: other programs used 1.5 of 1 processors.*"
+    )
+
+
+@pytest.mark.parametrize("out", [["--out", "/srv/some where"], ["--out=/srv/some where"]])
+def test_a_record_names_no_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: list[str]) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    rest = ["--runs", "10", "--", "bench", "--out", "x"]
+    plan = made.head.plan.model_copy(update={"typed": shlex.join(["hakmem", "ab", *out, *rest])})
+    made = made.model_copy(update={"head": made.head.model_copy(update={"plan": plan})})
+    path = record.write("0042-b", made, verdict.compare(made, "A", "B"))
+    assert "\n```\nhakmem ab --runs 10 -- bench --out x\n```\n" in path.read_text()
+    kept = results.from_document((tmp_path / "bench/runs/0042-b.json").read_text(), "it")
+    assert kept.head.plan.typed == "hakmem ab --runs 10 -- bench --out x"
+    assert kept.runs == made.runs
 
 
 def test_help_of_every_command(hakmem: Hakmem) -> None:
