@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import comparing, record, results, show, sweep, verdict, views
+from hakmem_lab import amounts, comparing, record, results, show, sweep, verdict
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
@@ -350,6 +351,42 @@ def test_an_output_that_is_full_is_said(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_number_looks_the_same_everywhere() -> None:
-    for value in (0, 7, 10_000, 1_234_567):
-        assert views.number(value) == show.number(value)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0"),
+        (12345, "12,345"),
+        (1234567, "1,234,567"),
+        (1234.5, "1,234"),
+        (-99999.5, "-100,000"),
+        (999.96, "1,000"),
+        (0.123456, "0.1235"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+    ],
+)
+def test_a_number_looks_the_same_everywhere(tmp_path: Path, value: float, said: str) -> None:
+    from hakmem_lab.pages.page import Page
+
+    assert amounts.number(value) == said
+    page = Page("it")
+    page.table(["x"], [[value]])
+    page.write(tmp_path / "page.html")
+    assert f">{said}</td>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        ((1 << 20) - 1024, "1023 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (-3 << 19, "-1.5 MiB"),
+        ((1 << 30) - (1 << 20), "1023.0 MiB"),
+        (5 << 28, "1.25 GiB"),
+    ],
+)
+def test_a_size_has_the_unit_that_it_is_counted_in(size: int, said: str) -> None:
+    assert amounts.in_bytes(size) == said

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from hakmem_lab import libhakmem, noise, show
+from hakmem_lab import amounts, libhakmem, noise, show
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, document
 from hakmem_lab.sweep import Sweep
@@ -105,7 +105,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
     labels = [each.label for each in experiment.head.series if each.label not in experiment.failed()]
     for label in labels:
         row = summarize(label, values_of(experiment, label))
-        figures = " | ".join(show.number(each) for each in (row.mean, row.median, row.least, row.most))
+        figures = " | ".join(amounts.number(each) for each in (row.mean, row.median, row.least, row.most))
         lines.append(f"| {label} | {figures} | {row.cv:.2f} |")
     metric = experiment.head.metric
     direction = "higher" if metric.higher_is_better else "lower"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.console import out, remark
 from hakmem_lab.errors import LabError
 
@@ -161,13 +162,6 @@ def of_program(
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def size(value: float) -> str:
-    for unit, limit in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(value) >= limit:
-            return f"{value / limit:.1f} {unit}"
-    return f"{value:.0f} B"
-
-
 def table(report: Report, kind: str, rows: int) -> None:
     """The stacks that stand for most, by their innermost function, with who called it."""
     from hakmem_lab.profiles import ABOUT, Estimate
@@ -177,14 +171,17 @@ def table(report: Report, kind: str, rows: int) -> None:
         ((values[kind], stack) for stack, values in report.stacks.items() if values.get(kind, Estimate()).objects),
         key=lambda each: -abs(each[0].bytes),
     )
-    out.print(f"{size(total.bytes)} ± {size(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks", soft_wrap=True)
+    out.print(
+        f"{in_bytes(total.bytes)} ± {in_bytes(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks",
+        soft_wrap=True,
+    )
     if report.profile.missed:
         out.print(f"{report.profile.missed} samples are missing: there was no room for them")
     out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
     for value, stack in found[:rows]:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
         said = " < ".join([stack[0].says, *(frame.name for frame in stack[1:4])])
-        line = f"{size(value.bytes):>10} {size(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
+        line = f"{in_bytes(value.bytes):>10} {in_bytes(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
         out.print(line, soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")

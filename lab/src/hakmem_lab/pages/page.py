@@ -21,6 +21,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from hakmem_lab.amounts import number
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Head
 
@@ -209,8 +210,7 @@ def _cell(value: Cell, style: str) -> str:
         return f'<td {style}><a href="{target}">{html.escape(value.text)}</a></td>'
     if isinstance(value, str):
         return f"<td {style}>{html.escape(value)}</td>"
-    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f'<td {style} data-value="{value!r}">{shown}</td>'
+    return f'<td {style} data-value="{value!r}">{number(value)}</td>'
 
 
 def link_to(file: Path | None, page: Path) -> str | None:
