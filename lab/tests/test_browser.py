@@ -321,6 +321,10 @@ def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, sc
         seen = show(browser, tmp_path / "ab.html")
         assert seen.script("return window.innerWidth") == width
         assert seen.script(BROKEN) == []
+        assert seen.script("return document.querySelectorAll('.verdict .figure .whole').length") == 2
+        assert seen.script(
+            "return [...document.querySelectorAll('.whole')].every((e) => e.getClientRects().length == 1)"
+        )
         ground = seen.script("return getComputedStyle(document.body).backgroundColor")
         ink = seen.script("return getComputedStyle(document.querySelector('.plot text')).fill")
         light = scheme == "light" or medium == "print"

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hakmem_lab import amounts, comparing, record, results, show, sweep, verdict
+from hakmem_lab.commands import options
 from hakmem_lab.errors import LabError
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
@@ -244,7 +245,7 @@ def test_a_record_made_under_load_says_so_in_its_head(tmp_path: Path, monkeypatc
     busy = made.model_copy(update={"runs": [run.model_copy(update={"surroundings": beside}) for run in made.runs]})
     path = record.write("0042-b", busy, verdict.compare(busy, "A", "B"))
     assert path.read_text().splitlines()[2] == (
-        "*2026-01-02, commit unknown, verdict: GO. Measured under load: other programs used 1.5 of 1 processors.*"
+        "*2026-01-02, commit unknown, verdict: GO. Measured under load: other programs used 1.0 of 1 processors.*"
     )
 
 
@@ -304,14 +305,38 @@ def test_compare_names_no_winner_without_evidence() -> None:
     assert higher.sentence.startswith("a has the highest") or higher.sentence.startswith("a is the fastest")
 
 
+def test_compare_shows_the_metrics_median_and_not_the_time() -> None:
+    made = make_experiment({"system": [10.0, 30.0, 20.0], "hakmem": [5.0, 15.0, 10.0]})
+    beside = {"wall_s": 3.0, "cpu_user_s": 1.5, "cpu_system_s": 0.25, "peak_rss_bytes": 5 << 19, "minor_faults": 7}
+    made = made.model_copy(update={"runs": [run.model_copy(update=beside) for run in made.runs]})
+    base, other = comparing.analyse(made).rows
+    assert (base.value, other.value) == (20.0, 10.0)
+    assert (other.time_s, other.cpu_s, other.peak_mib, other.minor_faults) == (3.0, 1.75, 2.5, 7)
+    assert base.gain is None and other.gain is not None and other.gain.gain == pytest.approx(100)
+    assert other.memory_gain is not None and other.memory_gain.gain == 0.0
+
+
 def test_compare_corrects_for_the_number_of_allocators() -> None:
-    """Two that are level by one interval alone in twenty: among many allocators nobody wins by chance."""
-    winners = 0
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        made = make_experiment({f"a{i}": list(np.exp(random.normal(0, 0.01, 6))) for i in range(8)})
-        winners += "Nobody is the fastest" not in comparing.analyse(made).sentence
-    assert winners <= 6
+    """The gain is 3.6 standard errors of four rounds: enough beside one other (3.18), too little beside two (4.18)."""
+    best = list(np.exp(-0.01 * (2.0785 + np.array([-1, 1, -1, 1]))))
+    two = make_experiment({"a": [1.0] * 4, "b": best})
+    assert comparing.analyse(two).sentence.startswith("b is the fastest.")
+    three = make_experiment({"a": [1.0] * 4, "b": best, "c": [2.0] * 4})
+    said = comparing.analyse(three).sentence
+    assert said.startswith("Nobody is the fastest beyond doubt: b is level with a.")
+
+
+@pytest.mark.parametrize("problem", [LabError("cannot write x", "Choose another."), OSError(28, "No space left")])
+def test_what_cannot_be_written_beside_a_verdict_is_said(
+    capsys: pytest.CaptureFixture[str], problem: Exception
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    assert not options.kept(fail)
+    said = capsys.readouterr().err
+    assert "cannot write" in said and str(getattr(problem, "strerror", "x")) in said
+    assert options.kept(lambda: None) and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["ab", "compare", "sweep"])
