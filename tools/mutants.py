@@ -36,8 +36,7 @@ MODULES = ("verdict", "statistics", "measure", "search", "results", "sweep", "co
 TESTS = ("baselines", "cases", "commands", "configuration", "experiment", "exports", "history", "measure", "noise",
          "report", "results", "run", "search", "servers", "statistics", "tables", "tune", "verdict")
 SAME = {"Eq_Is", "NotEq_IsNot", "Is_Eq", "IsNot_NotEq"}
-PATIENCE = 5.0  # a mutant may take so many times its tests' time
-MOST = 40.0  # seconds of tests for one mutant
+PATIENCE = 3.0  # a mutant may take so many times its tests' time
 PRELOADED = ("numpy", "scipy.stats", "pytest", "pydantic", "typer", "rich.table", "rich.panel", "psutil", "plotly.graph_objects",
              "optuna", "elftools.elf.elffile")
 
@@ -214,7 +213,7 @@ def try_one(work: tuple[Mutant, list[str], float]) -> tuple[Mutant, int, bool]:
     return mutant, len(tests), bool(tests) and RUNNER[0].notices(mutant, tests, patience)
 
 
-def chosen_tests(mutant: Mutant, lines: dict[int, list[str]], times: dict[str, float]) -> list[str]:
+def chosen_tests(mutant: Mutant, lines: dict[int, list[str]], times: dict[str, float], most: float) -> list[str]:
     """The tests that execute the mutant's line, the shortest first. What runs when a module is imported is executed once in
     each process, and not in each test: there it is all tests of the module."""
     source = (PACKAGE / f"{mutant.module}.py").read_text()
@@ -225,7 +224,7 @@ def chosen_tests(mutant: Mutant, lines: dict[int, list[str]], times: dict[str, f
     names = lines.get(max(starts, default=0), []) if inside else {test for each in lines.values() for test in each}
     found, spent = [], 0.0
     for name in sorted({each for each in names if times.get(each)}, key=lambda each: times[each]):
-        if found and spent + times[name] > MOST:
+        if found and spent + times[name] > most:
             break
         found.append(name)
         spent += times[name]
@@ -253,6 +252,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", default=MODULES, help=f"of {', '.join(MODULES)}")
     parser.add_argument("--sample", type=int, help="at most so many changes of each module")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=float, default=60.0, help="seconds of tests for one change")
     parser.add_argument("--least", type=float, default=85.0, help="fail when a module has less %%")
     opt = parser.parse_args()
     folder = TREE / "out" / "mutants"
@@ -265,7 +265,7 @@ def main() -> None:
             some = random.Random(opt.seed).sample(every, min(opt.sample or len(every), len(every)))
             work = []
             for each in some:
-                tests = chosen_tests(each, lines.get(module, {}), times)
+                tests = chosen_tests(each, lines.get(module, {}), times, opt.most)
                 work.append((each, tests, 5 + PATIENCE * sum(times[test] for test in tests)))
             noticed, lived = 0, []
             for mutant, count, seen in pool.imap_unordered(try_one, work):
