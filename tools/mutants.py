@@ -144,6 +144,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._files = tempfile.mkdtemp(prefix="mutants")  # the tests' own, outside of the source tree
         self._package = folder / "hakmem_lab"
         shutil.copytree(PACKAGE, self._package, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(PACKAGE.parent / "hakmem", folder / "hakmem")
@@ -187,7 +188,7 @@ class Runner:
             sys.path.insert(0, str(self._folder))
             import pytest
 
-            base = ["--basetemp", str(self._folder / "tmp"), "-p", "no:cacheprovider", "-p", "no:xdist", "-x", "-q"]
+            base = ["--basetemp", f"{self._files}/tests", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", "-q"]
             status = int(pytest.main([*base, *tests]))
         os._exit(1 if status else 0)
 

@@ -38,7 +38,7 @@ class Link:
     target: str
 
 
-FIGURE = re.compile(r"[-+]?[\d.,∞]+ %(?: \.\. [-+]?[\d.,∞]+ %)?")
+FIGURE = re.compile(r"[-+]?[\d.,∞]+ %(?: \.\. [-+]?[\d.,∞]+ %)?|\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 Cell = str | int | float | Link | None
 
 
@@ -205,7 +205,7 @@ def _flat(values: Any) -> list[Any]:
 
 
 def _whole(text: str) -> str:
-    """A text for a page, whose percentages and intervals no end of a line takes apart."""
+    """A text for a page, whose percentages, intervals and dates no end of a line takes apart."""
     return FIGURE.sub(r'<span class="whole">\g<0></span>', html.escape(text))
 
 
