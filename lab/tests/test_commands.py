@@ -18,6 +18,7 @@ import pytest
 from hakmem_lab import amounts, comparing, record, results, show, sweep, verdict
 from hakmem_lab.commands import options
 from hakmem_lab.errors import LabError
+from hakmem_lab.libhakmem import Option
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
@@ -53,10 +54,42 @@ def test_sweep_shares_the_error_rate_out() -> None:
     compared = [each.comparison for each in found.points if each.comparison is not None]
     assert [each.confidence for each in compared] == [pytest.approx(1 - 0.05 / 4)] * 4
 
+    two = [each.comparison for each in swept({48: 1.0, 8: 1.5}).points if each.comparison is not None]
+    assert [each.confidence for each in two] == [pytest.approx(0.95)]
+
+
+def test_worse_is_a_loss_that_is_shown_and_worth_speaking_of() -> None:
+    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is shown, and is below the threshold of 1 %
+    assert found.best == found.base == "cap=48"
+    assert [each.worse for each in found.points] == [False, False, True]
+    assert [each.loss for each in found.points] == pytest.approx([0, 0.5, 50], abs=0.4)
+    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on the mean, and not shown
+    made = make_experiment(wild, points=[{"cap": "48"}, {"cap": "8"}])
+    other = sweep.analyse(made, "cap=48").points[1]
+    assert other.loss > 1 and not other.worse
+
+
+def test_a_knee_is_found_in_the_order_of_the_values() -> None:
+    values = {f"cap={cap}": near(seconds, 1) for cap, seconds in (("2", 1.0), ("0.5", 1.0), ("0", 1.5))}
+    made = make_experiment(values, points=[{"cap": label[4:]} for label in values])
+    found = sweep.analyse(made, "cap=2")
+    assert found.knee == "cap=0.5" and "less is shown to be worse" in found.sentence
+
 
 def test_numbers_with_units() -> None:
-    assert [sweep.number(text) for text in ("64", "4K", "2m", "1.5s", "10ms")] == [64, 4096, 2 << 20, 1500, 10]
-    assert sweep.number("hot_512") is None
+    found = [sweep.number(text) for text in ("64", "4K", "2m", "3G", "1.5s", "10ms", " 7 ")]
+    assert found == [64, 4096, 2 << 20, 3 << 30, 1500, 10, 7]
+    assert [sweep.number(text) for text in ("hot_512", "1.2.3k", "k", "")] == [None] * 4
+
+
+def test_which_value_is_the_default() -> None:
+    def option(standard: int, word: str | None) -> Option:
+        return Option("it", "", "count", "at once", "default", word, 0, standard, 0, 100)
+
+    assert [sweep.same_value(option(64, None), text) for text in ("64", "65", "auto")] == [True, False, False]
+    assert [sweep.same_value(option(800, None), text) for text in ("0.8s", "800ms", "0.8")] == [True, True, False]
+    assert [sweep.same_value(option(7, "auto"), "".join(text)) for text in ("auto", "always")] == [True, False]
+    assert sweep.same_value(option(2048, "auto"), "2k")
 
 
 def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
@@ -314,6 +347,33 @@ def test_compare_shows_the_metrics_median_and_not_the_time() -> None:
     assert (other.time_s, other.cpu_s, other.peak_mib, other.minor_faults) == (3.0, 1.75, 2.5, 7)
     assert base.gain is None and other.gain is not None and other.gain.gain == pytest.approx(100)
     assert other.memory_gain is not None and other.memory_gain.gain == 0.0
+
+
+def test_compare_says_who_takes_the_least_memory() -> None:
+    made = make_experiment({"a": near(1.0, 1), "b": near(0.8, 2), "c": near(0.9, 3)})
+    sizes = {"a": 9 << 20, "b": 8 << 20, "c": 4 << 20}
+    made = made.model_copy(
+        update={"runs": [run.model_copy(update={"peak_rss_bytes": sizes[run.label]}) for run in made.runs]}
+    )
+    found = comparing.analyse(made)
+    assert found.sentence == "b is the fastest. c takes the least memory."
+    gains = [row.memory_gain.gain for row in found.rows if row.memory_gain is not None]
+    assert gains == pytest.approx([12.5, 125.0])
+    made.head.metric.name = "rss"
+    assert comparing.analyse(made).sentence == "b takes the least memory."  # by the metric's own figures
+    made.head.metric.name = "cpu"
+    assert comparing.analyse(made).sentence == "b takes the least processor time. c takes the least memory."
+
+
+def test_compare_of_equals_and_of_one() -> None:
+    same = comparing.analyse(make_experiment({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}))
+    assert same.sentence == (
+        "Nobody is the fastest beyond doubt: a is level with b. "
+        "Nobody takes the least memory beyond doubt: a is level with b."
+    )
+    assert comparing.analyse(make_experiment({"a": [1.0, 2.0]})).sentence == "a is the only one that ran."
+    with pytest.raises(LabError, match="no round is complete"):
+        comparing.analyse(make_experiment({"a": []}, runs=1))
 
 
 def test_compare_corrects_for_the_number_of_allocators() -> None:
