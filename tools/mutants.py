@@ -33,7 +33,7 @@ LAB = TREE / "lab"
 PACKAGE = LAB / "src" / "hakmem_lab"
 MODULES = ("verdict", "statistics", "measure", "search", "results", "sweep", "comparing",
            "commands/ab", "commands/sweep", "commands/compare", "commands/tune")
-TESTS = ("ab", "baselines", "cases", "commands", "configuration", "experiment", "exports", "history", "measure", "noise",
+TESTS = ("ab", "baselines", "cases", "commands", "configuration", "experiment", "exports", "grids", "history", "measure", "noise",
          "report", "results", "run", "search", "servers", "statistics", "tables", "tune", "verdict")
 SAME = {"Eq_Is", "NotEq_IsNot", "Is_Eq", "IsNot_NotEq"}
 PATIENCE = 3.0  # a mutant may take so many times its tests' time
