@@ -154,6 +154,17 @@ def test_a_file_of_somebody_else_is_not_overwritten(hakmem_library: Path, hakmem
     assert "was not written by hakmem tune" in " ".join(hakmem("tune", "--", "true", status=1).stderr.split())
 
 
+def test_a_file_of_its_own_is_overwritten(tmp_path: Path) -> None:
+    tune.check_env(tmp_path / "none.env")
+    (tmp_path / "it.env").write_text(f"{tune.MARK}: GO\nHAKMEM_X=1\n")
+    tune.check_env(tmp_path / "it.env")
+    (tmp_path / "it.env").write_text(f"HAKMEM_X=1\n{tune.MARK}: GO\n")
+    with pytest.raises(LabError, match="was not written by hakmem tune"):
+        tune.check_env(tmp_path / "it.env")
+    with pytest.raises(LabError, match="Is a directory"):
+        tune.check_env(tmp_path)
+
+
 @pytest.mark.parametrize("value", ["$(touch executed)", "`touch executed`", "a; touch executed", 'it\'s "$HOME"'])
 def test_the_file_is_read_by_a_shell_and_nothing_in_it_is_executed(
     hakmem_library: Path, hakmem: Hakmem, tmp_path: Path, value: str
@@ -293,6 +304,8 @@ def test_what_is_searched_unless_something_is_said(
     assert concluded == ("search", "session", Path("hakmem.env"), None, False)
     tune.tune(["true"], metric="x=(.*)", lower_is_better=True, seed=0, library=hakmem_library)
     assert (asked[3][0].metric.name, asked[3][0].metric.higher_is_better, asked[3][0].seed) == ("x=(.*)", False, 0)
+    tune.tune(["true"], metric="x=(.*)", library=hakmem_library)
+    assert asked[6][0].metric.higher_is_better
     with pytest.raises(LabError, match="--objective speed: unknown"):
         tune.tune(["true"], objective="speed", library=hakmem_library)
 
@@ -445,13 +458,13 @@ def test_the_verdict_is_said_where_the_settings_cannot_be_written(
 
 
 def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    gains = [1.0, 7.0, 3.0, 0.0, 5.0, -2.0, 6.0]
+    gains = [0.5, 7.0, -3.0, 0.0, 5.0, -2.0, 6.0]
     tried = [trial(place, gain) for place, gain in enumerate(gains)]
     tried += [trial(7, 50.0, "pruned"), trial(8, None, "pruned"), trial(9, None, "failed")]
     tune.show_trials(tried)
     said = capsys.readouterr().out
     assert "10 settings tried, 2 of them given up early" in said
-    assert re.findall(r"x=(\d)", said) == ["1", "6", "4", "2", "0", "9"]
+    assert re.findall(r"x=(\d)", said) == ["1", "6", "4", "0", "3", "9"]
     assert said.rstrip().endswith("failed under x=9")
     found = tune.trial_gain(trial(1, 5.0))
     assert (found.gain, found.low, found.high) == pytest.approx((5.0, 5.0, 5.0))
