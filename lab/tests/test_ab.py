@@ -124,6 +124,7 @@ def test_what_is_done_unless_something_is_said(tmp_path: Path, monkeypatch: pyte
     assert (asked.max_runs, asked.prediction, asked.seed) == (100, (1.0, 2.0), 0)
     assert path.parent == wanted.folder == tmp_path
     assert wanted.forms == forms and wanted.github and wanted.json
+    assert not asked.lower_is_better
     how, ((_, _, path), wanted) = begun_by(monkeypatch, out=tmp_path / "it.jsonl")
     assert path == tmp_path / "it.jsonl" and wanted.folder == experiment.FOLDER
     how, (asked, found, _, known, other, out) = begun_by(monkeypatch, param=["n=1,2"], program=["true", "{n}"])
@@ -254,6 +255,7 @@ def test_what_cannot_be_kept_costs_nothing_else(
     files = ab.keep(wanted(tmp_path, forms=forms, save="main"), report, {"bench": made})
     assert files == {"markdown": str(tmp_path / "x.md"), "baseline": str(tmp_path / "baselines" / "main.json")}
     assert all(Path(each).is_file() for each in files.values())
+    assert baselines.load("main", Path(files["baseline"])).name == "main"
     assert "x.csv: File exists" in " ".join(capsys.readouterr().err.split())
     assert ab.keep(wanted(tmp_path / "file", save="main"), report, {"bench": made}) == {}
     assert "main.json" in capsys.readouterr().err

@@ -356,9 +356,9 @@ def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[st
     files: dict[str, str] = {}
     for form, place in wanted.forms.items():
         opt.kept(lambda form=form, place=place: files.update(exports.write(report, {form: place})))  # type: ignore[misc]
-    if wanted.save is not None:
-        path = baselines.path_of(wanted.save, wanted.folder)
-        if opt.kept(lambda: baselines.save(wanted.save or "", path, made)):
+    if (name := wanted.save) is not None:
+        path = baselines.path_of(name, wanted.folder)
+        if opt.kept(lambda: baselines.save(name, path, made)):
             files["baseline"] = str(path)
     return files
 
