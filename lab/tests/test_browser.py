@@ -321,6 +321,7 @@ def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, sc
         seen = show(browser, tmp_path / "ab.html")
         assert seen.script("return window.innerWidth") == width
         assert seen.script(BROKEN) == []
+        assert seen.script("return document.querySelectorAll('.verdict .figure .whole').length") == 2
         ground = seen.script("return getComputedStyle(document.body).backgroundColor")
         ink = seen.script("return getComputedStyle(document.querySelector('.plot text')).fill")
         light = scheme == "light" or medium == "print"
@@ -333,6 +334,11 @@ def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, sc
             "document.getElementById(plot.getAttribute('aria-labelledby')).textContent.length)"
         )
         assert len(told) == 3 and min(told) > 40
+        seen.script("document.querySelector('main').style.width = '6em'")
+        lines = seen.script(
+            "return [...document.querySelectorAll('.whole')].map((each) => each.getClientRects().length)"
+        )
+        assert set(lines) == {1}
 
 
 def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:

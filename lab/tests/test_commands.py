@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import comparing, record, results, show, sweep, verdict, views
+from hakmem_lab import amounts, comparing, record, results, show, sweep, verdict
+from hakmem_lab.commands import options
 from hakmem_lab.errors import LabError
+from hakmem_lab.libhakmem import Option
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
@@ -50,10 +54,42 @@ def test_sweep_shares_the_error_rate_out() -> None:
     compared = [each.comparison for each in found.points if each.comparison is not None]
     assert [each.confidence for each in compared] == [pytest.approx(1 - 0.05 / 4)] * 4
 
+    two = [each.comparison for each in swept({48: 1.0, 8: 1.5}).points if each.comparison is not None]
+    assert [each.confidence for each in two] == [pytest.approx(0.95)]
+
+
+def test_worse_is_a_loss_that_is_shown_and_worth_speaking_of() -> None:
+    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is shown, and is below the threshold of 1 %
+    assert found.best == found.base == "cap=48"
+    assert [each.worse for each in found.points] == [False, False, True]
+    assert [each.loss for each in found.points] == pytest.approx([0, 0.5, 50], abs=0.4)
+    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on the mean, and not shown
+    made = make_experiment(wild, points=[{"cap": "48"}, {"cap": "8"}])
+    other = sweep.analyse(made, "cap=48").points[1]
+    assert other.loss > 1 and not other.worse
+
+
+def test_a_knee_is_found_in_the_order_of_the_values() -> None:
+    values = {f"cap={cap}": near(seconds, 1) for cap, seconds in (("2", 1.0), ("0.5", 1.0), ("0", 1.5))}
+    made = make_experiment(values, points=[{"cap": label[4:]} for label in values])
+    found = sweep.analyse(made, "cap=2")
+    assert found.knee == "cap=0.5" and "less is shown to be worse" in found.sentence
+
 
 def test_numbers_with_units() -> None:
-    assert [sweep.number(text) for text in ("64", "4K", "2m", "1.5s", "10ms")] == [64, 4096, 2 << 20, 1500, 10]
-    assert sweep.number("hot_512") is None
+    found = [sweep.number(text) for text in ("64", "4K", "2m", "3G", "1.5s", "10ms", " 7 ")]
+    assert found == [64, 4096, 2 << 20, 3 << 30, 1500, 10, 7]
+    assert [sweep.number(text) for text in ("hot_512", "1.2.3k", "k", "")] == [None] * 4
+
+
+def test_which_value_is_the_default() -> None:
+    def option(standard: int, word: str | None) -> Option:
+        return Option("it", "", "count", "at once", "default", word, 0, standard, 0, 100)
+
+    assert [sweep.same_value(option(64, None), text) for text in ("64", "65", "auto")] == [True, False, False]
+    assert [sweep.same_value(option(800, None), text) for text in ("0.8s", "800ms", "0.8")] == [True, True, False]
+    assert [sweep.same_value(option(7, "auto"), "".join(text)) for text in ("auto", "always")] == [True, False]
+    assert sweep.same_value(option(2048, "auto"), "2k")
 
 
 def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
@@ -217,6 +253,49 @@ def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     record.check_free("0042-many-things/another")
 
 
+def test_a_part_that_is_measured_again_keeps_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    slower = make_experiment({"A": near(1.0, 1), "B": near(1.05, 2)})
+    for part in ("c5-and-c6", "c5"):
+        path = record.write(f"0042-l2-ring/{part}", slower, verdict.compare(slower, "A", "B"))
+    path.write_text(path.read_text() + "\nWhat a person added.\n")
+    (tmp_path / "bench/runs/0042-l2-ring/c5-and-c6.json").unlink()
+    faster = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    record.write("0042-l2-ring/c5-and-c6", faster, verdict.compare(faster, "A", "B"))
+    assert path.read_text() == (
+        "# 0042: L2 ring\n\n"
+        "- [C5 and C6](../../bench/runs/0042-l2-ring/c5-and-c6.md): verdict: GO.\n"
+        "- [C5](../../bench/runs/0042-l2-ring/c5.md): verdict: NO-GO.\n"
+        "\nWhat a person added.\n"
+    )
+    assert (tmp_path / "bench/runs/0042-l2-ring/c5-and-c6.md").read_text().startswith("# 0042: C5 and C6\n")
+
+
+def test_a_record_made_under_load_says_so_in_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    beside = results.Surroundings(others=1.5, stolen=0.0)
+    busy = made.model_copy(update={"runs": [run.model_copy(update={"surroundings": beside}) for run in made.runs]})
+    path = record.write("0042-b", busy, verdict.compare(busy, "A", "B"))
+    assert path.read_text().splitlines()[2] == (
+        "*2026-01-02, commit unknown, verdict: GO. Measured under load: other programs used 1.0 of 1 processors.*"
+    )
+
+
+@pytest.mark.parametrize("out", [["--out", "/srv/some where"], ["--out=/srv/some where"]])
+def test_a_record_names_no_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: list[str]) -> None:
+    empty_tree(tmp_path, monkeypatch)
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    rest = ["--runs", "10", "--", "bench", "--out", "x"]
+    plan = made.head.plan.model_copy(update={"typed": shlex.join(["hakmem", "ab", *out, *rest])})
+    made = made.model_copy(update={"head": made.head.model_copy(update={"plan": plan})})
+    path = record.write("0042-b", made, verdict.compare(made, "A", "B"))
+    assert "\n```\nhakmem ab --runs 10 -- bench --out x\n```\n" in path.read_text()
+    kept = results.from_document((tmp_path / "bench/runs/0042-b.json").read_text(), "it")
+    assert kept.head.plan.typed == "hakmem ab --runs 10 -- bench --out x"
+    assert kept.runs == made.runs
+
+
 def test_help_of_every_command(hakmem: Hakmem) -> None:
     top = hakmem("--help").stdout
     for name in ("ab", "sweep", "compare"):
@@ -259,14 +338,65 @@ def test_compare_names_no_winner_without_evidence() -> None:
     assert higher.sentence.startswith("a has the highest") or higher.sentence.startswith("a is the fastest")
 
 
+def test_compare_shows_the_metrics_median_and_not_the_time() -> None:
+    made = make_experiment({"system": [10.0, 30.0, 20.0], "hakmem": [5.0, 15.0, 10.0]})
+    beside = {"wall_s": 3.0, "cpu_user_s": 1.5, "cpu_system_s": 0.25, "peak_rss_bytes": 5 << 19, "minor_faults": 7}
+    made = made.model_copy(update={"runs": [run.model_copy(update=beside) for run in made.runs]})
+    base, other = comparing.analyse(made).rows
+    assert (base.value, other.value) == (20.0, 10.0)
+    assert (other.time_s, other.cpu_s, other.peak_mib, other.minor_faults) == (3.0, 1.75, 2.5, 7)
+    assert base.gain is None and other.gain is not None and other.gain.gain == pytest.approx(100)
+    assert other.memory_gain is not None and other.memory_gain.gain == 0.0
+
+
+def test_compare_says_who_takes_the_least_memory() -> None:
+    made = make_experiment({"a": near(1.0, 1), "b": near(0.8, 2), "c": near(0.9, 3)})
+    sizes = {"a": 9 << 20, "b": 8 << 20, "c": 4 << 20}
+    made = made.model_copy(
+        update={"runs": [run.model_copy(update={"peak_rss_bytes": sizes[run.label]}) for run in made.runs]}
+    )
+    found = comparing.analyse(made)
+    assert found.sentence == "b is the fastest. c takes the least memory."
+    gains = [row.memory_gain.gain for row in found.rows if row.memory_gain is not None]
+    assert gains == pytest.approx([12.5, 125.0])
+    made.head.metric.name = "rss"
+    assert comparing.analyse(made).sentence == "b takes the least memory."  # by the metric's own figures
+    made.head.metric.name = "cpu"
+    assert comparing.analyse(made).sentence == "b takes the least processor time. c takes the least memory."
+
+
+def test_compare_of_equals_and_of_one() -> None:
+    same = comparing.analyse(make_experiment({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}))
+    assert same.sentence == (
+        "Nobody is the fastest beyond doubt: a is level with b. "
+        "Nobody takes the least memory beyond doubt: a is level with b."
+    )
+    assert comparing.analyse(make_experiment({"a": [1.0, 2.0]})).sentence == "a is the only one that ran."
+    with pytest.raises(LabError, match="no round is complete"):
+        comparing.analyse(make_experiment({"a": []}, runs=1))
+
+
 def test_compare_corrects_for_the_number_of_allocators() -> None:
-    """Two that are level by one interval alone in twenty: among many allocators nobody wins by chance."""
-    winners = 0
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        made = make_experiment({f"a{i}": list(np.exp(random.normal(0, 0.01, 6))) for i in range(8)})
-        winners += "Nobody is the fastest" not in comparing.analyse(made).sentence
-    assert winners <= 6
+    """The gain is 3.6 standard errors of four rounds: enough beside one other (3.18), too little beside two (4.18)."""
+    best = list(np.exp(-0.01 * (2.0785 + np.array([-1, 1, -1, 1]))))
+    two = make_experiment({"a": [1.0] * 4, "b": best})
+    assert comparing.analyse(two).sentence.startswith("b is the fastest.")
+    three = make_experiment({"a": [1.0] * 4, "b": best, "c": [2.0] * 4})
+    said = comparing.analyse(three).sentence
+    assert said.startswith("Nobody is the fastest beyond doubt: b is level with a.")
+
+
+@pytest.mark.parametrize("problem", [LabError("cannot write x", "Choose another."), OSError(28, "No space left")])
+def test_what_cannot_be_written_beside_a_verdict_is_said(
+    capsys: pytest.CaptureFixture[str], problem: Exception
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    assert not options.kept(fail)
+    said = capsys.readouterr().err
+    assert "cannot write" in said and str(getattr(problem, "strerror", "x")) in said
+    assert options.kept(lambda: None) and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["ab", "compare", "sweep"])
@@ -306,6 +436,42 @@ def test_an_output_that_is_full_is_said(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_number_looks_the_same_everywhere() -> None:
-    for value in (0, 7, 10_000, 1_234_567):
-        assert views.number(value) == show.number(value)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0"),
+        (12345, "12,345"),
+        (1234567, "1,234,567"),
+        (1234.5, "1,234"),
+        (-99999.5, "-100,000"),
+        (999.96, "1,000"),
+        (0.123456, "0.1235"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+    ],
+)
+def test_a_number_looks_the_same_everywhere(tmp_path: Path, value: float, said: str) -> None:
+    from hakmem_lab.pages.page import Page
+
+    assert amounts.number(value) == said
+    page = Page("it")
+    page.table(["x"], [[value]])
+    page.write(tmp_path / "page.html")
+    assert f">{said}</td>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        ((1 << 20) - 1024, "1023 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (-3 << 19, "-1.5 MiB"),
+        ((1 << 30) - (1 << 20), "1023.0 MiB"),
+        (5 << 28, "1.25 GiB"),
+    ],
+)
+def test_a_size_has_the_unit_that_it_is_counted_in(size: int, said: str) -> None:
+    assert amounts.in_bytes(size) == said

@@ -85,3 +85,25 @@ def test_where_the_library_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_pa
         libhakmem.find(tmp_path / "nowhere.so")
     with pytest.raises(LabError, match="does not tell its options"):
         libhakmem.options(tmp_path / "libhakmem.so")
+
+
+def test_where_an_installed_lab_looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wheel, loader, usual = (tmp_path / name / "libhakmem.so" for name in ("wheel", "loader", "usr"))
+    monkeypatch.delenv("HAKMEM_LIBRARY", raising=False)
+    monkeypatch.setattr(libhakmem, "source_tree", lambda: None)
+    monkeypatch.setattr(libhakmem, "BUNDLED", wheel)
+    monkeypatch.setattr(libhakmem, "INSTALLED", (str(usual.parent),))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path / 'nowhere'}::{loader.parent}")
+    with pytest.raises(LabError) as told:
+        libhakmem.find()
+    assert all(str(path) in told.value.message for path in (wheel, loader, usual)), told.value.message
+    for path in (usual, loader, wheel):  # each is preferred to the ones before
+        path.parent.mkdir()
+        path.write_text("")
+        assert libhakmem.find() == path
+    multiarch = usual.parent / "x86_64-linux-gnu" / "libhakmem.so"
+    for path in (wheel, loader, usual):
+        path.unlink()
+    multiarch.parent.mkdir()
+    multiarch.write_text("")
+    assert libhakmem.find() == multiarch

@@ -53,9 +53,18 @@ def test_memory_is_the_programs_and_not_the_labs() -> None:
 
 def test_times() -> None:
     asleep = shell("sleep 0.3")
-    assert asleep.wall_s >= 0.3 > asleep.cpu_s
+    assert 100 > asleep.wall_s >= 0.3 > asleep.cpu_s
     busy = measure.run(measure.resolve(["python3", "-S", "-c", "for i in range(3000000): pass"]), dict(os.environ))
     assert 0 < busy.cpu_s <= busy.wall_s * (os.cpu_count() or 1)
+
+
+def test_switches_of_both_kinds_are_added() -> None:
+    calm = "import resource, time; [time.sleep(0.001) for _ in range(20)]; u = resource.getrusage(0); "
+    outcome = measure.run(
+        measure.resolve(["python3", "-S", "-c", calm + "print(u.ru_nvcsw, u.ru_nivcsw)"]), dict(os.environ)
+    )
+    own, others = map(int, outcome.output.split())
+    assert 20 <= own + others <= outcome.switches <= own + others + 200
 
 
 def test_environment_is_exactly_the_given_one() -> None:
@@ -65,8 +74,9 @@ def test_environment_is_exactly_the_given_one() -> None:
 
 def test_timeout_ends_the_program_and_its_children() -> None:
     began = time.monotonic()
-    with pytest.raises(RunFailed, match="no end after"):
-        shell("sleep 60 & sleep 60", timeout_s=0.3)
+    with pytest.raises(RunFailed, match="no end after 2 s") as caught:
+        shell("echo a result; echo a complaint >&2; sleep 60 & sleep 60", timeout_s=2)
+    assert str(caught.value.advice) == "Its last words:\na complaint"
     assert time.monotonic() - began < 20
     assert not measure._children()
 
@@ -149,12 +159,14 @@ def test_children_from_before_are_left_alone() -> None:
 
 
 def test_no_such_program() -> None:
-    with pytest.raises(LabError, match="no such program"):
+    with pytest.raises(LabError, match="no such program") as caught:
         measure.resolve(["/nowhere/bench"])
+    assert "./dev build" in str(caught.value.advice)
     with pytest.raises(LabError, match="no program given"):
         measure.resolve([])
-    with pytest.raises(LabError, match="is not executable"):
+    with pytest.raises(LabError, match="is not executable") as caught:
         measure.resolve([__file__])
+    assert "./dev build" not in str(caught.value.advice)
 
 
 def outcome_with(output: str) -> measure.Outcome:

@@ -9,17 +9,19 @@ import os
 import re
 import resource
 import subprocess
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from hakmem_lab import __version__, allocators, extras, libhakmem, results
 from hakmem_lab.configuration import parse
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
-from hakmem_lab.results import Machine, MetricModel, Run, Series, Writer
+from hakmem_lab.results import NOISE, Machine, MetricModel, Run, Series, Writer
 from tests.conftest import files_of_at_most, make_experiment
 
 
@@ -216,3 +218,51 @@ def test_lines_that_are_no_experiment(tmp_path: Path) -> None:
         results.load(tmp_path / "none.jsonl")
     assert caught.value.message.startswith(f"cannot read {tmp_path / 'none.jsonl'}: ")
     assert caught.value.advice == "Give a .jsonl file that the lab has written."
+
+
+def test_a_line_that_is_cut_off_is_the_last_and_not_the_first(tmp_path: Path) -> None:
+    made = make_experiment({"A": [1.0]})
+    path = tmp_path / "x.jsonl"
+    writer = Writer(path)
+    writer.line("head", made.head)
+    writer.line("run", made.runs[0])
+    writer.close()
+    head, run = path.read_text().splitlines()
+    path.write_text(f"{head}\n{run[:40]}\n")
+    assert results.load(path).runs == []
+    path.write_text(head[:40] + "\n")
+    with pytest.raises(LabError, match=":1: not a line of an experiment: ") as caught:
+        results.load(path)
+    wrong = {"type": "run", "data": {**made.runs[0].model_dump(), "round": "none", "switches": "many"}}
+    with pytest.raises(ValidationError) as found:
+        results._Line.model_validate(wrong)
+    said = found.value.errors()
+    assert said[0]["msg"] != said[-1]["msg"]
+    path.write_text(f"{head}\n{json.dumps(wrong)}\n{run}\n")
+    with pytest.raises(LabError) as caught:
+        results.load(path)
+    assert caught.value.message == f"{path}:2: not a line of an experiment: {said[0]['msg']}"
+
+
+def test_labels_leave_the_noise_check_out() -> None:
+    assert make_experiment({"A": [1.0], "B": [1.0], NOISE: [1.0], "C": [1.0]}).labels == ["A", "B", "C"]
+
+
+def test_bounds_of_a_plan() -> None:
+    plan = make_experiment({"A": [1.0]}).head.plan.model_dump()
+    for wanted in ({"runs": 1, "warmup": 0}, {"runs": 9, "warmup": 3}):
+        kept = results.Plan.model_validate({**plan, **wanted})
+        assert (kept.runs, kept.warmup) == (wanted["runs"], wanted["warmup"])
+    for wrong in ({"runs": 0}, {"warmup": -1}):
+        with pytest.raises(ValidationError):
+            results.Plan.model_validate({**plan, **wrong})
+    assert results.Plan(command=["x"], typed="x", runs=1, seed=1).warmup == 1
+
+
+def test_builds_are_told_of_our_libraries_alone(hakmem_library: Path) -> None:
+    peer = parse(f"lib:{hakmem_library}", "A", hakmem_library).allocator
+    for kind in ("peer", "floor"):
+        other = replace(peer, kind=kind)
+        assert results.describe(other) == allocators.describe(other)
+    bare = replace(peer, kind="ours", shared_object=None)
+    assert results.describe(bare) == allocators.describe(bare)

@@ -118,6 +118,16 @@ def test_memory_is_that_of_all_children_and_all_end(texts: tuple[str, str], port
     assert is_free(port), "every child has ended"
 
 
+def test_children_whose_parent_leaves_them_are_asked_to_end(
+    texts: tuple[str, str], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent ends at SIGTERM and tells them nothing: nobody waits for them in vain."""
+    monkeypatch.setattr(servers, "STOP_S", 60.0)
+    began = time.monotonic()
+    run(texts, port, "prefork", f"port:{port}")
+    assert time.monotonic() - began < 60
+
+
 def test_processor_time_is_the_server_s(texts: tuple[str, str], port: int) -> None:
     client = f"{sys.executable} {texts[1]} {port} 3 6000000"
     found = run(texts, port, "plain", f"port:{port}", client)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import comparing, console, show, tables, views
+from hakmem_lab import amounts, comparing, console, show, tables, views
 from hakmem_lab.commands import tune
 from hakmem_lab.results import Trial
 from hakmem_lab.snapshots import Snapshot
@@ -46,8 +46,8 @@ def test_every_table_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch, width: i
     assert "…" not in out.getvalue()
     for row in found.rows:
         assert row.label in out.getvalue()
-        assert show.number(row.time_s) in numbers(out.getvalue())
-        assert show.number(row.peak_mib) in numbers(out.getvalue())
+        assert amounts.number(row.time_s) in numbers(out.getvalue())
+        assert amounts.number(row.peak_mib) in numbers(out.getvalue())
 
 
 @WIDTHS
@@ -69,7 +69,7 @@ def test_snapshots(monkeypatch: pytest.MonkeyPatch, width: int, terminal: bool) 
     views.show(console.out, views.classes(snapshot))
     assert "…" not in out.getvalue()
     for row in classes:
-        assert views.number(row["live"]) in out.getvalue()
+        assert amounts.number(row["live"]) in out.getvalue()
 
 
 def test_lines_only_where_there_is_no_room() -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 
-from hakmem_lab import libhakmem, measure, results, search, space
+from hakmem_lab import experiment, libhakmem, measure, results, search, space
+from hakmem_lab.commands import tune
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
-from tests.conftest import Hakmem
+from hakmem_lab.results import Trial
+from tests.conftest import Hakmem, make_experiment
 from tests.inside import compile_c
 
 # Takes and frees COUNT blocks of SIZE in turns, and prints how often the cache of the class had none.
@@ -147,6 +154,17 @@ def test_a_file_of_somebody_else_is_not_overwritten(hakmem_library: Path, hakmem
     assert "was not written by hakmem tune" in " ".join(hakmem("tune", "--", "true", status=1).stderr.split())
 
 
+def test_a_file_of_its_own_is_overwritten(tmp_path: Path) -> None:
+    tune.check_env(tmp_path / "none.env")
+    (tmp_path / "it.env").write_text(f"{tune.MARK}: GO\nHAKMEM_X=1\n")
+    tune.check_env(tmp_path / "it.env")
+    (tmp_path / "it.env").write_text(f"HAKMEM_X=1\n{tune.MARK}: GO\n")
+    with pytest.raises(LabError, match="was not written by hakmem tune"):
+        tune.check_env(tmp_path / "it.env")
+    with pytest.raises(LabError, match="Is a directory"):
+        tune.check_env(tmp_path)
+
+
 @pytest.mark.parametrize("value", ["$(touch executed)", "`touch executed`", "a; touch executed", 'it\'s "$HOME"'])
 def test_the_file_is_read_by_a_shell_and_nothing_in_it_is_executed(
     hakmem_library: Path, hakmem: Hakmem, tmp_path: Path, value: str
@@ -237,3 +255,216 @@ def test_the_search_goes_on_where_the_sampler_repeats_itself(
     found = search.Search.create(plan, tmp_path / "x.study")
     found.run(0.001)
     assert found.tried() == space.size(found.axes) - 1
+
+
+# --- the command, without a search ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90), ("15m", 900), ("2h", 7200), ("45", 45), (" 1.5m ", 90), ("1s", 1), ("0.5", 0.5)]
+)
+def test_budgets(text: str, expected: float) -> None:
+    assert tune.seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0s", "-1s", "1d", "m", "1 s x"])
+def test_budgets_that_are_no_time(text: str) -> None:
+    with pytest.raises(LabError) as caught:
+        tune.seconds(text)
+    assert caught.value.message == f"--budget {text}: not a time above 0"
+
+
+@pytest.mark.parametrize("option", ["--trials", "--trial-rounds"])
+def test_at_least_one_trial_of_one_round(hakmem: Hakmem, option: str) -> None:
+    said = " ".join(hakmem("tune", option, "0", "--", "true", status=2).stderr.replace("│", "").split())
+    assert option in said and "greater than or equal to 1" in said
+    assert "is too short" in " ".join(
+        hakmem("tune", option, "1", "--budget", "0.001s", "--", "true", status=1).stderr.split()
+    )
+
+
+def test_what_is_searched_unless_something_is_said(
+    hakmem_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[Any] = []
+    monkeypatch.setattr(search.Search, "create", noting(asked, "search"))
+    monkeypatch.setattr(tune, "decide", noting(asked, "session"))
+    monkeypatch.setattr(tune, "conclude", noting(asked))
+    tune.tune(["true", "x"], library=hakmem_library, options="refill_count,, purge_delay", out=tmp_path / "y.jsonl")
+    (plan, path), decided, concluded = asked
+    assert (plan.command, plan.base, plan.trials, plan.timeout_s) == (["true", "x"], "", None, None)
+    assert (plan.budget_s, plan.rounds, plan.runs, plan.threshold) == (900.0, 3, 10, 1.0)
+    assert plan.options == ["refill_count", "purge_delay"]
+    assert plan.metric.name == "time" and not plan.metric.higher_is_better
+    assert plan.shared_object == str(hakmem_library.resolve()) and plan.digest == results.digest(
+        hakmem_library.resolve()
+    )
+    assert path == tmp_path / "y.study" and decided == ("search", tmp_path / "y.jsonl")
+    assert concluded == ("search", "session", Path("hakmem.env"), None, False)
+    tune.tune(["true"], metric="x=(.*)", lower_is_better=True, seed=0, library=hakmem_library)
+    assert (asked[3][0].metric.name, asked[3][0].metric.higher_is_better, asked[3][0].seed) == ("x=(.*)", False, 0)
+    tune.tune(["true"], metric="x=(.*)", library=hakmem_library)
+    assert asked[6][0].metric.higher_is_better
+    with pytest.raises(LabError, match="--objective speed: unknown"):
+        tune.tune(["true"], objective="speed", library=hakmem_library)
+
+
+def noting(into: list[Any], answer: object = None) -> Callable[..., Any]:
+    """A function that notes what it is given."""
+
+    def called(*given: object) -> object:
+        into.append(given)
+        return answer
+
+    return called
+
+
+class Found:
+    """What `decide` and `conclude` need of a search."""
+
+    def __init__(self, best: Trial | None, trials: Sequence[Trial], path: Path) -> None:
+        self.chosen, self.listed, self.path = best, list(trials), path
+        self.ran: list[float] = []
+        self.plan = SimpleNamespace(
+            command=["p", "1"],
+            typed="hakmem tune -- p 1",
+            runs=7,
+            seed=5,
+            threshold=2.5,
+            timeout_s=9.0,
+            metric=results.MetricModel.of(measure.Metric.parse("cpu")),
+            model_dump=lambda mode: {"mode": mode},
+        )
+
+    def warm_up(self) -> float:
+        return 1.25
+
+    def run(self, seconds: float) -> None:
+        self.ran.append(seconds)
+
+    def best(self) -> Trial | None:
+        return self.chosen
+
+    def trials(self) -> list[Trial]:
+        return self.listed
+
+    def configurations(self, best: Trial) -> list[str]:
+        return ["default", best.text]
+
+
+class Judged:
+    """A session whose runs are there."""
+
+    def __init__(self, experiment: results.Experiment, path: Path) -> None:
+        self.experiment, self.path, self.ran = experiment, path, 0
+        self.noted: list[Trial] = []
+
+    def note_trials(self, trials: list[Trial]) -> None:
+        self.noted = trials
+
+    def run(self) -> None:
+        self.ran += 1
+
+    def __enter__(self) -> Judged:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def trial(number: int, gain: float | None, state: str = "complete") -> Trial:
+    gains = [] if gain is None else [gain] * 2
+    return Trial(number=number, text=f"x={number}", values={}, state=state, gains=gains, gain=gain)  # type: ignore[arg-type]
+
+
+def test_the_best_setting_meets_the_default_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    session = Judged(make_experiment({"A": [1.0], "B": [1.0]}), tmp_path / "r.jsonl")
+    monkeypatch.setattr(experiment, "begin", noting(begun, session))
+    monkeypatch.setattr(experiment, "resume", noting(begun, session))
+    nothing = Found(None, [trial(1, -3.0)], tmp_path / "s")
+    assert tune.decide(nothing, session.path) is None and nothing.ran == [1.25] and not begun  # type: ignore[arg-type]
+    found = Found(trial(2, 4.0), [trial(1, -3.0), trial(2, 4.0)], tmp_path / "s")
+    assert tune.decide(found, session.path) is session  # type: ignore[arg-type, comparison-overlap]
+    ((kind, plan, metric, configurations, path),) = begun
+    assert (kind, metric.name, configurations, path) == ("tune", "cpu", ["default", "x=2"], session.path)
+    assert (plan.command, plan.typed, plan.runs, plan.seed) == (["p", "1"], "hakmem tune -- p 1", 7, 5)
+    assert (plan.threshold, plan.timeout_s, plan.noise_check) == (2.5, 9.0, True)
+    assert session.noted == found.listed and session.ran == 1
+    session.path.write_text("")  # a decision that was interrupted goes on, and nothing is searched
+    assert tune.decide(found, session.path) is session and found.ran == [1.25]  # type: ignore[arg-type, comparison-overlap]
+    assert begun[1] == (session.path, "tune") and session.ran == 2
+
+
+def concluded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: float | None, json_: bool, env: str = "it.env"
+) -> tuple[int, str, str]:
+    """(status, standard output, standard error) of a decision in which B takes so many seconds, A one."""
+    session = None
+    if other is not None:
+        jitter = [1 + 0.001 * (-1) ** place for place in range(8)]
+        made = make_experiment({"A": [1.0] * 8, "B": [other * each for each in jitter]})
+        made.head.find("B").settings["HAKMEM_X"] = "a b"
+        session = Judged(made, tmp_path / "r.jsonl")
+    found = Found(None, [trial(1, -3.0), trial(2, None, "failed")], tmp_path / "s.study")
+    with pytest.raises(typer.Exit) as caught:
+        tune.conclude(found, session, tmp_path / env, None, json_)  # type: ignore[arg-type]
+    said = capsys.readouterr()
+    return caught.value.exit_code, " ".join(said.out.split()), " ".join(said.err.split())
+
+
+def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said, _ = concluded(tmp_path, capsys, 0.5, False)
+    assert status == 0 and "2 settings tried, 0 of them given up early" in said and "failed under x=2" in said
+    assert " GO " in said and "Use them with: set -a; ." in said and "settings:" in said
+    text = (tmp_path / "it.env").read_text()
+    assert re.fullmatch(
+        r"# Written by hakmem tune: GO, \+100\.00 % \(.*\) over the default, 8 rounds\.\n"
+        r"# wall time, s, of: bench 1\n# made up, 2026-01-02\nHAKMEM_X='a b'\n",
+        text,
+    ), text
+    assert (tmp_path / "r.html").is_file()
+    (tmp_path / "it.env").unlink()
+    for other, word, code in ((1.5, "NO-GO", 3), (0.9999, "NO-GO", 3)):
+        status, said, _ = concluded(tmp_path, capsys, other, False)
+        assert status == code and f"The verdict is {word}: the default stands, and" in said
+        assert not (tmp_path / "it.env").exists() and "settings:" not in said
+    status, said, _ = concluded(tmp_path, capsys, None, False)
+    assert status == 3 and "None of 2 settings was better than the default: the default stands." in said
+    assert "results:" not in said
+
+
+def test_the_end_of_a_search_for_a_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said, _ = concluded(tmp_path, capsys, 0.5, True)
+    document = json.loads(said)
+    assert status == 0 and document["verdict"] == document["comparison"]["verdict"] == "GO"
+    assert set(document["files"]) == {"search", "results", "page", "settings"}
+    assert [each["number"] for each in document["trials"]] == [1, 2] and document["plan"] == {"mode": "json"}
+    status, said, _ = concluded(tmp_path, capsys, None, True)
+    document = json.loads(said)
+    assert (status, document["verdict"], document["comparison"]) == (3, "NO-GO", None)
+    assert set(document["files"]) == {"search"}
+
+
+@pytest.mark.parametrize("json_", [True, False])
+def test_the_verdict_is_said_where_the_settings_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], json_: bool
+) -> None:
+    status, said, complaints = concluded(tmp_path, capsys, 0.5, json_, "nowhere/it.env")
+    assert status == 0 and "GO" in said and "settings:" not in said and '"settings"' not in said
+    assert f"cannot write {tmp_path}/nowhere/it.env: No such file or directory" in complaints
+    assert json_ or "could not be written: the settings are in the results" in said
+
+
+def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    gains = [0.5, 7.0, -3.0, 0.0, 5.0, -2.0, 6.0]
+    tried = [trial(place, gain) for place, gain in enumerate(gains)]
+    tried += [trial(7, 50.0, "pruned"), trial(8, None, "pruned"), trial(9, None, "failed")]
+    tune.show_trials(tried)
+    said = capsys.readouterr().out
+    assert "10 settings tried, 2 of them given up early" in said
+    assert re.findall(r"x=(\d)", said) == ["1", "6", "4", "0", "3", "9"]
+    assert said.rstrip().endswith("failed under x=9")
+    found = tune.trial_gain(trial(1, 5.0))
+    assert (found.gain, found.low, found.high) == pytest.approx((5.0, 5.0, 5.0))

@@ -9,7 +9,7 @@ import pytest
 
 from hakmem_lab import noise, statistics, verdict
 from hakmem_lab.errors import LabError
-from hakmem_lab.results import NOISE, Failure
+from hakmem_lab.results import NOISE, Failure, Surroundings
 from hakmem_lab.statistics import Interval
 from tests.conftest import make_experiment
 
@@ -29,6 +29,18 @@ from tests.conftest import make_experiment
 )
 def test_rule(gain: float, low: float, high: float, word: str) -> None:
     assert verdict.judge(Interval(gain, low, high, 0.95), 1.0)[0] == word
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "high", "reason"),
+    [
+        (1.0, -1.0, 7.0, "the gain reaches +1 %, but its interval contains 0"),
+        (3.0, -1.0, 7.0, "the gain reaches +1 %, but its interval contains 0"),
+        (0.9, -1.0, 7.0, "the gain is below +1 %, but its interval reaches above"),
+    ],
+)
+def test_why_nothing_is_decided(gain: float, low: float, high: float, reason: str) -> None:
+    assert verdict.judge(Interval(gain, low, high, 0.95), 1.0) == ("INCONCLUSIVE", reason)
 
 
 def steady(mean: float, count: int = 10, spread: float = 0.001) -> list[float]:
@@ -224,3 +236,51 @@ def test_prediction_against_outcome() -> None:
     assert verdict.held_against((1.2, 3.0), found) == "open"
     assert verdict.held_against((2.0, 3.0), found) == "missed"
     assert verdict.held_against((-1.0, 0.4), found) == "missed"
+
+
+def test_the_error_rate_is_that_of_one_comparison_or_is_shared_out() -> None:
+    """A busy machine's wall time and processor time share it too."""
+    made = make_experiment({"A": jittered(1.02, 1), "B": jittered(1.0, 2)})
+    assert verdict.compare(made, "A", "B").confidence == pytest.approx(0.95)
+    assert verdict.compare(made, "A", "B", 5).confidence == pytest.approx(0.99)
+    beside = Surroundings(others=1.0, stolen=0.0)
+    busy = made.model_copy(
+        update={"runs": [run.model_copy(update={"surroundings": beside, "cpu_user_s": run.value}) for run in made.runs]}
+    )
+    for comparisons in (1, 3):
+        found = verdict.compare(busy, "A", "B", comparisons)
+        assert found.conditions is not None and found.conditions.busy and found.by_processor_time is not None
+        assert found.confidence == pytest.approx(1 - 0.05 / comparisons / 2)
+        assert found.by_processor_time.confidence == pytest.approx(1 - 0.05 / comparisons / 2)
+
+
+def test_the_noise_check_needs_two_rounds() -> None:
+    one = make_experiment({"A": [1.0], "B": [1.0], NOISE: [1.0]})
+    assert verdict.compare(one, "A", "B").noise is None
+    two = verdict.compare(make_experiment({"A": [1.0, 1.1], "B": [1.0, 1.0], NOISE: [1.0, 1.2]}), "A", "B").noise
+    assert two is not None and two.passed and two.confidence == pytest.approx(0.99)
+    assert verdict.compare(make_experiment({"A": [1.0], "B": [1.0]}), "A", "B").noise is None
+
+
+def test_a_base_that_differs_from_itself_decides_nothing() -> None:
+    away = jittered(1.3, 3)
+    for other, word in ((0.9, "GO"), (1.1, "NO-GO")):
+        values = {"A": jittered(1.0, 1), "B": jittered(other, 2)}
+        assert verdict.compare(make_experiment(values), "A", "B").verdict == word
+        found = verdict.compare(make_experiment({**values, NOISE: away}), "A", "B")
+        assert found.verdict == "INCONCLUSIVE"
+        assert found.reason == "the noise check failed: the base differs from itself"
+
+
+def test_nothing_to_compare() -> None:
+    made = make_experiment({"A": [1.0], "B": [1.0]})
+    for base, other, experiment in (
+        ("A", "C", made),
+        ("C", "A", made),
+        ("A", "B", made.model_copy(update={"runs": []})),
+        ("A", "B", made.model_copy(update={"runs": made.runs[:1]})),
+    ):
+        with pytest.raises(LabError) as caught:
+            verdict.compare(experiment, base, other)
+        assert caught.value.message == "no round is complete: there is nothing to compare"
+    assert verdict.compare(made, "A", "B").rounds == 1

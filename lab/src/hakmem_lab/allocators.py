@@ -153,7 +153,7 @@ def environment_facts() -> dict[str, str]:
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs usable",
         "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
         "huge pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "load": first_line("/proc/loadavg"),
+        "load": f"{' '.join(first_line('/proc/loadavg').split()[:3])} over the 1, 5 and 15 minutes before",
     }
     tuning = [f"{k}={v}" for k, v in sorted(os.environ.items()) if TUNING_VARIABLES.match(k)]
     if tuning:

@@ -126,5 +126,5 @@ def analyse(experiment: Experiment) -> Comparisons:
         printed=metric.printed,
         confidence=confidence,
         rows=rows,
-        sentence=" ".join(said),
+        sentence=" ".join(dict.fromkeys(said)),
     )

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem_lab import views
-from hakmem_lab.snapshots import PARTS, Snapshot, megabytes
+from hakmem_lab.amounts import in_bytes, number
+from hakmem_lab.snapshots import PARTS, Snapshot
 from hakmem_lab.views import CLASS_RATES, FIGURE_RATES
 from hakmem_lab.watching import Watch, line_of
 
@@ -131,8 +132,7 @@ class Dashboard:
             return Text(f"No blocks moved between threads' caches and slabs in {rates.seconds:.1f} s.", "dim")
         names = [name for name in CLASS_RATES if any(name in row for row in busy)]
         cells = [
-            [views.number(row["size"]), views.number(row["live"])]
-            + [views.number(rates.of_class(row, name)) for name in names]
+            [number(row["size"]), number(row["live"])] + [number(round(rates.of_class(row, name))) for name in names]
             for row in busy
         ]
         heads = ["size", "live", *(f"{name}/s" for name in names)]
@@ -152,7 +152,7 @@ class Dashboard:
         room = max(width - NAME - RATE - 4, 0)
         return [
             Text(f"{name:{NAME}}", "dim", no_wrap=True)
-            .append(f"{views.number(each[-1]):>{RATE}}/s  ", "default")
+            .append(f"{number(round(each[-1])):>{RATE}}/s  ", "default")
             .append(line_of(list(each)[-room:]) if room else "", "cyan")
             for name, each in self._rates.items()
             if max(each) > 0
@@ -195,7 +195,7 @@ def chart(history: Sequence[Mapping[str, int]], names: Sequence[str], width: int
     lines = []
     for row in range(rows):
         level = most * (rows - row - 0.5) / rows  # the middle of this line
-        scale = megabytes(most * (rows - row) // rows) if row in (0, rows // 2) else ""
+        scale = in_bytes(most * (rows - row) // rows) if row in (0, rows // 2) else ""
         line = Text(f"{scale:>{AXIS - 2}} ", "dim", no_wrap=True)
         for each in looks:
             below, colour = 0, ""
@@ -214,7 +214,7 @@ def legend(now: Mapping[str, int], names: Sequence[str], width: int) -> list[Tex
     lines, line = [], Text(no_wrap=True)
     for name in [*_order(names), "sum"]:
         size = sum(now.values()) if name == "sum" else now.get(name, 0)
-        said = f" {name} {megabytes(size)}   "
+        said = f" {name} {in_bytes(size)}   "
         if line and len(line) + len(said) + 1 > width:
             lines.append(line)
             line = Text(no_wrap=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hakmem_lab import elf, libhakmem, process
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.configuration import nearest
 from hakmem_lab.libhakmem import Option
 from hakmem_lab.live import Live, NotHakmem
-from hakmem_lab.snapshots import megabytes
 
 Level = Literal["ok", "warn", "fail"]
 PREFIX = "HAKMEM_"
@@ -323,7 +323,7 @@ def shown(option: Option, value: int | None = None) -> str:
             return option.word
         value = option.value
     if option.kind == "bytes":
-        return megabytes(value) if value else "0"
+        return in_bytes(value) if value else "0"
     return f"{value} ms" if option.kind == "time" else str(value)
 
 
@@ -387,7 +387,7 @@ def huge_pages(subject: Subject) -> list[Finding]:
     if setting is None:
         return [Finding("ok", "huge pages", "this kernel has no transparent huge pages")]
     status = process.kilobytes(subject.pid, "AnonHugePages")
-    taken = f"; {megabytes(status)} of the process are in them" if status else ""
+    taken = f"; {in_bytes(status)} of the process are in them" if status else ""
     if setting == "always":
         return [
             Finding(
@@ -418,7 +418,7 @@ def address_space(subject: Subject) -> list[Finding]:
     if soft == float("inf"):
         return [Finding("ok", "address space", "no limit (RLIMIT_AS)")]
     used = process.kilobytes(subject.pid, "VmSize")
-    text = f"{megabytes(used)} of {megabytes(int(soft))} in use (RLIMIT_AS, ulimit -v)"
+    text = f"{in_bytes(used)} of {in_bytes(int(soft))} in use (RLIMIT_AS, ulimit -v)"
     if used > soft * 0.9:
         return [Finding("fail", "address space", text, "Raise it: ulimit -v unlimited.")]
     level: Level = "warn" if soft < 256 << 20 else "ok"
@@ -474,7 +474,7 @@ def of_groups(folders: Iterable[Path]) -> list[Finding]:
                 Finding(
                     "warn" if near else "ok",
                     "control group",
-                    f"{name} of {folder} is {megabytes(limit)}, {megabytes(used)} in use",
+                    f"{name} of {folder} is {in_bytes(limit)}, {in_bytes(used)} in use",
                     "Raise the limit, or give HAKMEM_LIMIT and a smaller HAKMEM_DIRTY_LIMIT." if near else "",
                 )
             )
@@ -492,7 +492,7 @@ def overcommit(_: Subject) -> list[Finding]:
         Finding(
             "warn" if near else "ok",
             "overcommit",
-            f"vm.overcommit_memory is 2: {megabytes(used)} of {megabytes(limit)} are committed",
+            f"vm.overcommit_memory is 2: {in_bytes(used)} of {in_bytes(limit)} are committed",
             "Raise vm.overcommit_ratio, or add swap." if near else "",
         )
     ]

@@ -87,7 +87,7 @@ def _reasons(found: Conditions, own: float, cpus: int) -> list[str]:
     Wall time above processor time is none by itself: a program that sleeps has it on an idle machine too."""
     said = []
     if found.others is not None and found.others > OTHERS and found.others + own > FULL * cpus:
-        said.append(f"other programs used {found.others:.1f} of {cpus} processors")
+        said.append(f"other programs used {min(found.others, cpus):.1f} of {cpus} processors")  # ticks are coarse
     if found.stolen is not None and found.stolen > STOLEN:
         said.append(f"the host took {found.stolen:.2f} processors away (steal time)")
     slowed = found.wall_over_cpu is not None and found.wall_over_cpu > WALL_OVER_CPU

@@ -1,8 +1,8 @@
 """Writes a decision record: question, command, figures, verdict. Every run goes into bench/runs, as one JSON document.
 
 A record of several experiments has a part for each: `NNNN-title/part` writes part.md and part.json into the folder
-bench/runs/NNNN-title, and adds a link to NNNN-title.md. The page is not kept: `hakmem report` draws it from the JSON
-document, and it would weigh two megabytes."""
+bench/runs/NNNN-title, and a link into NNNN-title.md; one to a former run of the part gives way. The page is not kept:
+`hakmem report` draws it from the JSON document, and it would weigh two megabytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from hakmem_lab import libhakmem, show
+from hakmem_lab import amounts, libhakmem, noise, show
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, document
 from hakmem_lab.sweep import Sweep
@@ -67,7 +67,9 @@ class Name(NamedTuple):
 
     @property
     def heading(self) -> str:
-        return (self.part or self.title[5:]).replace("-", " ").capitalize()
+        """The name's words; a letter with digits is a name of its own: c5-and-c6 is "C5 and C6"."""
+        words = re.sub(r"\b[a-z]\d+\b", lambda found: found[0].upper(), (self.part or self.title[5:]).replace("-", " "))
+        return words[0].upper() + words[1:]
 
     @property
     def first_line(self) -> str:
@@ -103,7 +105,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
     labels = [each.label for each in experiment.head.series if each.label not in experiment.failed()]
     for label in labels:
         row = summarize(label, values_of(experiment, label))
-        figures = " | ".join(show.number(each) for each in (row.mean, row.median, row.least, row.most))
+        figures = " | ".join(amounts.number(each) for each in (row.mean, row.median, row.least, row.most))
         lines.append(f"| {label} | {figures} | {row.cv:.2f} |")
     metric = experiment.head.metric
     direction = "higher" if metric.higher_is_better else "lower"
@@ -163,8 +165,10 @@ def _word(outcome: Finding) -> str:
 
 
 def _stamp(experiment: Experiment, outcome: Finding) -> str:
-    head = experiment.head
-    return f"*{head.created:%Y-%m-%d}, commit {head.commit or 'unknown'}, {_word(outcome)}.*"
+    """The record's head; it says so where the machine was busy."""
+    head, reasons = experiment.head, noise.look(experiment).reasons
+    load = f" Measured under load: {', '.join(reasons)}." if reasons else ""
+    return f"*{head.created:%Y-%m-%d}, commit {head.commit or 'unknown'}, {_word(outcome)}.{load}*"
 
 
 def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
@@ -211,16 +215,36 @@ def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
 
 
 def _with_part(before: str, name: Name, outcome: Finding) -> str:
-    """The record with one more line: a link to the part, and its outcome."""
+    """The record with the part's line, a link and its outcome: in the place of a former run's, else at the end."""
     link = Path(os.path.relpath(name.text, FOLDER)).as_posix()
+    line = f"- [{name.heading}]({link}): {_word(outcome)}.\n"
+    former = re.compile(rf"^- \[[^\]\n]*\]\({re.escape(link)}\).*\n?", re.MULTILINE)
+    if former.search(before):
+        return former.sub(lambda _: line, before, count=1)
     end = "\n" if before.splitlines()[-1].startswith("- [") else "\n\n"
-    return f"{before.rstrip()}{end}- [{name.heading}]({link}): {_word(outcome)}.\n"
+    return f"{before.rstrip()}{end}{line}"
+
+
+def _to_repeat(experiment: Experiment) -> Experiment:
+    """The experiment without where its results lay: that is a folder of one machine, and none of the question."""
+    plan = experiment.head.plan
+    words = iter(shlex.split(plan.typed))
+    kept = []
+    for word in words:
+        if word == "--":
+            kept += [word, *words]
+        elif word == "--out":
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept.append(word)
+    changed = plan.model_copy(update={"typed": shlex.join(kept)})
+    return experiment.model_copy(update={"head": experiment.head.model_copy(update={"plan": changed})})
 
 
 def write(text_name: str, experiment: Experiment, outcome: Finding) -> Path:
     """Writes the record and the runs, or a part of it and its line in the record; returns the record's path."""
     check_free(text_name)
-    name, root = Name.parse(text_name), tree()
+    name, root, experiment = Name.parse(text_name), tree(), _to_repeat(experiment)
     record = root / name.record
     try:
         (root / name.runs).parent.mkdir(parents=True, exist_ok=True)

@@ -221,18 +221,19 @@ class Server:
         return thread
 
     def _stop(self) -> None:
-        for how, patience in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
-            # A prefork server's parent ends its children itself; orphans have nobody else.
-            first = [self._leader.pid] if self._leader.poll() is None else self.processes()
-            for pid in first if how == signal.SIGTERM else self.processes():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, how)
-            until = time.monotonic() + patience
+        """A prefork server's parent ends its children itself; those that it leaves behind have nobody else."""
+        told: set[int] = set()
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            until = time.monotonic() + STOP_S
             while not self.ended and time.monotonic() < until:
+                alone = how == signal.SIGTERM and self._leader.poll() is None
+                for pid in {self._leader.pid} if alone else set(self.processes()):
+                    if how == signal.SIGKILL or pid not in told:
+                        told.add(pid)
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.kill(pid, how)
                 time.sleep(LOOK_S)
                 self._reap()
-            if self.ended:
-                break
         self._reap()
 
     def _reap(self) -> None:

@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from hakmem_lab import console, statistics, tables
+from hakmem_lab.amounts import number
 from hakmem_lab.comparing import Comparisons, Gain, Row
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Sweep
@@ -21,13 +22,6 @@ from hakmem_lab.verdict import Comparison, Summary, more_runs, summarize, values
 SHORT_S = 0.1
 TABLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD}
 COLOURS = {"GO": "green", "NO-GO": "red", "INCONCLUSIVE": "yellow"}
-
-
-def number(value: float) -> str:
-    """Four significant digits, large numbers with thousands separated."""
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "-∞"
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def gain(value: float) -> str:
@@ -177,7 +171,7 @@ def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[
         columns.append(column)
         if name == "rss":
             columns.append(("memory " + gain_head, lambda row: gain_cell(row.memory_gain)))
-    return [*columns, ("faults", lambda row: f"{row.minor_faults:,.0f}")]
+    return [*columns, ("faults", lambda row: number(round(row.minor_faults)))]
 
 
 def compare(experiment: Experiment, found: Comparisons) -> None:

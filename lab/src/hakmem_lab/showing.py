@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hakmem_lab import console
+from hakmem_lab.amounts import number
 from hakmem_lab.exports import Report, Row
 from hakmem_lab.latencies import Shift
 from hakmem_lab.statistics import CONFIDENCE
@@ -83,9 +84,11 @@ def shifts(found: Sequence[Shift]) -> None:
         made.add_column(name, justify="right", no_wrap=True)
     for each in found:
         bounds = f"{_gain(each.low)} .. {_gain(each.high)}"
-        made.add_row(each.quantile, f"{each.base:.4g}", f"{each.other:.4g}", _gain(each.gain), bounds)
+        made.add_row(each.quantile, number(each.base), number(each.other), _gain(each.gain), bounds)
     if console.out.width >= console.out.measure(made).minimum:
         console.out.print(made)
         return
     for each in found:
-        console.out.print(f"{each.quantile}: {each.base:.4g}, {each.other:.4g}, {_gain(each.gain)} %", soft_wrap=True)
+        console.out.print(
+            f"{each.quantile}: {number(each.base)}, {number(each.other)}, {_gain(each.gain)} %", soft_wrap=True
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -185,12 +186,6 @@ def pairs(figures: dict[str, int]) -> dict[str, float]:
     return found
 
 
-def megabytes(size: int) -> str:
-    if size < MEGABYTE:
-        return f"{size / 1024:.0f} KiB"
-    return f"{size / MEGABYTE:.1f} MiB" if size < 1024 * MEGABYTE else f"{size / 1024 / MEGABYTE:.2f} GiB"
-
-
 def _worst_class(snapshot: Snapshot, column: str) -> dict[str, int] | None:
     rows = [row for row in snapshot.classes if row.get(column)]
     return max(rows, key=lambda row: row[column] * (1 if column == "pinned" else row["size"])) if rows else None
@@ -200,7 +195,7 @@ def _cached(snapshot: Snapshot, size: int) -> str:
     worst = _worst_class(snapshot, "cached")
     which = f", most of it in blocks of {worst['size']} bytes" if worst else ""
     return (
-        f"{megabytes(size)} lie ready in the threads' caches{which}; a smaller thread_budget "
+        f"{in_bytes(size)} lie ready in the threads' caches{which}; a smaller thread_budget "
         "(HAKMEM_THREAD_BUDGET), or process_budget for all threads together, bounds them."
     )
 
@@ -209,27 +204,27 @@ def _free_in_slabs(snapshot: Snapshot, size: int) -> str:
     worst = _worst_class(snapshot, "pinned")
     which = f", most of it between live blocks of {worst['size']} bytes" if worst else ""
     return (
-        f"{megabytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
+        f"{in_bytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
         "they serve the next requests of their sizes, and go when their neighbours are freed."
     )
 
 
 def _frontier(_: Snapshot, size: int) -> str:
     return (
-        f"{megabytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) makes less "
+        f"{in_bytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) makes less "
         "ahead, and the rest is the price of the size classes in use."
     )
 
 
 def _empty(_: Snapshot, size: int) -> str:
     return (
-        f"{megabytes(size)} are empty slabs and SuperSlabs that wait for use; a shorter purge_delay "
+        f"{in_bytes(size)} are empty slabs and SuperSlabs that wait for use; a shorter purge_delay "
         "(HAKMEM_PURGE_DELAY) or a smaller dirty_limit (HAKMEM_DIRTY_LIMIT) returns them sooner, hak_collect() at once."
     )
 
 
 def _metadata(_: Snapshot, size: int) -> str:
-    return f"{megabytes(size)} are the library's own tables; fewer threads at once need fewer."
+    return f"{in_bytes(size)} are the library's own tables; fewer threads at once need fewer."
 
 
 PINS = {
@@ -253,7 +248,7 @@ def what_pins(snapshot: Snapshot) -> str | None:
     if largest is None or ours[largest] == 0 or ours[largest] * 20 < total:
         where = "in the program's hands" if held >= parts.get("not_ours", 0) else "outside of HAKMEM"
         return (
-            f"Nothing to speak of is pinned by the allocator: {megabytes(max(held, parts.get('not_ours', 0)))} of "
-            f"{megabytes(total)} are {where}; no option changes that."
+            f"Nothing to speak of is pinned by the allocator: {in_bytes(max(held, parts.get('not_ours', 0)))} of "
+            f"{in_bytes(total)} are {where}; no option changes that."
         )
     return PINS[largest](snapshot, ours[largest])

@@ -171,8 +171,8 @@ def _unfinished(experiment: Experiment, rounds: int) -> str:
     planned = planned_looks(experiment)
     if rounds in planned:
         return ""
-    wanted = next((each for each in planned if each > rounds), planned[-1])
-    return f"the plan was not carried out: {rounds} of {wanted} rounds" if rounds < wanted else ""
+    wanted = next((each for each in planned if each > rounds), None)
+    return f"the plan was not carried out: {rounds} of {wanted} rounds" if wanted else ""
 
 
 def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1) -> Comparison:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem_lab import tables
-from hakmem_lab.snapshots import NOT_PARTS, Snapshot, hit_rate, megabytes, pairs, what_pins
+from hakmem_lab.amounts import in_bytes, number
+from hakmem_lab.snapshots import NOT_PARTS, Snapshot, hit_rate, pairs, what_pins
 
 COLOURS = {
     "live": "green",
@@ -68,13 +69,9 @@ def superslab_map(snapshot: Snapshot) -> RenderableType | None:
         for first, slabs, size, taken, blocks in each.spans:
             cells[first : first + slabs] = EIGHTHS[min(7, 8 * taken // max(blocks, 1))] * slabs
             used, held = used + slabs, held + taken * size
-        said = MARKS.get(each.kind, f"{used} used, {megabytes(held)} in blocks handed out")
+        said = MARKS.get(each.kind, f"{used} used, {in_bytes(held)} in blocks handed out")
         table.add_row(str(place), "".join(cells) if each.kind == "in_slabs" else "", said)
     return table
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def is_bytes(group: str, name: str) -> bool:
@@ -114,10 +111,10 @@ def ledger(snapshot: Snapshot) -> RenderableType | None:
     table.add_column()
     for name, size in parts.items():
         label = Text("█ ", COLOURS.get(name, "white")).append(name, "default")
-        table.add_row(label, megabytes(size), f"{100 * size / total:5.1f} %" if total else "", MEANINGS.get(name, ""))
+        table.add_row(label, in_bytes(size), f"{100 * size / total:5.1f} %" if total else "", MEANINGS.get(name, ""))
     rss = snapshot.group("ledger").get("rss")
-    beside = f"the kernel says {megabytes(rss)}" if rss is not None else ""
-    table.add_row("  sum", megabytes(total), "100.0 %", beside, end_section=True)
+    beside = f"the kernel says {in_bytes(rss)}" if rss is not None else ""
+    table.add_row("  sum", in_bytes(total), "100.0 %", beside, end_section=True)
     title = Text("Resident memory", "bold")
     if snapshot.by_books:
         title.append("  (from outside: free blocks by the books, ends of slabs among them)", "dim")
@@ -174,7 +171,7 @@ def classes(snapshot: Snapshot) -> RenderableType:
     ]
     table = numbers_table("Size classes (blocks; zero columns left out)", [*names, *(["hit rate"] if exact else [])])
     for row in snapshot.classes:
-        cells = [megabytes(row.get(name, 0)) if name in BYTE_COLUMNS else number(row.get(name, 0)) for name in names]
+        cells = [in_bytes(row.get(name, 0)) if name in BYTE_COLUMNS else number(row.get(name, 0)) for name in names]
         table.add_row(*cells, *([percent(hit_rate(row))] if exact else []))
     return table
 
@@ -189,7 +186,7 @@ def groups(snapshot: Snapshot) -> RenderableType:
             continue
         line = Text()
         for name, value in figures.items():
-            line.append(f"{name} ", "dim").append(megabytes(value) if is_bytes(group, name) else number(value))
+            line.append(f"{name} ", "dim").append(in_bytes(value) if is_bytes(group, name) else number(value))
             line.append("   ")
         for name, share in pairs(figures).items():
             line.append(f"{name} ", "dim").append(percent(share)).append("   ")
@@ -219,9 +216,9 @@ def own_heaps(snapshot: Snapshot, most: int = MOST_HEAPS) -> RenderableType | No
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for each in found[:most]:
-        sizes = [megabytes(size) for size in (each.used_bytes, each.peak_bytes, each.live_bytes)]
-        limit = megabytes(each.limit) if each.limit else "none"
-        rest = [number(each.live_blocks), megabytes(each.cached_bytes), limit, number(each.refused)]
+        sizes = [in_bytes(size) for size in (each.used_bytes, each.peak_bytes, each.live_bytes)]
+        limit = in_bytes(each.limit) if each.limit else "none"
+        rest = [number(each.live_blocks), in_bytes(each.cached_bytes), limit, number(each.refused)]
         table.add_row(number(each.serial), Text(each.name), *sizes, *rest)
     return table
 

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem_lab import fragments, ledger, process, views
+from hakmem_lab.amounts import in_bytes, number
 from hakmem_lab.live import Live
-from hakmem_lab.snapshots import Snapshot, megabytes
+from hakmem_lab.snapshots import Snapshot
 
 LEVELS = "▁▂▃▄▅▆▇█"
 HISTORY = 60
@@ -100,7 +101,7 @@ class Watch:
             for name in names:
                 value = rates.of_figure(snapshot, group, name)
                 if value > 0:
-                    line.append(f"{group}.{name} ", "dim").append(views.number(value)).append("   ")
+                    line.append(f"{group}.{name} ", "dim").append(number(value)).append("   ")
         return line
 
     def _classes(self, snapshot: Snapshot, rates: views.Rates, rows: int) -> RenderableType:
@@ -121,8 +122,8 @@ class Watch:
             calls = rates.of_class(row, "mallocs")
             hit = [views.percent(max(1 - rates.of_class(row, "misses") / calls, 0) if calls else None)] if exact else []
             table.add_row(
-                *(views.number(row[name]) for name in ("size", "live", "cached")),
-                *(views.number(value) for value in moved),
+                *(number(row[name]) for name in ("size", "live", "cached")),
+                *(number(round(value)) for value in moved),
                 *hit,
             )
         return table
@@ -133,7 +134,7 @@ class Watch:
             if max(sizes) > 0:
                 colour = views.COLOURS.get(name, "white")
                 table.add_row(
-                    name, Text(line_of(list(sizes)), colour), f"{megabytes(min(sizes))} .. {megabytes(max(sizes))}"
+                    name, Text(line_of(list(sizes)), colour), f"{in_bytes(min(sizes))} .. {in_bytes(max(sizes))}"
                 )
         return table
 

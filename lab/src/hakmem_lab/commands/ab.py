@@ -331,8 +331,8 @@ def finish(session: Session, wanted: Wanted) -> None:
         showing.shifts(latencies.shifts(session.experiment))
     files = {"results": str(session.path)}
     files |= opt.draw_page(wanted.page or session.path.with_suffix(".html"), draw)
-    if wanted.record is not None:
-        files["record"] = str(records.write(wanted.record, session.experiment, found))
+    if (name := wanted.record) is not None:
+        opt.kept(lambda: files.update(record=str(records.write(name, session.experiment, found))))
     case = one_name(session.experiment)
     report = many.report_of_one(case, session.experiment, found)
     files |= keep(wanted, report, {case: session.experiment})
@@ -350,14 +350,16 @@ def one_name(experiment: Experiment) -> str:
 
 
 def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[str, str]:
-    """Writes the forms for other programs, and the baseline."""
+    """Writes the forms for other programs, and the baseline; says which of them could not be."""
     from hakmem_lab import baselines, exports
 
-    files = exports.write(report, wanted.forms)
-    if wanted.save is not None:
-        path = baselines.path_of(wanted.save, wanted.folder)
-        baselines.save(wanted.save, path, made)
-        files["baseline"] = str(path)
+    files: dict[str, str] = {}
+    for form, place in wanted.forms.items():
+        opt.kept(lambda form=form, place=place: files.update(exports.write(report, {form: place})))  # type: ignore[misc]
+    if (name := wanted.save) is not None:
+        path = baselines.path_of(name, wanted.folder)
+        if opt.kept(lambda: baselines.save(name, path, made)):
+            files["baseline"] = str(path)
     return files
 
 

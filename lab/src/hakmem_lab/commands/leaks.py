@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.commands.profile import of_program, size
+from hakmem_lab.amounts import in_bytes
+from hakmem_lab.commands.profile import of_program
 from hakmem_lab.console import err, out
 from hakmem_lab.errors import LabError
 
@@ -114,7 +115,7 @@ def counted(number: int, what: str) -> str:
 def show(found: list[tuple[Estimate, Stack]], suppressed: int, frames: int, top: int) -> None:
     for value, stack in found[:top]:
         blocks = counted(round(value.objects), "block")
-        err.print(f"leak of {size(value.bytes)} in {blocks}, allocated by", markup=False)
+        err.print(f"leak of {in_bytes(value.bytes)} in {blocks}, allocated by", markup=False)
         for number, frame in enumerate(stack[:frames]):
             err.print(f"    #{number} {frame.name} {frame.place}", soft_wrap=True, markup=False)
     if len(found) > top:
@@ -124,7 +125,7 @@ def show(found: list[tuple[Estimate, Stack]], suppressed: int, frames: int, top:
     left_out = f"; {counted(suppressed, 'stack')} suppressed" if suppressed else ""
     if found:
         out.print(
-            f"{size(total)} lost in {objects}, at {counted(len(found), 'stack')}{left_out}",
+            f"{in_bytes(total)} lost in {objects}, at {counted(len(found), 'stack')}{left_out}",
             soft_wrap=True,
         )
     else:

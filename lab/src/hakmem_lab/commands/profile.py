@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hakmem_lab import process
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.console import out, remark
 from hakmem_lab.errors import LabError
 
@@ -180,13 +181,6 @@ def of_program(
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def size(value: float) -> str:
-    for unit, limit in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(value) >= limit:
-            return f"{value / limit:.1f} {unit}"
-    return f"{value:.0f} B"
-
-
 def table(report: Report, kind: str, rows: int) -> None:
     """The stacks that stand for most, by their innermost function of the program, with who called it."""
     from hakmem_lab.profiles import ABOUT, Estimate
@@ -197,7 +191,10 @@ def table(report: Report, kind: str, rows: int) -> None:
         ((values[kind], stack) for stack, values in report.stacks.items() if values.get(kind, Estimate()).objects),
         key=lambda each: -abs(each[0].bytes),
     )
-    out.print(f"{size(total.bytes)} ± {size(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks", soft_wrap=True)
+    out.print(
+        f"{in_bytes(total.bytes)} ± {in_bytes(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks",
+        soft_wrap=True,
+    )
     if report.profile.missed:
         out.print(f"{report.profile.missed} samples are missing: there was no room for them")
     out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
@@ -205,7 +202,7 @@ def table(report: Report, kind: str, rows: int) -> None:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
         shown = without_standard(stack)
         said = " < ".join([shown[0].says, *(frame.name for frame in shown[1:4])])
-        line = f"{size(value.bytes):>10} {size(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
+        line = f"{in_bytes(value.bytes):>10} {in_bytes(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
         out.print(line, soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")

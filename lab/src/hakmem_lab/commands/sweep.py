@@ -160,5 +160,5 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
     files = {"results": str(session.path)}
     files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
     if record is not None:
-        files["record"] = str(records.write(record, session.experiment, found))
+        opt.kept(lambda: files.update(record=str(records.write(record, session.experiment, found))))
     opt.tell(files, json, document)

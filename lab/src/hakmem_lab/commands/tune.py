@@ -14,7 +14,7 @@ from hakmem_lab.errors import NO_GO, LabError
 if TYPE_CHECKING:
     from hakmem_lab.comparing import Gain
     from hakmem_lab.experiment import Session
-    from hakmem_lab.results import Trial
+    from hakmem_lab.results import Experiment, Trial
     from hakmem_lab.search import Search
     from hakmem_lab.verdict import Comparison
 
@@ -108,7 +108,7 @@ def tune(
             library=str(library.resolve()) if library else None,
             digest="",
             metric=MetricModel.of(chosen),
-            options=[each for each in options.split(",") if each.strip()],
+            options=[each.strip() for each in options.split(",") if each.strip()],
             budget_s=seconds(budget),
             trials=trials,
             rounds=trial_rounds,
@@ -194,8 +194,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
             pages.write(study, judged, target, results)
 
         files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
-        if compared.verdict == "GO":
-            write_env(env, found, session, compared)
+        if compared.verdict == "GO" and opt.kept(lambda: write_env(env, study, judged, results)):
             files["settings"] = str(env)
 
     def document() -> dict[str, Any]:
@@ -207,7 +206,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
         }
 
     if not json:
-        show.say(sentence(trials, compared, env))
+        show.say(sentence(trials, compared, env, "settings" in files))
     opt.tell(files, json, document)
     raise typer.Exit(verdict.STATUS[compared.verdict] if compared else NO_GO)
 
@@ -244,7 +243,7 @@ def trial_gain(trial: Trial) -> Gain:
     return Gain(gain=found.gain, low=found.low, high=found.high)
 
 
-def sentence(trials: list[Trial], compared: Comparison | None, env: Path) -> str:
+def sentence(trials: list[Trial], compared: Comparison | None, env: Path, written: bool) -> str:
     """The outcome in words."""
     import shlex
 
@@ -252,13 +251,15 @@ def sentence(trials: list[Trial], compared: Comparison | None, env: Path) -> str
 
     if compared is None:
         return f"None of {len(trials)} settings was better than the default: the default stands."
+    if compared.verdict == "GO" and not written:
+        return f"The verdict is GO, and {escape(str(env))} could not be written: the settings are in the results."
     if compared.verdict == "GO":
         use = f"set -a; . {shlex.quote(str(env.absolute()))}; set +a"
         return escape(f"The settings are in {env}. Use them with: {use}")
     return f"The verdict is {compared.verdict}: the default stands, and {escape(str(env))} is not written."
 
 
-def write_env(path: Path, found: Search, session: Session, compared: Comparison) -> None:
+def write_env(path: Path, study: Experiment, compared: Comparison, results: Path) -> None:
     """The settings as lines NAME=VALUE for shells, systemd and containers.
 
     A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
@@ -266,7 +267,7 @@ def write_env(path: Path, found: Search, session: Session, compared: Comparison)
 
     from hakmem_lab import show
 
-    head = session.experiment.head
+    head = study.head
     settings = next(each.settings for each in head.series if each.label == "B")
     gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
     comments = [
@@ -279,4 +280,4 @@ def write_env(path: Path, found: Search, session: Session, compared: Comparison)
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}", f"The results are in {session.path}.") from error
+        raise LabError(f"cannot write {path}: {error.strerror}", f"The results are in {results}.") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import latencies, show
+from hakmem_lab.amounts import number
 from hakmem_lab.latencies import Shift
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
@@ -69,7 +70,7 @@ def shifts_chart(shifts: Sequence[Shift]) -> go.Figure:
     figure = go.Figure()
     figure.add_scatter(
         x=[each.gain for each in shifts],
-        y=[f"{each.quantile}: {each.base:.4g}, {each.other:.4g}" for each in shifts],
+        y=[f"{each.quantile}: {number(each.base)}, {number(each.other)}" for each in shifts],
         error_x={
             "type": "data",
             "array": [each.high - each.gain for each in shifts],

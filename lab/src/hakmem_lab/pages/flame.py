@@ -9,6 +9,7 @@ import importlib.resources
 import json
 from typing import Any
 
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.formats import Numbers, Report
 from hakmem_lab.profiles import ABOUT, Estimate, Profile
 
@@ -67,9 +68,9 @@ def course(profile: Profile) -> str:
     )
     said = "; ".join(f'<span class="{kind}">{name}</span> at {(at - first) / 1000:.2f} s' for kind, at, name in known)
     return f"""<figure class="course"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
-aria-label="Resident memory over {span / 1000:.2f} seconds, at most {most / (1 << 20):.1f} MiB">
+aria-label="Resident memory over {span / 1000:.2f} seconds, at most {in_bytes(most)}">
 <polygon points="0,{HEIGHT} {points} {across(profile.course[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
-<figcaption>Resident memory, at most {most / (1 << 20):.1f} MiB, over {span / 1000:.2f} s: {said or "no moment known"}
+<figcaption>Resident memory, at most {in_bytes(most)}, over {span / 1000:.2f} s: {said or "no moment known"}
 </figcaption></figure>"""
 
 
@@ -92,8 +93,8 @@ def page(report: Report, kind: str, title: str) -> str:
 <style>{asset("page.css")}{asset("flame.css")}</style></head>
 <body class="flame"><main>
 <h1>Heap of {html.escape(title)}</h1>
-<p class="soft">Estimated from a sample of one block in {report.interval} bytes: {total.bytes / (1 << 20):.1f} MiB
-± {total.error / (1 << 20):.1f} MiB {ABOUT[kind]}.{missed}
+<p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
+± {in_bytes(total.error)} {ABOUT[kind]}.{missed}
 A frame is as wide as what was allocated below it; click to zoom.</p>
 {course(report.profile)}
 <div class="tools">

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from hakmem_lab import views
+from hakmem_lab.amounts import in_bytes
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict
-from hakmem_lab.snapshots import MEGABYTE, Snapshot, hit_rate, megabytes, pairs, what_pins
+from hakmem_lab.snapshots import MEGABYTE, Snapshot, hit_rate, pairs, what_pins
 from hakmem_lab.sources import Look, Recording
 
 PART_COLOURS = dict(zip(views.MEANINGS, COLOURS, strict=False))
@@ -36,7 +37,7 @@ def ledger_chart(snapshot: Snapshot) -> go.Figure:
             name=f"{name}: {views.MEANINGS.get(name, '')}",
             orientation="h",
             marker_color=PART_COLOURS.get(name, COLOURS[-1]),
-            hovertemplate=f"{name}: {megabytes(size)}<extra></extra>",
+            hovertemplate=f"{name}: {in_bytes(size)}<extra></extra>",
         )
     figure.update_layout(
         barmode="stack", title="Resident memory", xaxis_title="MiB", height=300, legend={"orientation": "h", "y": -0.4}
@@ -137,9 +138,9 @@ def snapshot_verdict(of: str, snapshot: Snapshot) -> Verdict:
     parts, pinned = snapshot.parts, what_pins(snapshot)
     if parts:
         held = parts.get("live", 0) + parts.get("huge", 0)
-        figure = f"{megabytes(sum(parts.values()))} resident, {megabytes(held)} in the program's hands"
+        figure = f"{in_bytes(sum(parts.values()))} resident, {in_bytes(held)} in the program's hands"
     else:
-        figure = f"{megabytes(snapshot.group('bytes').get('live', 0))} live, by the counters"
+        figure = f"{in_bytes(snapshot.group('bytes').get('live', 0))} live, by the counters"
     missing = "There is no ledger of resident memory: HAKMEM_STATS_LEDGER=1 adds it."
     return Verdict(of, "MEMORY", figure, [pinned or missing])
 
@@ -294,9 +295,9 @@ def recording_verdict(of: str, found: Recording) -> Verdict:
     """What resident memory was made of at its peak, and while it was steady."""
     looks = found.looks
     began, peak = looks[0].time, max(looks, key=resident)
-    sizes = f"{megabytes(min(map(resident, looks)))} to {megabytes(resident(peak))}"
+    sizes = f"{in_bytes(min(map(resident, looks)))} to {in_bytes(resident(peak))}"
     said = [
-        f"{len(looks)} looks. The peak, after {peak.time - began:.1f} s, is {megabytes(resident(peak))}: "
+        f"{len(looks)} looks. The peak, after {peak.time - began:.1f} s, is {in_bytes(resident(peak))}: "
         f"{what_pins(peak.snapshot) or 'no ledger.'}"
     ]
     steady = steady_part(looks)
@@ -304,7 +305,7 @@ def recording_verdict(of: str, found: Recording) -> Verdict:
         middle = of_middling_size(steady)
         said.append(
             f"Steady from {steady[0].time - began:.1f} to {steady[-1].time - began:.1f} s at "
-            f"{megabytes(resident(middle))}: {what_pins(middle.snapshot) or 'no ledger.'}"
+            f"{in_bytes(resident(middle))}: {what_pins(middle.snapshot) or 'no ledger.'}"
         )
     else:
         said.append("Resident memory is nowhere steady for a tenth of the time.")

@@ -11,6 +11,7 @@ import hashlib
 import html
 import importlib.resources
 import os
+import re
 import statistics
 import urllib.parse
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from hakmem_lab.amounts import number
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Head
 
@@ -36,6 +38,7 @@ class Link:
     target: str
 
 
+FIGURE = re.compile(r"[-+]?[\d.,∞]+ %(?: \.\. [-+]?[\d.,∞]+ %)?|\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 Cell = str | int | float | Link | None
 
 
@@ -70,7 +73,7 @@ class Page:
 
     def text(self, text: str, style: str = "") -> None:
         attribute = f' class="{style}"' if style else ""
-        self.parts.append(f"<p{attribute}>{html.escape(text)}</p>")
+        self.parts.append(f"<p{attribute}>{_whole(text)}</p>")
 
     def command(self, text: str) -> None:
         self.parts.append(f'<code class="command">{html.escape(text)}</code>')
@@ -79,13 +82,13 @@ class Page:
         """The box that a reader sees first; with an anchor, of what, and the way there.
 
         raw: the address of the runs that it follows from, relative to the page."""
-        said = "".join(f"<p>{html.escape(each)}</p>" for each in found.sentences)
+        said = "".join(f"<p>{_whole(each)}</p>" for each in found.sentences)
         if raw is not None:
             said += f'<p class="raw"><a href="{html.escape(raw)}">Every run, as a file</a></p>'
         of = f'<p class="of"><a href="#{html.escape(anchor)}">{html.escape(found.of)}</a></p>' if anchor else ""
         self.parts.append(
             f'<div class="verdict {found.word}">{of}<span class="word">{html.escape(found.word)}</span>'
-            f'<span class="figure">{html.escape(found.figure)}</span>{said}</div>'
+            f'<span class="figure">{_whole(found.figure)}</span>{said}</div>'
         )
 
     def chart(self, figure: go.Figure, caption: str = "") -> None:
@@ -201,6 +204,11 @@ def _flat(values: Any) -> list[Any]:
     return [each for row in listed for each in (row if isinstance(row, list | tuple) else [row]) if each is not None]
 
 
+def _whole(text: str) -> str:
+    """A text for a page, whose percentages, intervals and dates no end of a line takes apart."""
+    return FIGURE.sub(r'<span class="whole">\g<0></span>', html.escape(text))
+
+
 def _cell(value: Cell, style: str) -> str:
     if value is None:
         return f"<td {style}></td>"
@@ -208,9 +216,8 @@ def _cell(value: Cell, style: str) -> str:
         target = html.escape(urllib.parse.quote(value.target))
         return f'<td {style}><a href="{target}">{html.escape(value.text)}</a></td>'
     if isinstance(value, str):
-        return f"<td {style}>{html.escape(value)}</td>"
-    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f'<td {style} data-value="{value!r}">{shown}</td>'
+        return f"<td {style}>{_whole(value)}</td>"
+    return f'<td {style} data-value="{value!r}">{number(value)}</td>'
 
 
 def link_to(file: Path | None, page: Path) -> str | None:

@@ -1,0 +1,21 @@
+"""Numbers and sizes as the terminal and the pages show them."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float) -> str:
+    """A count as it is, anything else with four significant digits; thousands are separated."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:,.4g}"
+
+
+def in_bytes(value: float) -> str:
+    """A size in the largest unit of which there is one."""
+    if abs(value) < 1 << 10:
+        return f"{value:.0f} B"
+    if abs(value) < 1 << 20:
+        return f"{value / (1 << 10):.0f} KiB"
+    return f"{value / (1 << 20):.1f} MiB" if abs(value) < 1 << 30 else f"{value / (1 << 30):.2f} GiB"
