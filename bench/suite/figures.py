@@ -81,6 +81,11 @@ class Figures:
         self.cases = [each for each in kept.head.cases if any((each.name, name) in self._by for name in self.names)]
 
     @property
+    def rounds(self) -> int:
+        """How many there are; fewer than planned where the run was interrupted."""
+        return max((len(each) for each in self._by.values()), default=0)
+
+    @property
     def fast_peers(self) -> list[str]:
         return [name for name in self.peers if name != SYSTEM]
 

@@ -34,7 +34,7 @@ def markdown(table: Table, title: str = "### ") -> str:
     return "\n".join([*heading, row(table.header), row(rule), *(row(cells) for cells in table.rows)])
 
 
-def environment(head: Head) -> str:
+def environment(head: Head, rounds: int) -> str:
     """Where, when and with what: without names that belong to one machine."""
     facts = dict(head.machine.facts)
     facts.pop("load", None)
@@ -44,7 +44,7 @@ def environment(head: Head) -> str:
     rows.append(
         [
             "run",
-            f"{head.created:%Y-%m-%d}, {head.plan.rounds} rounds, seed {head.plan.seed}"
+            f"{head.created:%Y-%m-%d}, {rounds} rounds, seed {head.plan.seed}"
             + (", QUICK: the figures mean nothing" if head.plan.quick else ""),
         ]
     )
@@ -87,7 +87,7 @@ def replace(text: str, name: str, body: str, where: str) -> str:
 
 def full(figures: Figures) -> str:
     """What docs/benchmarks.md holds."""
-    parts = [environment(figures.head)]
+    parts = [environment(figures.head, figures.rounds)]
     for name in charts(figures):
         parts.append(f"![{name.partition('.')[0]}]({CHARTS.name}/{name})")
     return "\n\n".join(parts + [markdown(table) for table in tables.all_tables(figures)])
@@ -98,7 +98,7 @@ def short(figures: Figures) -> str:
     facts = figures.head.machine.facts
     kernel = re.sub(r"(\d+\.\d+)\S*", r"\1", facts.get("kernel", "unknown"), count=1)
     parts = [
-        f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.head.plan.rounds} rounds."
+        f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.rounds} rounds."
     ]
     means = tables.means(figures)
     if means is not None:
