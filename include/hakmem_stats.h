@@ -99,7 +99,6 @@ struct hak_stats {
     uint64_t superslabs_slab_runs_claimed;   /* runs found without a lock in one that was in slabs already */
     uint64_t superslabs_collapsed;    /* made one huge page so far */
     uint64_t superslabs_collapse_refused;
-    uint64_t superslabs_prefaulted;   /* made one huge page when they were opened */
     uint64_t superslabs_split;        /* huge pages of which parts went back, at most half of it in use */
     uint64_t superslabs_lock_takes;   /* times that the lock over all SuperSlabs was taken so far */
 
@@ -170,6 +169,7 @@ struct hak_stats {
     /* memory mapped ahead of need */
     uint64_t reserve_mapped;          /* SuperSlabs so far */
     uint64_t reserve_missed;          /* requests that had memory mapped all the same */
+    uint64_t reserve_prefaulted;      /* SuperSlabs made one huge page when they were opened */
 
     uint64_t reserved[32];
 

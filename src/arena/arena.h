@@ -18,13 +18,6 @@
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
-/* What the slabs of a SuperSlab are opened for. */
-enum hak_opening {
-    HAK_OPEN_BARE,    /* anything, as addresses alone (pieces.h) */
-    HAK_OPEN_SMALL,   /* blocks of the tiny and the mid pool */
-    HAK_OPEN_LARGE,   /* blocks of the large pool */
-};
-
 /* One per SuperSlab, out of line; a cache line each, because threads that each work in a SuperSlab of their own write to
  * them at the same time. */
 struct hak_super {

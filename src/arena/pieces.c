@@ -13,7 +13,6 @@
 #include "arena/limit.h"
 #include "arena/lru.h"
 #include "arena/mapping.h"
-#include "arena/prefault.h"
 #include "arena/state.h"
 #include "arena/thp.h"
 #include "arena/waiting.h"
@@ -43,9 +42,8 @@ static size_t make_bare(size_t super, bool *fresh)
     return super;
 }
 
-size_t hak__supers_open(enum hak_opening opening, bool *fresh)
+size_t hak__supers_open(bool whole, bool *fresh)
 {
-    bool whole = opening != HAK_OPEN_BARE;
     if (whole && hak__is_thrifty())
         return HAK_NO_SUPER;
     size_t super = hak__supers_take(1, 1, whole ? HAK_SUPER_SIZE : 0, HAK_SUPER_IN_SLABS, fresh);
@@ -58,8 +56,6 @@ size_t hak__supers_open(enum hak_opening opening, bool *fresh)
     if (!whole)
         return make_bare(super, fresh);
     hak__supers[super].bare = 0;
-    if (*fresh && opening == HAK_OPEN_SMALL)
-        hak__prefault(super);
     return super;
 }
 

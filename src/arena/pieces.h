@@ -3,9 +3,9 @@
 
 #include "arena/arena.h"
 
-/* Opens a SuperSlab for slabs: wholly mapped, or bare. Refuses the former in a thrifty process; and if new memory turns out to be resident
+/* Opens a SuperSlab for slabs: wholly mapped, or bare. Refuses `whole` in a thrifty process; and if new memory turns out to be resident
  * at once, the SuperSlab is bare after all. */
-size_t hak__supers_open(enum hak_opening opening, bool *fresh);
+size_t hak__supers_open(bool whole, bool *fresh);
 
 /* Map and unmap a piece of a bare SuperSlab, in the caller's slabs. 0 or an errno code; false: the system refuses. */
 int hak__piece_map(void *start, size_t bytes);

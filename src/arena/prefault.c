@@ -7,7 +7,7 @@
 #include "os/os.h"
 
 enum {
-    PREFAULT_FROM = 8,                        /* SuperSlabs in use besides */
+    PREFAULT_FROM = 8,                        /* SuperSlabs in slabs besides */
     PROBE_EVERY = 8,
     PROBE_ABSENT = 16,                         /* one page in so many may be absent in a probe */
     PREFAULT_PAUSE = 64,                      /* SuperSlabs after one for which the kernel had no huge page */
@@ -22,10 +22,9 @@ static struct {
     _Atomic uint32_t pause_left;
 } prefaults;
 
-static bool prefault_may(void)
+static bool prefault_may(size_t others)
 {
-    bool enough = hak_counted(&hak__arena_published.taken) > PREFAULT_FROM;
-    return enough && hak__page_size() == HAK_SUPER_SIZE / PREFAULT_PAGES && hak__thp_may_prefault() && !hak__ahead_counts();
+    return others >= PREFAULT_FROM && hak__page_size() == HAK_SUPER_SIZE / PREFAULT_PAGES && hak__thp_may_prefault() && !hak__ahead_counts();
 }
 
 static bool is_dense(size_t super)
@@ -60,9 +59,9 @@ static bool prefault_now(size_t super)
     return false;
 }
 
-void hak__prefault(size_t super)
+void hak__prefault(size_t super, size_t others)
 {
-    bool may = prefault_may();
+    bool may = prefault_may(others);
     if (may)
         look_at_probe();
     bool turn = hak_fetch_add(&prefaults.opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;

@@ -4,13 +4,13 @@
  * next one is opened. Those opened for large blocks are left alone: each of many threads may have one of its own that is never full.
  *
  * The memory asks for huge pages only while it is touched for the first time. What is purged later comes back page by page, and no
- * kernel thread makes it whole again. Called by pieces.c for a SuperSlab that is the caller's alone; takes no lock. */
+ * kernel thread makes it whole again. Called by shared/ for a SuperSlab that is the caller's alone; takes no lock. */
 #pragma once
 
 #include "arena/arena.h"
 
-/* Makes a new SuperSlab resident, or notes that it is not. */
-void hak__prefault(size_t super);
+/* Makes a new SuperSlab resident, or notes that it is not. So many others are in slabs. */
+void hak__prefault(size_t super, size_t others);
 
 /* Makes the run's memory one mapping where only some of its SuperSlabs have been here: the kernel moves one mapping at a time. Caller
  * holds the arena's lock. */

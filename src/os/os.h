@@ -107,7 +107,7 @@ hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 hak_cold void hak__os_wake(_Atomic uint32_t *word);
 
 /* The calling thread's thread pointer, from which its thread-local variables lie at the same distance in every thread. */
-hak_cold const char *hak__os_thread_pointer(void);
+const char *hak__os_thread_pointer(void);
 
 /* The kernel's knowledge of memory, for the ledger of the statistics (resident.c). These change nothing, so they are
  * not part of the table. Both may be used in signal handlers.

@@ -4,6 +4,7 @@
 #include "shared/pool.h"
 
 #include "arena/pieces.h"
+#include "arena/prefault.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "arena/waiting.h"
@@ -136,11 +137,18 @@ static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 
 /* --- runs ---------------------------------------------------------------------------------------------------------- */
 
+static size_t pool_in_slabs(void)
+{
+    return hak_load(&hak__pool_counts.opened, HAK_RELAXED) - hak_load(&hak__pool_counts.closed, HAK_RELAXED);
+}
+
 size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
 {
-    size_t super = hak__supers_open(opening, fresh);
+    size_t super = hak__supers_open(opening != HAK_OPEN_BARE, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
+    if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
+        hak__prefault(super, pool_in_slabs());
     hak__tier_opened(super);
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));

@@ -23,6 +23,13 @@ size_t hak__pool_take(unsigned count, bool *fresh);
 /* The same, but only from the SuperSlab in which `slab` lies, so that threads which each stay in one do not meet. */
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
+/* What a SuperSlab is opened for. */
+enum hak_opening {
+    HAK_OPEN_BARE,    /* anything, as addresses alone (arena/pieces.h) */
+    HAK_OPEN_SMALL,   /* blocks of the tiny and the mid pool */
+    HAK_OPEN_LARGE,   /* blocks of the large pool */
+};
+
 /* The same from a new SuperSlab; HAK_NO_RUN when the system refuses memory. */
 size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh);
 

@@ -52,9 +52,9 @@
 #define HAK_FIGURE_lru_returned_by_bytes WORD(arena, AT(hak_arena_published, returned_by_bytes))
 #define HAK_FIGURE_reserve_mapped WORD(arena, AT(hak_arena_published, reserved))
 #define HAK_FIGURE_reserve_missed WORD(arena, AT(hak_arena_published, waited))
+#define HAK_FIGURE_reserve_prefaulted WORD(thp, AT(hak_thp_counts, prefaulted))
 #define HAK_FIGURE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define HAK_FIGURE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
-#define HAK_FIGURE_superslabs_prefaulted WORD(thp, AT(hak_thp_counts, prefaulted))
 #define HAK_FIGURE_superslabs_split WORD(thp, AT(hak_thp_counts, split))
 #define HAK_FIGURE_superslabs_lock_takes WORD(arena, AT(hak_arena_published, lock_takes))
 #define HAK_FIGURE_huge_live RULE

@@ -97,7 +97,7 @@ hak_inline void row_unpack(uint64_t row, struct rules *rules)
 
 /* --- by place ----------------------------------------------------------------------------------------------------------- */
 
-enum { ROWS_SHIFT = 10, ROW_RECORD_MOST = 256 };
+enum { ROWS_SHIFT = 8, ROW_RECORD_MOST = 256 };
 #define ROW_MIX 0x9e3779b97f4a7c15ull
 
 struct row {

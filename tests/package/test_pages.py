@@ -35,7 +35,7 @@ ELSEWHERE = {
 }
 RINGS = ['cmake --preset release -B out/rings -DCMAKE_C_FLAGS="-DHAK_L2_RING_CAP=32 -DHAK_L25_RING_CAP=8"',
          "cmake --build out/rings --target hakmem"]
-BY_THE_LAB = ("$ hakmem", "$ cat hakmem.env")
+BY_THE_LAB = ("$ hakmem", "$ cat hakmem.env", "$ redis-cli")   # the last in test_the_story_of_sessions
 OPTIONS_OF = {"soak": ["tools/soak.py"], "bench": ["bench/**/*.py"], "lab": []}   # else dev and its tools
 
 

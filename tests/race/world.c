@@ -74,9 +74,9 @@ void world_take_super(size_t super) { atomic_fetch_and(&free_supers, ~(1u << sup
 
 /* --- the arena's part -------------------------------------------------------------------------------------------------- */
 
-size_t hak__supers_open(enum hak_opening opening, bool *fresh)
+size_t hak__supers_open(bool whole, bool *fresh)
 {
-    if (opening == HAK_OPEN_BARE)
+    if (!whole)
         return HAK_NO_SUPER;
     uint32_t free_now = hak_load(&free_supers, HAK_ACQUIRE);
     while (free_now != 0) {
@@ -88,6 +88,8 @@ size_t hak__supers_open(enum hak_opening opening, bool *fresh)
     }
     return HAK_NO_SUPER;
 }
+
+void hak__prefault(size_t super, size_t others) { (void)super, (void)others; }
 
 void hak__supers_give(size_t first, size_t count)
 {

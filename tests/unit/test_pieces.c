@@ -28,7 +28,7 @@ static void expect_valid(void)
 static size_t open_bare(void)
 {
     bool fresh = false;
-    size_t super = hak__supers_open(HAK_OPEN_BARE, &fresh);
+    size_t super = hak__supers_open(false, &fresh);
     expect(super != HAK_NO_SUPER && fresh);
     expect(hak__super_is_bare(super));
     expect_eq(hak__supers[super].mapped, 0);
@@ -65,7 +65,7 @@ FRESH_TEST(where_a_whole_one_is_refused)
     bool fresh;
     start();
     fake.limit = fake.mapped + HAK_SUPER_SIZE / 2;
-    expect_eq(hak__supers_open(HAK_OPEN_SMALL, &fresh), HAK_NO_SUPER);
+    expect_eq(hak__supers_open(true, &fresh), HAK_NO_SUPER);
     expect(!hak__is_thrifty());
     char *base = hak__super_start(open_bare());
     expect_eq(hak__piece_map(base, PIECE), 0);
@@ -80,7 +80,7 @@ FRESH_TEST(emptied_ones_give_way_to_a_piece)
     bool fresh;
     start();
     expect_eq(hak__option_set("dirty_limit", "1G"), 0);
-    size_t whole = hak__supers_open(HAK_OPEN_SMALL, &fresh);
+    size_t whole = hak__supers_open(true, &fresh);
     expect(whole != HAK_NO_SUPER && !hak__super_is_bare(whole));
     char *base = hak__super_start(open_bare());
     memory_fill(hak__super_start(whole), HAK_SUPER_SIZE, 1);
@@ -128,7 +128,7 @@ FRESH_TEST(a_place_that_is_taken)
     (void)argument;
     bool fresh;
     start();
-    size_t whole = hak__supers_open(HAK_OPEN_SMALL, &fresh);
+    size_t whole = hak__supers_open(true, &fresh);
     memory_fill(hak__super_start(whole), HAK_SUPER_SIZE, 1);
     char *base = hak__super_start(open_bare());
     hak__supers_give(whole, 1);
@@ -146,7 +146,7 @@ FRESH_TEST(a_thrifty_process_opens_none_whole)
     start();
     expect(!hak__is_thrifty());
     hak__thrift_begin();
-    expect_eq(hak__supers_open(HAK_OPEN_SMALL, &fresh), HAK_NO_SUPER);
+    expect_eq(hak__supers_open(true, &fresh), HAK_NO_SUPER);
     open_bare();
 }
 
@@ -157,11 +157,11 @@ FRESH_TEST(memory_that_is_there_at_once_makes_thrifty)
     bool fresh;
     start();
     fake.populate = true;
-    size_t super = hak__supers_open(HAK_OPEN_SMALL, &fresh);
+    size_t super = hak__supers_open(true, &fresh);
     expect(super != HAK_NO_SUPER && fresh && hak__super_is_bare(super));
     expect(!is_mapped(hak__super_start(super)));
     expect(hak__is_thrifty());
-    expect_eq(hak__supers_open(HAK_OPEN_SMALL, &fresh), HAK_NO_SUPER);
+    expect_eq(hak__supers_open(true, &fresh), HAK_NO_SUPER);
     expect_valid();
 }
 
@@ -176,7 +176,7 @@ FRESH_TEST(a_bare_one_is_free_again_without_a_page)
     expect_eq(fake.mapped, mapped);
     expect_eq(hak__supers[super].dirty, 0);
     expect_valid();
-    expect_eq(hak__supers_open(HAK_OPEN_SMALL, &fresh), super);   /* the lowest one serves again, whole */
+    expect_eq(hak__supers_open(true, &fresh), super);   /* the lowest one serves again, whole */
     expect(fresh && !hak__super_is_bare(super));
     expect_valid();
 }

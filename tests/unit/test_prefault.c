@@ -4,9 +4,9 @@
 #include "arena/prefault.h"
 
 #include "arena/limit.h"
-#include "arena/pieces.h"
 #include "arena/thp.h"
 #include "diag/options.h"
+#include "shared/pool.h"
 #include "support/fake_os.h"
 
 enum { SMALL_HEAP = 8, EVERY = 8, PAUSE = 64 };
@@ -33,8 +33,8 @@ static size_t resident(size_t super)
 static size_t open_and_touch(enum hak_opening opening, size_t step)
 {
     bool fresh = false;
-    size_t super = hak__supers_open(opening, &fresh);
-    expect(super != HAK_NO_SUPER && fresh);
+    size_t slab = hak__pool_open(HAK_SUPER_SLABS / 2, opening, &fresh), super = slab / HAK_SUPER_SLABS;
+    expect(slab != HAK_NO_RUN && fresh);
     for (size_t at = 0; at < HAK_SUPER_SIZE; at += step * 4096)
         hak__super_start(super)[at] = 1;
     return super;
@@ -53,7 +53,7 @@ FRESH_TEST_OF_SMALL_PAGES(a_dense_heap_is_prefaulted)
     for (int i = 0; i < 4 * EVERY; i++) {
         bool fresh;
         unsigned before = prefaults();
-        size_t super = hak__supers_open(HAK_OPEN_SMALL, &fresh);
+        size_t super = hak__pool_open(HAK_SUPER_SLABS / 2, HAK_OPEN_SMALL, &fresh) / HAK_SUPER_SLABS;
         expect(fresh && is_zero(hak__super_start(super), 4096));
         bool whole = prefaults() != before;
         expect_eq(whole, fake.advices[HAK_OS_HUGE] != before);
@@ -132,7 +132,7 @@ static void expect_never(void)
 {
     for (int i = 0; i < SMALL_HEAP + 2 * EVERY; i++) {
         bool fresh;
-        memset(hak__super_start(hak__supers_open(HAK_OPEN_SMALL, &fresh)), 1, HAK_SUPER_SIZE);
+        memset(hak__slab_start(hak__pool_open(HAK_SUPER_SLABS / 2, HAK_OPEN_SMALL, &fresh)), 1, HAK_SUPER_SIZE);
     }
     expect_eq(fake.advices[HAK_OS_HUGE] + prefaults(), 0);
 }
@@ -174,7 +174,7 @@ FRESH_TEST_OF_SMALL_PAGES(a_run_is_one_mapping)
     for (int i = 0; i < 2 * EVERY; i++)
         opened[i] = open_and_touch(HAK_OPEN_SMALL, 1);
     for (int i = 0; i < 2 * EVERY; i++)
-        hak__supers_give(opened[i], 1);
+        hak__pool_give(opened[i] * HAK_SUPER_SLABS, HAK_SUPER_SLABS / 2);
     unsigned before = fake.advices[HAK_OS_NO_HUGE];
     size_t first = hak__supers_take(2 * EVERY, 1, 2 * EVERY * HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh);
     expect_eq(fake.advices[HAK_OS_NO_HUGE], before + 1);

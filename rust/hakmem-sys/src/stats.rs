@@ -125,8 +125,6 @@ pub struct hak_stats {
     /// made one huge page so far
     pub superslabs_collapsed: u64,
     pub superslabs_collapse_refused: u64,
-    /// made one huge page when they were opened
-    pub superslabs_prefaulted: u64,
     /// huge pages of which parts went back, at most half of it in use
     pub superslabs_split: u64,
     /// times that the lock over all SuperSlabs was taken so far
@@ -218,6 +216,8 @@ pub struct hak_stats {
     pub reserve_mapped: u64,
     /// requests that had memory mapped all the same
     pub reserve_missed: u64,
+    /// SuperSlabs made one huge page when they were opened
+    pub reserve_prefaulted: u64,
     pub reserved: [u64; 32],
     pub classes: [hak_stats_class; HAK_STATS_CLASSES],
     pub latency_malloc: hak_stats_latency,
