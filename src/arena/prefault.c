@@ -9,7 +9,7 @@
 enum {
     PREFAULT_FROM = 8,                        /* SuperSlabs in slabs besides */
     PROBE_EVERY = 8,
-    PROBE_ABSENT = 16,                         /* one page in so many may be absent in a probe */
+    PROBE_ABSENT = 16,                        /* one page in so many may be absent in a probe */
     PREFAULT_PAUSE = 64,                      /* SuperSlabs after one for which the kernel had no huge page */
     PREFAULT_PAGES = HAK_SUPER_SIZE / 4096,   /* where pages are larger, a SuperSlab is no huge page */
 };
