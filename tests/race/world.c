@@ -10,6 +10,7 @@
 #include "arena/limit.h"
 #include "arena/meta.h"
 #include "arena/pieces.h"
+#include "arena/prefault.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "arena/waiting.h"
