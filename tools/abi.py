@@ -81,16 +81,16 @@ def update(now, kept, may_break):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("shared_object", metavar="library", type=pathlib.Path)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--break", dest="may_break", action="store_true")
     chosen = parser.parse_args()
-    now = interface(chosen.library)
+    now = interface(chosen.shared_object)
     kept = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.is_file() else []
     if chosen.update:
         return update(now, kept, chosen.may_break)
     findings = list(compare(now, kept))
-    differ = of_debian() ^ symbols(chosen.library)
+    differ = of_debian() ^ symbols(chosen.shared_object)
     findings += [f"packaging/debian/libhakmem0.symbols and the library differ in {name}" for name in sorted(differ)]
     print("\n".join(findings) or f"the interface is as it was: {len(now)} lines")
     return 1 if findings else 0

@@ -110,4 +110,3 @@ void hak__yield(unsigned tries)
         hak__fork_unwatched();
     hak__nap(tries);
 }
-

@@ -32,7 +32,7 @@ class Crowded:
     """Runs the program and counts what went wrong."""
 
     def __init__(self, library, program):
-        self.library, self.program, self.failures, self.skipped = library, program, 0, 0
+        self.shared_object, self.program, self.failures, self.skipped = library, program, 0, 0
 
     def expect(self, condition, message):
         if not condition:
@@ -44,7 +44,7 @@ class Crowded:
         def lower():
             if addresses is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
-        environment = dict({"LD_PRELOAD": self.library, "PATH": "/usr/bin:/bin", "HAKMEM_BACKGROUND": "0"}, **options)
+        environment = dict({"LD_PRELOAD": self.shared_object, "PATH": "/usr/bin:/bin", "HAKMEM_BACKGROUND": "0"}, **options)
         done = subprocess.run([self.program, *map(str, arguments)], env=environment, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=200, check=False, preexec_fn=lower)
         print("%s: %d\n%s%s" % (" ".join(map(str, arguments)), done.returncode, done.stdout, done.stderr), end="")

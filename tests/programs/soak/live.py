@@ -55,14 +55,14 @@ class Reader:
     """
 
     def __init__(self, library, copy):
-        self.library = str(library)
+        self.shared_object = str(library)
         structure = ctypes.c_uint32.in_dll(ctypes.CDLL(str(copy)), "hak_live")
         self.offset = ctypes.addressof(structure) - base_address(os.getpid(), str(copy))
         self.tables = None   # the same in every process
 
     def refilled(self, pid):
         """Blocks that moved from spans to the process's threads since its start; NotServed without the library."""
-        base = base_address(pid, self.library)
+        base = base_address(pid, self.shared_object)
         if base is None:
             raise NotServed("the library is not mapped")
         at = base + self.offset

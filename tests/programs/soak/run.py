@@ -36,7 +36,7 @@ class Session:
     """The runs of one program."""
 
     def __init__(self, program, library, directory):
-        self.program, self.library, self.directory = program, library, directory
+        self.program, self.shared_object, self.directory = program, library, directory
         self.reader = Reader(library, shutil.copy(library, directory / "copy.so"))
         self.prepared = self._folder()
         program.prepare(self.prepared)
@@ -54,7 +54,7 @@ class Session:
         watcher = Watcher(self.reader, statistics, [name for serving in self.program.serving for name in serving.name.split("|")])
         watcher.start()
         try:
-            result = self._bounded(Run(folder, seconds, self.prepared, self.library, statistics, watcher))
+            result = self._bounded(Run(folder, seconds, self.prepared, self.shared_object, statistics, watcher))
         finally:
             processes = watcher.stop()
         self.runs += 1

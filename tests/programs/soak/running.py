@@ -95,7 +95,7 @@ class Run:
     """One allocator, a folder, a time."""
 
     def __init__(self, directory, seconds, prepared, library=None, statistics=None, watcher=None):
-        self.directory, self.seconds, self.library = directory, seconds, library
+        self.directory, self.seconds, self.shared_object = directory, seconds, library
         self.prepared = prepared   # the folder of Program.prepare
         self.statistics, self.watcher = statistics, watcher
         self.allocator = "HAKMEM" if library else "the system's malloc"
@@ -116,8 +116,8 @@ class Run:
         kept.update(LC_ALL="C.UTF-8", TZ="UTC", HOME=str(self.directory / "home"), TMPDIR=str(self.directory / "tmp"))
         if self.user:
             kept["USER"] = kept["LOGNAME"] = self.user.pw_name
-        if self.library and preload:
-            kept["LD_PRELOAD"] = str(self.library)
+        if self.shared_object and preload:
+            kept["LD_PRELOAD"] = str(self.shared_object)
             kept["HAKMEM_STATS"] = f"json:{self.statistics}/%p.json"
         return {**kept, **(extra or {})}
 

@@ -234,9 +234,9 @@ class Sshd(Program):
         check(await reader.readexactly(5), "sshd says nothing about its keys")
         filtered = [pid for pid in descendants(process_table(), server.pid) if is_filtered(pid)]
         check(filtered, "no process of sshd is in a sandbox")
-        if server.run.library:
+        if server.run.shared_object:
             maps = pathlib.Path(f"/proc/{filtered[0]}/maps").read_text()
-            check(str(server.run.library) in maps, "the sandboxed process does not map the library")
+            check(str(server.run.shared_object) in maps, "the sandboxed process does not map the library")
         await asyncio.sleep(0.2)
         writer.close()
 
@@ -248,7 +248,7 @@ class Sshd(Program):
             try:
                 return run.command([*who, *options, "127.0.0.1", command], limit=20, **how)
             except Failure as failure:
-                if "didn't end within" not in str(failure) or (attempt == 2 and run.library):
+                if "didn't end within" not in str(failure) or (attempt == 2 and run.shared_object):
                     raise
                 if attempt == 2:
                     raise Skip("a login does not end here, on the system's malloc") from None
