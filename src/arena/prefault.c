@@ -3,15 +3,12 @@
 
 #include "arena/limit.h"
 #include "arena/thp.h"
-#include "base/bits.h"
 #include "os/os.h"
 
 enum {
-    PREFAULT_FROM = 8,                        /* SuperSlabs in slabs besides */
+    PREFAULT_FROM = 8,     /* SuperSlabs in slabs besides */
     PROBE_EVERY = 8,
-    PROBE_ABSENT = 16,                        /* one page in so many may be absent in a probe */
-    PREFAULT_PAUSE = 64,                      /* SuperSlabs after one for which the kernel had no huge page */
-    PREFAULT_PAGES = HAK_SUPER_SIZE / 4096,   /* where pages are larger, a SuperSlab is no huge page */
+    PREFAULT_PAUSE = 64,   /* SuperSlabs after one for which the kernel had no huge page */
 };
 
 /* Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
@@ -24,27 +21,19 @@ static struct {
 
 static bool prefault_may(size_t others)
 {
-    return others >= PREFAULT_FROM && hak__page_size() == HAK_SUPER_SIZE / PREFAULT_PAGES && hak__thp_may_prefault() && !hak__ahead_counts();
+    return others >= PREFAULT_FROM && hak__thp_may_prefault() && !hak__ahead_counts();
 }
 
-static bool is_dense(size_t super)
+static bool probe_is_dense(size_t super)
 {
-    unsigned char pages[PREFAULT_PAGES];
-    size_t present = 0;
-    const struct hak_super *at = &hak__supers[super];
-    if (hak_load(&at->kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS
-        || hak__os_resident((uintptr_t)hak__super_start(super), HAK_SUPER_SIZE, pages) != 0)
-        return false;
-    for (size_t i = 0; i < PREFAULT_PAGES; i++)
-        present += pages[i] & 1;
-    return present >= PREFAULT_PAGES - PREFAULT_PAGES / PROBE_ABSENT;
+    return hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super);
 }
 
 static void look_at_probe(void)
 {
     uint32_t probe = hak_exchange(&prefaults.probe, 0, HAK_RELAXED);
     if (probe != 0)
-        hak_store(&prefaults.dense, is_dense(probe - 1), HAK_RELAXED);
+        hak_store(&prefaults.dense, probe_is_dense(probe - 1), HAK_RELAXED);
 }
 
 /* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */

@@ -11,6 +11,9 @@
 /* A SuperSlab unmarked for collapsing is a mapping of its own; at most one in so many of the process's mappings may be one. */
 enum { MAPPINGS_PER_UNMARKED = 16 };
 
+/* One page in so many may be absent where memory is dense. */
+enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
+
 static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
 static _Atomic bool impossible;         /* the kernel cannot collapse */
 struct hak_thp_counts hak__thp_counts;
@@ -49,6 +52,17 @@ bool hak__thp_must_stay(size_t super)
     return false;
 }
 
+bool hak__thp_is_dense(size_t super)
+{
+    unsigned char pages[PAGES_OF_SUPER];
+    size_t count = HAK_SUPER_SIZE / hak__page_size(), present = 0;
+    if (count > PAGES_OF_SUPER || hak__os_resident((uintptr_t)hak__super_start(super), HAK_SUPER_SIZE, pages) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        present += pages[i] & 1;
+    return present >= count - count / ABSENT_SHARE;
+}
+
 bool hak__thp_may_collapse(void)
 {
     size_t unmarked = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED), most = hak__limit_mappings() / MAPPINGS_PER_UNMARKED;
@@ -75,7 +89,8 @@ bool hak__thp_collapse(size_t super)
 
 bool hak__thp_may_prefault(void)
 {
-    return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
+    bool fits = hak__page_size() * PAGES_OF_SUPER == HAK_SUPER_SIZE;   /* where pages are larger, a SuperSlab is no huge page */
+    return fits && hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
 }
 
 /* If the kernel gives a page of the usual size, the next one is absent. */

@@ -4,14 +4,11 @@
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "base/bits.h"
-#include "os/os.h"
 
 enum {
     FULL_MS = 10000,                    /* how long a SuperSlab has to be nearly full */
     UNUSED_MOST = 1,                    /* slabs: of 32 */
-    ABSENT_SHARE = 16,                  /* one page in so many may be absent */
     LOOKS = 256, READS = 16,            /* in one walk: SuperSlabs, and those of which the kernel is asked */
-    PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096,
 };
 
 static size_t next_look;
@@ -30,17 +27,6 @@ static bool long_full(struct hak_super *super, uint32_t now)
     return since != 0 && now - since >= FULL_MS;
 }
 
-static bool collapse_resident(size_t super)
-{
-    unsigned char pages[PAGES_OF_SUPER];
-    size_t count = HAK_SUPER_SIZE / hak__page_size(), present = 0;
-    if (count > PAGES_OF_SUPER || hak__os_resident((uintptr_t)hak__super_start(super), HAK_SUPER_SIZE, pages) != 0)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        present += pages[i];
-    return present >= count - count / ABSENT_SHARE;
-}
-
 void hak__collapse_walk(uint64_t now_ms)
 {
     size_t top = hak__arena_top();
@@ -55,7 +41,7 @@ void hak__collapse_walk(uint64_t now_ms)
             continue;
         reads++;
         hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED);   /* if it is not collapsed: not to be asked at once again */
-        if (collapse_resident(super)) {
+        if (hak__thp_is_dense(super)) {
             hak__thp_collapse(super);
             return;
         }
