@@ -98,9 +98,10 @@ void hak_system_seen(struct hak_system *out);
 /* --- the heap profiler --------------------------------------------------------------------------------------------- */
 
 /* Begins to sample allocations, about one in `interval` bytes (0: the option profile_interval says it, 512 KiB; 1: all), or
- * begins anew with another interval. What has been sampled before at the same interval stays. 0 or an errno code: ENOMEM, EACCES (the system does
- * not let the library write what it has to), EBUSY (another thread is starting it). hak_profile_stop ends it: blocks that have
- * been sampled are still followed, so a dump says at any time what is live of them. Costs nothing while it has not begun. */
+ * begins anew with another interval. What has been sampled before at the same interval stays. 0 or an errno code: ENOMEM, EACCES
+ * (the system does not let the library write what it has to), EBUSY (another thread is starting it). hak_profile_stop ends it:
+ * blocks that have been sampled are still followed, so a dump says at any time what is live of them. Costs nothing while it has not
+ * begun. */
 int hak_profile_start(size_t interval);
 void hak_profile_stop(void);
 

@@ -11,10 +11,10 @@
  *   3. pops or pushes                             c. owner_turns is even (acquire)
  *   4. owner_turns := even (release)              d. takes the blocks
  *
- * The owner answers on its next slow path, under the lock, by asked_ms := 0. No fence stands between 1 and 2, nor between a and c; in their
- * place stands time. A processor's stores become visible to others within microseconds, and a thread that is interrupted
- * between 1 and 4 leaves owner_turns odd for as long. So at c either 1 is visible, or a was when the owner came to 2. (Morrison and Afek,
- * Temporally Bounding TSO for Fence-Free Asymmetric Synchronization, ASPLOS 2015.) */
+ * The owner answers on its next slow path, under the lock, by asked_ms := 0. No fence stands between 1 and 2, nor between a and c;
+ * in their place stands time. A processor's stores become visible to others within microseconds, and a thread that is interrupted
+ * between 1 and 4 leaves owner_turns odd for as long. So at c either 1 is visible, or a was when the owner came to 2. (Morrison
+ * and Afek, Temporally Bounding TSO for Fence-Free Asymmetric Synchronization, ASPLOS 2015.) */
 #pragma once
 
 #include "cache/cache.h"

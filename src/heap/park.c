@@ -100,10 +100,8 @@ void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *s
         uint32_t state = hak_load(&heap->state, HAK_RELAXED);
         if (heap == mine || heap == shared || !hak__heap_is_open(state))
             continue;
-        bool inside = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0;   /* without the lock (cache/large_cache.h) */
-        if (hak_load(&heap->lock, HAK_RELAXED) != 0)
-            hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
-        else if (inside)
+        bool in_large_cache = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0;   /* its owner; needs no lock there */
+        if (hak_load(&heap->lock, HAK_RELAXED) != 0 || in_large_cache)
             hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
         else if (state == HAK_HEAP_ACTIVE)
             hak__heap_park(heap);

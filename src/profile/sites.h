@@ -1,5 +1,6 @@
 /* Sites: call stacks with what was sampled there, apart by the class of the size, so that all blocks of a site are about as
- * long and its mean size stands for each, and by the interval, without which the figures say nothing. Never removed; found by any thread without a lock. Internal to profile/.
+ * long and its mean size stands for each, and by the interval, without which the figures say nothing. Never removed; found by any
+ * thread without a lock. Internal to profile/.
  *
  *   allocated, allocated_bytes    samples since the start, and the bytes asked for, not weighted
  *   freed, freed_bytes            those of them that are gone

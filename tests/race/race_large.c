@@ -4,23 +4,21 @@
  * at once, as it is by the time that a sweeper comes again. The planted bugs: an owner that does not look whether it was asked, a
  * sweeper that does not ask, and one that does not look whether the owner is inside. */
 // test: check
-#include "world.h"
+#include "heap/heap.h"
+
+#define BIN_CLASS HAK_CLASS_65536
+#include "bin_world.h"
 
 #include "cache/large_cache.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 
-enum { CLASS = HAK_CLASS_65536, BLOCKS = 3 };
+enum { BLOCK_BYTES = 64 << 10 };
 
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_thread_budget] = 64 << 20, [HAK_OPTION_thread_budget_share] = 33 };
 
-static void *slots[1 + 2 * BLOCKS];   /* NULL below the bottom, the blocks, their times */
-static char memory[BLOCKS];        /* the blocks; nobody looks into them */
-static unsigned given[BLOCKS], in_use[BLOCKS];
-
-static struct hak_heap *the_heap(void) { return hak__heap_by_id(1); }
-static unsigned number(const void *block) { return (unsigned)((const char *)block - memory); }
+static struct hak_bin *bin(void) { return &the_heap()->classes[BIN_CLASS].hidden; }
 
 /* --- what large_cache.c calls ------------------------------------------------------------------------------------------ */
 
@@ -32,7 +30,7 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 }
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
-    hak__cache_give(heap, CLASS, blocks, count, function);
+    hak__cache_give(heap, BIN_CLASS, blocks, count, function);
 }
 bool hak__heap_wait(struct hak_heap *heap)
 {
@@ -56,12 +54,12 @@ static void *take(void)
     struct hak_heap *heap = the_heap();
     void *block = NULL;
     if (hak__large_cache_begin(&heap->large_cache)) {
-        block = hak__large_cache_pop_near(heap, CLASS);
+        block = hak__large_cache_pop_near(heap, BIN_CLASS);
         hak__large_cache_end(&heap->large_cache);
     }
     if (block == NULL) {
         hak__heap_lock(heap);
-        block = hak__large_cache_refill(heap, CLASS);
+        block = hak__large_cache_refill(heap, BIN_CLASS);
         hak__heap_unlock(heap);
     }
     if (block != NULL)
@@ -77,12 +75,12 @@ static void give(void *block)
         return;
     in_use[number(block)]--;
     if (hak__large_cache_begin(&heap->large_cache)) {
-        cached = hak__large_cache_push_quickly(heap, CLASS, block);
+        cached = hak__large_cache_push_quickly(heap, BIN_CLASS, block);
         hak__large_cache_end(&heap->large_cache);
     }
     if (!cached) {
         hak__heap_lock(heap);
-        hak__large_cache_push(heap, CLASS, block, "free");
+        hak__large_cache_push(heap, BIN_CLASS, block, "free");
         hak__heap_unlock(heap);
     }
 }
@@ -111,18 +109,11 @@ static void two_steps(void)
 
 static void setup(void)
 {
-    world_reset();
     struct hak_heap *heap = the_heap();
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        slots[i + 1] = &memory[i];
-        given[i] = in_use[i] = 0;
-    }
-    heap->classes[CLASS].bottom = slots + 1;
-    heap->classes[CLASS].capacity = BLOCKS;
-    heap->classes[CLASS].hidden.top = heap->classes[CLASS].hidden.end = slots + 1 + BLOCKS;
-    heap->large_out = BLOCKS * (64 << 10);
-    heap->large_cache.classes = 1ull << CLASS;
-    heap->large_cache.bytes = heap->large_cache.charged = BLOCKS * (64 << 10);
+    bin_reset(bin());
+    heap->large_out = BLOCKS * BLOCK_BYTES;
+    heap->large_cache.classes = 1ull << BIN_CLASS;
+    heap->large_cache.bytes = heap->large_cache.charged = BLOCKS * BLOCK_BYTES;
     heap->large_cache.sure = 1 << 20;
     heap->large_cache.clock = BLOCKS;
     heap->large_cache.peak = 1 << 20;
@@ -132,13 +123,8 @@ static void setup(void)
 
 static void check(void)
 {
-    unsigned places[BLOCKS] = { 0 };
-    const struct hak_heap_class *class = &the_heap()->classes[CLASS];
-    for (void **slot = class->bottom; slot < class->hidden.top; slot++)
-        places[number(*slot)]++;
-    for (unsigned i = 0; i < BLOCKS; i++)
-        EXPLORE_EXPECT(places[i] + given[i] + in_use[i] == 1, "a block is in one place");
-    EXPLORE_EXPECT(the_heap()->large_cache.bytes == (size_t)(class->hidden.top - class->bottom) * (64 << 10), "bytes are counted");
+    bin_check(bin());
+    EXPLORE_EXPECT(the_heap()->large_cache.bytes == (size_t)(bin()->top - (slots + 1)) * BLOCK_BYTES, "bytes are counted");
 }
 
 static const struct explore_case cases[] = {

@@ -3,7 +3,10 @@
  * heap in which something is left. Each block is in one place afterwards. The planted bugs: a new thread that does not enter the
  * heap once, and one that does not take the note back. */
 // test: check
-#include "world.h"
+#include "heap/heap.h"
+
+#define BIN_CLASS HAK_CLASS_64
+#include "bin_world.h"
 
 #include "base/lock.h"
 #include "cache/cache.h"
@@ -16,15 +19,7 @@
 #include "heap/common.h"
 #include "heap/park.h"
 
-enum { CLASS = HAK_CLASS_64, BLOCKS = 4 };
-
-static void *slots[BLOCKS + 1];
-static char memory[BLOCKS];                 /* the blocks; nobody looks into them */
-static unsigned given[BLOCKS], in_use[BLOCKS];
-
-static struct hak_heap *the_heap(void) { return hak__heap_by_id(1); }
-static struct hak_bin *bin(void) { return &the_heap()->bins[CLASS]; }
-static unsigned number(const void *block) { return (unsigned)((const char *)block - memory); }
+static struct hak_bin *bin(void) { return &the_heap()->bins[BIN_CLASS]; }
 
 /* --- what flush.c and cache.c call ------------------------------------------------------------------------------------------------ */
 
@@ -132,16 +127,8 @@ static void setup(void)
 {
     while (hak__heap_unpark() != NULL)
         ;
-    world_reset();
-    struct hak_heap *heap = the_heap();
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        slots[i + 1] = &memory[i];
-        given[i] = in_use[i] = 0;
-    }
-    heap->classes[CLASS].bottom = slots + 1;
-    heap->classes[CLASS].capacity = BLOCKS;
-    heap->bins[CLASS].top = heap->bins[CLASS].end = slots + 1 + BLOCKS;
-    heap->left = HAK_LEFT_NOTHING;
+    bin_reset(bin());
+    the_heap()->left = HAK_LEFT_NOTHING;
 }
 
 static void setup_parked(void)
@@ -151,14 +138,7 @@ static void setup_parked(void)
     hak__heap_park(the_heap());
 }
 
-static void check(void)
-{
-    unsigned places[BLOCKS] = { 0 };
-    for (void **slot = slots + 1; slot < bin()->top; slot++)
-        places[number(*slot)]++;
-    for (unsigned i = 0; i < BLOCKS; i++)
-        EXPLORE_EXPECT(places[i] + given[i] + in_use[i] == 1, "a block is in one place");
-}
+static void check(void) { bin_check(bin()); }
 
 static const struct explore_case cases[] = {
     { "a thread ends, a step", EXPLORE_ALL, 2, setup, { thread_ends, step }, check },

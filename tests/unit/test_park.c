@@ -1,6 +1,7 @@
 /* heap/park.c: parked heaps come back, the last one first, each to one taker only, with everything they hold; a forked
  * child takes over the heaps of threads that it does not have, unless they were being changed. */
 #include "cache/flush.h"
+#include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "heap/park.h"
 #include "support/heaps.h"
@@ -58,20 +59,23 @@ static void open_heaps(struct hak_heap **heaps, unsigned count)
 
 FRESH_TEST(forked_child)
 {
-    struct hak_heap *heaps[7];
+    struct hak_heap *heaps[8];
     (void)argument;
-    open_heaps(heaps, 7);
+    open_heaps(heaps, 8);
     struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4], *swept = heaps[6];
+    struct hak_heap *caching = heaps[7];
     atomic_store(&changing->lock, 1);
     atomic_store(&mine->lock, 1);   /* fork can be called in the middle of anything, by a signal handler */
     hak__heap_park(parked);
     hak__heap_park(swept);
     atomic_store(&swept->lock, HAK_SWEEPER);
+    expect(hak__large_cache_begin(&caching->large_cache));   /* without its lock */
     hak__heaps_fork_child(mine, shared);
     expect_eq(atomic_load(&mine->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&shared->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&changing->state), HAK_HEAP_UNUSABLE);
     expect_eq(atomic_load(&swept->state), HAK_HEAP_UNUSABLE);
+    expect_eq(atomic_load(&caching->state), HAK_HEAP_UNUSABLE);
     expect_ptr(hak__heap_unpark(), heaps[5]);
     expect_ptr(hak__heap_unpark(), heaps[0]);
     expect_ptr(hak__heap_unpark(), parked);
