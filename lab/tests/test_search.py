@@ -159,6 +159,33 @@ def test_a_bad_setting_is_given_up_early(begin: Begin, program: Program) -> None
     assert all(int(each.values["l2_ring_cap"]) < 20 for each in pruned)
 
 
+def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> None:
+    """Even where all but the best few look hopeless after the only round."""
+    program.time = lambda environment: 1.0 + ring(environment) / 100
+    made = begin(rounds=1, trials=30)
+    made.run(1.0)
+    assert len(made.trials()) == 30
+    assert {each.state for each in made.trials()} == {"complete"}
+
+
+def test_giving_up_begins_after_five_trials(begin: Begin, program: Program) -> None:
+    """The first five are measured to the end; each later one is far worse than the ones before it, and is given up at once."""
+    asked: list[str] = []
+
+    def time_of(environment: Environment) -> float:
+        mark = f"{environment.get(RING)} {environment.get(REFILL)}"
+        if RING not in environment and REFILL not in environment:
+            return 1.0
+        if mark not in asked:
+            asked.append(mark)
+        return 2.0 ** len(asked)
+
+    program.time = time_of
+    made = begin(rounds=4, trials=10)
+    made.run(1.0)
+    assert [each.state for each in made.trials()] == ["complete"] * 5 + ["pruned"] * 5
+
+
 def test_a_setting_with_which_the_program_fails_is_kept_as_such(begin: Begin, program: Program) -> None:
     def seconds(environment: Environment) -> float:
         if ring(environment) > 48:
