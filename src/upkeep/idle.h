@@ -1,6 +1,6 @@
-/* The return of idle spans and of pages in them. A walk over all slabs in the order of their addresses, a part of it in each step: spans in
- * which nothing has moved for half of HAKMEM_PURGE_DELAY are ended when they are wholly free, else the pages that lie wholly in
- * their free blocks go back to the system. Free blocks hold nothing of ours, so their pages may vanish at any time.
+/* The return of idle spans and of pages in them. A walk over all slabs in the order of their addresses, a part of it in each step:
+ * spans in which nothing has moved for half of HAKMEM_PURGE_DELAY are ended when they are wholly free, else the pages that lie wholly
+ * in their free blocks go back to the system. Free blocks hold nothing of ours, so their pages may vanish at any time.
  *
  * The free bits of a span change only under its heap's lock, which the walk holds for a few calls of the system at
  * a time; blocks in bins and outboxes have no free bit. A page that goes back reads as zeros, so `fresh` stays true.
