@@ -169,7 +169,7 @@ def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> N
 
 
 def test_giving_up_begins_after_five_trials(begin: Begin, program: Program) -> None:
-    """The first five are measured to the end; each later one is far worse than the ones before it, and is given up at once."""
+    """The first five are measured to the end; each later one is far worse than those before it, and is given up."""
     asked: list[str] = []
 
     def time_of(environment: Environment) -> float:
