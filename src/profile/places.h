@@ -15,7 +15,7 @@ struct hak_profile_record {
     _Atomic uint32_t next;           /* of the free ones: the number of the next one plus one */
     struct hak_profile_site *site;
     uintptr_t block;
-    uint64_t bytes;                  /* asked for */
+    uint64_t bytes;                  /* asked for; of a free place: resident, and counted as such (sampler.c) */
     uint32_t born_ms;                /* modulo 2^32 */
     uint32_t marked;                 /* reached by the search for leaks (leaks.c), ... */
     struct hak_profile_record *leak_next;   /* ... and waiting to be searched */

@@ -11,7 +11,9 @@
 #include "profile/probes.h"
 #include "slab/hardened.h"
 
-enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10 };
+enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
+
+static _Atomic size_t resident_places;   /* bytes of free places of DISCARD_FROM and more that have not been discarded */
 
 /* --- when ------------------------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +106,8 @@ void *hak__profile_take(uint32_t class, size_t n)
         sampler_missed();
         return NULL;
     }
+    if (record->bytes != 0)
+        hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
     begin_record(record, site, n);
     return (void *)record->block;
 }
@@ -143,6 +147,24 @@ static struct hak_profile_record *live_at(const void *p, uint32_t *class, const 
     return state == HAK_RECORD_LIVE ? record : NULL;
 }
 
+/* A free place may stay resident: to discard it interrupts every processor that runs the program, and its pages fault again. Of
+ * the large ones only so much stays, and the rest is discarded. Returns the bytes that count against that. */
+static size_t empty_place(void *p, size_t size)
+{
+    size_t page = hak__page_size();
+    uintptr_t start = hak_align_up((uintptr_t)p, page), end = hak_align_down((uintptr_t)p + size, page);
+    bool large = size >= DISCARD_FROM && end > start;
+    size_t most = RESIDENT_LEAST + hak_counted(&hak__arena_published.mapped) / RESIDENT_SHARE;
+    if (large && hak_fetch_add(&resident_places, size, HAK_RELAXED) + size > most) {
+        hak_fetch_sub(&resident_places, size, HAK_RELAXED);
+        hak__os_discard(start, end - start);
+        return 0;
+    }
+    if (hak__hardened.on)
+        memset(p, 0, size);
+    return large ? size : 0;
+}
+
 void hak__profile_free(void *p, const char *function)
 {
     uint32_t class = 0, live = HAK_RECORD_LIVE;
@@ -151,12 +173,7 @@ void hak__profile_free(void *p, const char *function)
     if (record == NULL || !hak_cas_strong(&record->state, &live, HAK_RECORD_FREE, HAK_ACQUIRE, HAK_RELAXED))
         hak__misuse_double_free(function, p, hak__classes[class].size);
     end_record(record);
-    size_t page = hak__page_size(), size = hak__classes[class].size;
-    uintptr_t start = hak_align_up((uintptr_t)p, page), end = hak_align_down((uintptr_t)p + size, page);
-    if (size >= DISCARD_FROM && end > start)
-        hak__os_discard(start, end - start);
-    else if (hak__hardened.on)
-        memset(p, 0, size);
+    record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);
 }
 

@@ -114,6 +114,45 @@ static void intervals_are_kept_apart(void **state)
     hak_profile_stop();
 }
 
+static size_t resident_of(char *const *blocks, unsigned count, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), sum = 0;
+    for (unsigned i = 0; i < count; i++)
+        for (uintptr_t at = ((uintptr_t)blocks[i] + page - 1) & ~(page - 1); at + page <= (uintptr_t)blocks[i] + size; at += page) {
+            unsigned char resident;
+            expect_eq(mincore((void *)at, page, &resident), 0);
+            sum += resident & 1 ? page : 0;
+        }
+    return sum;
+}
+
+/* A sampled block that is freed and allocated again is not faulted in each time; what many have left is discarded. */
+static void large_samples_leave_little(void **state)
+{
+    enum { BLOCKS = 200, SIZE = 48 << 10, KEPT = 1 << 20 };
+    char *blocks[BLOCKS];
+    struct rusage before, after;
+    (void)state;
+    if (sysconf(_SC_PAGESIZE) > SIZE / 2)
+        skip();   /* blocks with hardly a whole page */
+    expect_eq(hak_profile_start(1), 0);
+    for (unsigned round = 0; round < 120; round++) {
+        if (round == 20)
+            getrusage(RUSAGE_SELF, &before);
+        blocks[0] = memset(hak_malloc(SIZE), 1, SIZE);
+        hak_free(blocks[0]);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    expect_op(after.ru_minflt - before.ru_minflt, <, 50);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        blocks[i] = memset(hak_malloc(SIZE), 1, SIZE);
+    expect_op(resident_of(blocks, BLOCKS, SIZE), >, 2 * KEPT);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        hak_free(blocks[i]);
+    expect_op(resident_of(blocks, BLOCKS, SIZE), <=, KEPT);
+    hak_profile_stop();
+}
+
 static void *one_huge(void *kind) { return make((unsigned)(uintptr_t)kind, 5 << 20); }
 
 static void a_thread_of_one_huge_block(void **state)
@@ -178,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_dump_needs_a_start),
         cmocka_unit_test(every_block_at_interval_1),
         cmocka_unit_test(intervals_are_kept_apart),
+        cmocka_unit_test(large_samples_leave_little),
         cmocka_unit_test(a_thread_of_one_huge_block),
         cmocka_unit_test(switched_beside_threads),
     };
