@@ -25,7 +25,7 @@ static const struct bench_spec churn_spec =
     BENCH_SPEC("Short threads allocate blocks of 16 to 1040 bytes, free most and leave some.", churn_args);
 
 struct churn_worker {
-    pthread_t thread;
+    BENCH_APART pthread_t thread;
     void **block; /* BLOCKS entries; the first LEFT outlive the thread */
     size_t blocks;
     size_t left;

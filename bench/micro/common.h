@@ -9,6 +9,7 @@
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H
 
+#include <stdalign.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -97,6 +98,10 @@ double bench_now(void);
  * A team of one runs in the calling thread, so that single-threaded results are exactly that.
  */
 struct bench_team;
+
+/* What each thread writes in its loop lies at least so many bytes from what another does: two cache lines, which some
+ * processors fetch together. Else the loop measures how often its own line moves, and not the allocator. */
+#define BENCH_APART alignas(128)
 typedef void bench_body(void *worker, struct bench_team *team);
 double bench_team_run(unsigned threads, bench_body *body, void *workers, size_t worker_size);
 void bench_team_start(struct bench_team *team);

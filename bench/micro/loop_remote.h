@@ -42,7 +42,7 @@ struct remote_ring {
 };
 
 struct remote_worker {
-    struct remote_ring *out; /* NULL: this thread only receives */
+    BENCH_APART struct remote_ring *out; /* NULL: this thread only receives */
     struct remote_ring *in;  /* NULL: this thread only sends */
     uint64_t slots;          /* of every ring */
     uint64_t to_send;

@@ -40,7 +40,7 @@ static struct {
            .emptied = PTHREAD_COND_INITIALIZER};
 
 struct asymmetric_worker {
-    int produces;
+    BENCH_APART int produces;
     uint64_t batches;
     uint64_t seed;
     uint64_t bytes; /* that it made or freed */

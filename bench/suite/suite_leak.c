@@ -24,7 +24,7 @@ static const struct bench_arg leak_args[] = {
 static const struct bench_spec leak_spec = BENCH_SPEC("Threads end and leave blocks for ever.", leak_args);
 
 struct leak_worker {
-    pthread_t thread;
+    BENCH_APART pthread_t thread;
     void **block;
     size_t blocks;
     size_t left;

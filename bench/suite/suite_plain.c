@@ -27,7 +27,7 @@ static const struct bench_arg plain_args[] = {
 static const struct bench_spec plain_spec = BENCH_SPEC("malloc and free and nothing else.", plain_args);
 
 struct plain_worker {
-    uint64_t rounds;
+    BENCH_APART uint64_t rounds;
     uint64_t seed;
     uint64_t bytes;
 };

@@ -27,7 +27,7 @@ static const struct bench_spec stress_spec =
 #define STRESS_STAMP UINT64_C(0x5ca1ab1e0ddba115)
 
 struct stress_worker {
-    uint64_t rounds;
+    BENCH_APART uint64_t rounds;
     size_t slots;
     uint64_t seed;
     uint64_t bytes; /* asked for in all; the threads' scheduling must not change it */

@@ -35,7 +35,7 @@ static const struct {
 };
 
 struct traffic_worker {
-    pthread_t thread;
+    BENCH_APART pthread_t thread;
     char *left[TRAFFIC_LEFT]; /* by the thread that ended here last; its successor frees them */
     uint64_t requests;
     uint64_t seed;
