@@ -14,16 +14,12 @@ hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset of
     return block;
 }
 
+/* Requests above the mid pool find no bin: those of large blocks are always closed. */
 hak_inline void *hak__pop(size_t n)
 {
-    struct hak_class_offset offset;
     if (hak_likely(n <= HAK_TINY_MAX))
-        offset = hak__bin_of_tiny(n);
-    else if (hak_likely(n <= HAK_LARGE_MAX))
-        offset = hak_likely(n <= HAK_TABLE_MAX) ? hak__bin_of_mid(n) : hak__offset_above_table(n);
-    else
-        return NULL;
-    return hak__pop_from(hak__heap_current(), offset);
+        return hak__pop_from(hak__heap_current(), hak__bin_of_tiny(n));
+    return hak_likely(n <= HAK_MID_MAX) ? hak__pop_from(hak__heap_current(), hak__bin_of_mid(n)) : NULL;
 }
 
 /* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */

@@ -24,12 +24,6 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* A request may get a block of up to so many classes above its own. */
-enum { REACH = 3 };
-
-/* Computes the limit anew after so many blocks. */
-enum { LOOK_EVERY = 32 };
-
 /* How long an owner has to be silent before its blocks are taken: a thousand times what a store takes to become visible. The clock
  * moves by up to 4 ms at a time. */
 enum { LARGE_ASKED_MS = 10 };
@@ -39,76 +33,22 @@ enum { LARGE_ASKED_MS = 10 };
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
-/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
- * requests. */
-#define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
-static const uint64_t single_classes = 0
-#include "size/classes.def"
-    ;
-#undef X
-
-_Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
-
-/* The times at which a bin's blocks were freed lie behind its slots. */
-static uint32_t *times_of(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
-
 /* --- out of the bins -------------------------------------------------------------------------------------------------- */
-
-/* The bin of a class has lost blocks. */
-hak_inline void large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
-{
-    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes & ~((uint64_t)!any_left << class));
-    hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
-}
-
-/* The bit of the smallest class with a block for one, or 0. */
-hak_inline uint64_t large_cache_fit(const struct hak_heap *heap, uint32_t class)
-{
-    uint64_t fit = heap->large_cache.classes >> class;
-    if ((fit & 1) != 0)
-        return 1ull << class;
-    fit &= hak_ones64(REACH + 1);
-    fit &= single_classes >> class | ((single_classes >> class & 1) - 1);
-    return (fit & -fit) << class;
-}
-
-/* The class has a block. */
-hak_inline void *pop_from(struct hak_heap *heap, uint32_t class)
-{
-    struct hak_bin *bin = &heap->classes[class].hidden;
-    void **top = bin->top - 1, *block = *top;
-    hak_owner_store(&bin->top, top);
-    large_bin_lost(heap, class, 1, top != heap->classes[class].bottom);
-    return block;
-}
-
-void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
-{
-    if ((heap->large_cache.classes >> class & 1) == 0)
-        return NULL;
-    return pop_from(heap, class);
-}
-
-void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
-{
-    uint64_t fit = large_cache_fit(heap, class);
-    return hak_likely(fit != 0) ? pop_from(heap, hak_ctz64(fit)) : NULL;
-}
 
 /* Gives back `count` blocks, from a place in the bin on. */
 static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t held = (uint32_t)(class->hidden.top - class->bottom), rest = held - at - count;
-    uint32_t *freed = times_of(class) + at;
+    uint32_t *freed = hak__large_times(class) + at;
     void **first = class->bottom + at;
     hak__cache_give(heap, index, first, count, function);
     heap->foreign[index] &= count != held;
     memmove(first, first + count, rest * sizeof *first);
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
-    large_bin_lost(heap, index, count, count != held);
-    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *times_of(class);
+    hak__large_bin_lost(heap, index, count, count != held);
+    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *hak__large_times(class);
 }
 
 void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
@@ -213,33 +153,8 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         give_up_oldest(heap);
     }
     heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
-    if (heap->large_cache.clock % LOOK_EVERY == 0)   /* not where the bin is full, which brings every free here */
-        heap->polling.calls += LOOK_EVERY;     /* the frees that have not been counted */
-    return true;
-}
-
-/* Pushes on a bin that has room. */
-hak_inline void push_to(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
-{
-    struct hak_heap_class *class = &heap->classes[index];
-    void **top = class->hidden.top;
-    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
-    hak_slot_store(&times_of(class)[held], now);
-    if (held == 0)
-        hak_slot_store(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE], now);
-    hak_slot_store(top, block);
-    hak_owner_store(&class->hidden.top, top + 1);
-    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes | 1ull << index);
-    hak_owner_store(&heap->large_cache.bytes, sum);
-}
-
-bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
-{
-    struct hak_bin *bin = &heap->classes[index].hidden;
-    size_t sum = heap->large_cache.bytes + hak__classes[index].size;
-    if (hak_unlikely(sum > heap->large_cache.sure || bin->top == bin->end || heap->large_cache.clock % LOOK_EVERY == 0))
-        return false;
-    push_to(heap, index, block, sum);
+    if (heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0)   /* not where the bin is full, which brings every free here */
+        heap->polling.calls += HAK_LARGE_LOOK_EVERY;     /* the frees that have not been counted */
     return true;
 }
 
@@ -247,7 +162,7 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 {
     hak__large_cache_answer(&heap->large_cache);
     if (find_place(heap, index, block, function))
-        push_to(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
+        hak__large_bin_push(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
     else
         hak__heap_give(heap, &block, 1, function);
 }
@@ -257,7 +172,7 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 /* Releases a cached block in whose place one of the class fits, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->large_cache.classes & single_classes & ~0ull << index;
+    uint64_t larger = heap->large_cache.classes & hak__single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
@@ -355,7 +270,7 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         size_t held = (size_t)(hak_peek(&class->hidden.top) - class->bottom);
         bytes += held * hak__classes[index].size;
         valid &= (held != 0) == (classes >> index & 1);
-        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == hak_peek(times_of(class));
+        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == hak_peek(hak__large_times(class));
     }
     valid &= bytes == hak_peek(&heap->large_cache.bytes) && bytes <= heap->large_cache.charged;
     bool busy = (turns & 1) != 0 || hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) != turns;

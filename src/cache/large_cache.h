@@ -45,19 +45,105 @@ hak_inline bool hak__large_cache_is_busy(const struct hak_large_cache *cache)
 /* The owner has come by. Under the heap lock. */
 hak_inline void hak__large_cache_answer(struct hak_large_cache *cache) { hak_store(&cache->asked_ms, 0, HAK_RELAXED); }
 
+/* --- pop and push ------------------------------------------------------------------------------------------------------ */
+
+/* A request may get a block of up to so many classes above its own. */
+enum { HAK_LARGE_REACH = 3 };
+
+/* The limit is computed anew after so many blocks. */
+enum { HAK_LARGE_LOOK_EVERY = 32 };
+
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+ * requests. */
+#define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
+static const uint64_t hak__single_classes = 0
+#include "size/classes.def"
+    ;
+#undef X
+
+_Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
+
+/* The times at which a bin's blocks were freed lie behind its slots. */
+hak_inline uint32_t *hak__large_times(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
+
+/* The bin of a class has lost blocks. */
+hak_inline void hak__large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
+{
+    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes & ~((uint64_t)!any_left << class));
+    hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
+}
+
+/* The bit of the smallest class with a block for one, or 0. */
+hak_inline uint64_t hak__large_cache_fit(const struct hak_heap *heap, uint32_t class)
+{
+    uint64_t fit = heap->large_cache.classes >> class;
+    if ((fit & 1) != 0)
+        return 1ull << class;
+    fit &= hak_ones64(HAK_LARGE_REACH + 1);
+    fit &= hak__single_classes >> class | ((hak__single_classes >> class & 1) - 1);
+    return (fit & -fit) << class;
+}
+
+/* The class has a block. */
+hak_inline void *hak__large_bin_pop(struct hak_heap *heap, uint32_t class)
+{
+    struct hak_bin *bin = &heap->classes[class].hidden;
+    void **top = bin->top - 1, *block = *top;
+    hak_owner_store(&bin->top, top);
+    hak__large_bin_lost(heap, class, 1, top != heap->classes[class].bottom);
+    return block;
+}
+
+hak_inline void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
+{
+    if ((heap->large_cache.classes >> class & 1) == 0)
+        return NULL;
+    return hak__large_bin_pop(heap, class);
+}
+
+/* Also a block of the next classes, for a request without alignment. */
+hak_inline void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
+{
+    uint64_t fit = hak__large_cache_fit(heap, class);
+    return hak_likely(fit != 0) ? hak__large_bin_pop(heap, hak_ctz64(fit)) : NULL;
+}
+
+/* Pushes on a bin that has room. */
+hak_inline void hak__large_bin_push(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    void **top = class->hidden.top;
+    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
+    hak_slot_store(&hak__large_times(class)[held], now);
+    if (held == 0)
+        hak_slot_store(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE], now);
+    hak_slot_store(top, block);
+    hak_owner_store(&class->hidden.top, top + 1);
+    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes | 1ull << index);
+    hak_owner_store(&heap->large_cache.bytes, sum);
+}
+
+/* False: it takes more than a push. */
+hak_inline bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t index, void *block)
+{
+    struct hak_bin *bin = &heap->classes[index].hidden;
+    size_t sum = heap->large_cache.bytes + hak__classes[index].size;
+    if (hak_unlikely(sum > heap->large_cache.sure || bin->top == bin->end || heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0))
+        return false;
+    hak__large_bin_push(heap, index, block, sum);
+    return true;
+}
+
+/* --- all that takes the heap lock ------------------------------------------------------------------------------------------- */
+
 /* For a sweeper that holds the heap lock: gives back the blocks of an owner that has not come by since it was asked, if that was long
  * enough ago; else asks it. `waited`: the caller has slept since it asked all heaps. False: the blocks are still there. */
 hak_cold bool hak__large_cache_reclaim(struct hak_heap *heap, uint64_t now_ms, bool waited);
 
-/* Pops a cached block of the class, or NULL; the second also one of the next classes, for a request without alignment. */
-void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class);
-void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class);
-
 /* A block of the class, cached or new; NULL when the system refuses. */
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t class);
 
-/* Caches the block, or gives it back if it is larger than the limit. quickly: returns false instead of taking the slow path. */
-bool hak__large_cache_push_quickly(struct hak_heap *heap, uint32_t class, void *block);
+/* Caches the block, or gives it back if it is larger than the limit. */
 void hak__large_cache_push(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
 /* Gives back the oldest `count` blocks of the class; all that were there at the last aging; all. */
