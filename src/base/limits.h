@@ -68,6 +68,10 @@
 #define HAK_HEAP_FIRST ((size_t)40 << 10)   /* of the first heap, and of all where memory is scarce, mapped at once */
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
+/* Percent of what a thread's spans hold that its cache may grow to hold besides HAKMEM_THREAD_BUDGET: of blocks of more than 56 KiB by
+ * the bytes of those, of others by theirs. A half would break the promise that the memory of a producer and a consumer stays below
+ * 1.5 times what is live (docs/decisions/0026). */
+#define HAK_BUDGET_SHARE 33u
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
 #define HAK_ABSORB_SMALL 256u              /* blocks of other heaps up to this size are not absorbed while a bin ... */
 #define HAK_ABSORB_MOST 32u                /* ... has so many */

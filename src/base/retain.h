@@ -13,6 +13,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/limits.h"
 
 /* In bytes. */
 struct hak_retention {
@@ -52,11 +53,10 @@ struct hak_large_retention {
     size_t used, cached;    /* bytes in the program's hands; in the large cache */
     size_t peak;            /* the most of `used` lately */
     size_t budget, spent;   /* HAKMEM_THREAD_BUDGET; how much of it the bins of other blocks have */
-    unsigned share;         /* HAKMEM_THREAD_BUDGET_SHARE, in percent */
     unsigned absent;        /* how much of the cached blocks is not resident; believed up to three quarters */
 };
 
-hak_inline size_t hak__retain_share(size_t bytes, unsigned percent) { return bytes / 128 * percent / 100 * 128; }
+hak_inline size_t hak__retain_share(size_t bytes) { return bytes / 128 * HAK_BUDGET_SHARE / 100 * 128; }
 
 /* How many bytes the large cache may hold: the budget and the share of what the thread's spans hold, like the rest of its cache
  * (docs/decisions/0026); but in use and cached together no more than the recent peak, the share of that, and half of the budget.
@@ -65,8 +65,8 @@ hak_inline size_t hak__retain_large(struct hak_large_retention in)
 {
     if (in.budget == 0)
         return 0;
-    size_t by_budget = in.budget + hak__retain_share(in.used + in.cached, in.share) - hak_min(in.budget, in.spent);
-    size_t together = in.peak + hak__retain_share(in.peak, in.share) + in.budget / 2;
+    size_t by_budget = in.budget + hak__retain_share(in.used + in.cached) - hak_min(in.budget, in.spent);
+    size_t together = in.peak + hak__retain_share(in.peak) + in.budget / 2;
     size_t resident = hak_min(by_budget, together - in.used);
     return resident / (HAK_RETAIN_WHOLE - hak_min(in.absent, HAK_RETAIN_WHOLE / 4 * 3)) * HAK_RETAIN_WHOLE;
 }

@@ -128,7 +128,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
     cache->peak = hak_max(cache->peak, used);
     return hak__retain_large((struct hak_large_retention){
         .used = used, .cached = cache->bytes, .peak = cache->peak, .budget = hak__option(HAK_OPTION_thread_budget),
-        .spent = heap->budget.bytes, .share = (unsigned)hak__option(HAK_OPTION_thread_budget_share), .absent = cache->absent_share,
+        .spent = heap->budget.bytes, .absent = cache->absent_share,
     });
 }
 

@@ -242,7 +242,7 @@ static size_t budget_of_thread(const struct hak_heap *heap)
         return 0;
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++)
         slabs += (size_t)hak_counted(&heap->classes[class].span_count) * hak__classes[class].slabs;
-    return budget + slabs * HAK_SLAB_SIZE / 100 * hak__option(HAK_OPTION_thread_budget_share);
+    return budget + slabs * HAK_SLAB_SIZE / 100 * HAK_BUDGET_SHARE;
 }
 
 /* Makes `extra` bytes fit both budgets, and charges the process with them. */

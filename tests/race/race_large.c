@@ -16,7 +16,7 @@
 
 enum { BLOCK_BYTES = 64 << 10 };
 
-_Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_thread_budget] = 64 << 20, [HAK_OPTION_thread_budget_share] = 33 };
+_Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_thread_budget] = 64 << 20 };
 
 static struct hak_bin *bin(void) { return &the_heap()->classes[BIN_CLASS].hidden; }
 

@@ -304,18 +304,32 @@ static size_t bytes_by_capacity(struct hak_heap *heap, struct hak_heap *untouche
     return bytes;
 }
 
-/* What the records have grown by never exceeds the budget, whatever the classes want. */
+/* What the heap's spans of blocks up to the mid pool hold. */
+static size_t bytes_in_spans(struct hak_heap *heap)
+{
+    size_t slabs = 0;
+    for (uint32_t c = 0; c < HAK_CLASS_FIRST_LARGE; c++)
+        slabs += (size_t)hak_counted(&heap->classes[c].span_count) * hak__classes[c].slabs;
+    return slabs * HAK_SLAB_SIZE;
+}
+
+/* What the records have grown by never exceeds the budget and its share of the most that the spans have held, whatever the classes
+ * want. */
 FRESH_TEST(budget_holds)
 {
+    size_t held = 0;
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");
-    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0), *untouched = heap_open(0);
     for (unsigned round = 0; round < 3; round++)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-            churn(heap, c, hak_min(2000, (1 << 20) / hak__classes[c].size), 3);
-            expect_op(bytes_by_capacity(heap, untouched), <=, 200 << 10);
+            uint32_t count = (uint32_t)hak_min(2000, (1 << 20) / hak__classes[c].size);
+            heap_malloc_many(heap, c, blocks, count);
+            held = hak_max(held, bytes_in_spans(heap));
+            heap_free_many(heap, c, blocks, count);
+            churn(heap, c, count, 2);
+            expect_op(bytes_by_capacity(heap, untouched), <=, (200 << 10) + held * HAK_BUDGET_SHARE / 100);
         }
     expect_op(bytes_by_capacity(heap, untouched), >, 50 << 10);
     set("thread_budget", "0");
@@ -327,20 +341,19 @@ FRESH_TEST(budget_holds)
 /* A thread that holds much may cache a share of it. */
 FRESH_TEST(share_adds_to_the_budget)
 {
-    enum { CLASS_16K = HAK_CLASS_16384, BLOCKS = 400 };
+    enum { CLASS_16K = HAK_CLASS_16384, FEW = 24, BLOCKS = 400, SIZE = 16 << 10 };
     (void)argument;
     heaps_start();
     set("thread_budget", "256K");
     set("l2_ring_cap", "256");
     struct hak_heap *heap = heap_open(0), *untouched = heap_open(0);
-    set("thread_budget_share", "0");
-    churn(heap, CLASS_16K, BLOCKS, 8);
-    expect_op(bytes_by_capacity(heap, untouched), <=, 256 << 10);
-    set("thread_budget_share", "50");
+    churn(heap, CLASS_16K, FEW, 40);
+    expect_op(bytes_by_capacity(heap, untouched), >, 128 << 10);
+    expect_op(bytes_by_capacity(heap, untouched), <=, (256 << 10) + FEW * SIZE * HAK_BUDGET_SHARE / 100);
     for (unsigned round = 0; round < 40; round++)   /* a refused growth is not asked for again at once */
         churn(heap, CLASS_16K, BLOCKS, 8);
     expect_op(bytes_by_capacity(heap, untouched), >, 1 << 20);
-    expect_op(bytes_by_capacity(heap, untouched), <=, (256 << 10) + BLOCKS * (16 << 10) / 2 + (1 << 20));
+    expect_op(bytes_by_capacity(heap, untouched), <=, (256 << 10) + BLOCKS * SIZE * HAK_BUDGET_SHARE / 100);
     expect_heap_valid(heap);
 }
 
@@ -350,7 +363,6 @@ FRESH_TEST(idle_classes_are_reclaimed)
     (void)argument;
     heaps_start();
     set("thread_budget", "64K");
-    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0);
     churn(heap, CLASS_64, 3000, 8);
     uint32_t grown = capacity_of(heap, CLASS_64);
@@ -497,7 +509,6 @@ FRESH_TEST(closed_classes_absorb_nothing)
     (void)argument;
     heaps_start();
     set("thread_budget", "200K");
-    set("thread_budget_share", "0");
     struct hak_heap *heap = heap_open(0), *other = heap_open(0);
     churn(heap, CLASS_40K, 20, 4);
     expect_eq(heap->closed_reasons[CLASS_40K], 0);

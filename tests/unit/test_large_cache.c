@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
+#include "base/retain.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/tune.h"
@@ -25,12 +26,12 @@ static struct hak_heap *start(void)
 
 static void set(const char *name, const char *value) { expect_eq(hak__option_set(name, value), 0); }
 
-/* A heap whose thread may keep 2 MiB, and no share of what it holds. */
+/* A heap whose thread may keep 2 MiB when nothing else is in use: a third of that is the share of what it holds. */
 static struct hak_heap *start_with_2m(void)
 {
     heaps_start();
-    set("thread_budget", "2M");
-    set("thread_budget_share", "0");
+    set("thread_budget", "1405184");
+    expect_eq(hak__option(HAK_OPTION_thread_budget) + hak__retain_share(2 << 20), 2 << 20);
     return heap_open(0);
 }
 
@@ -104,16 +105,18 @@ FRESH_TEST(nearest_class_serves)
     heap_free(heap, CLASS_640K, larger);
 }
 
-/* With nothing in use any more no more than the budget is kept, the blocks that were freed last. */
+/* With nothing in use any more no more than the budget is kept, and a share of what is there when the last block comes; the blocks that
+ * were freed last. */
 FRESH_TEST(bytes_are_bounded)
 {
     (void)argument;
     struct hak_heap *heap = start_with_2m();
+    size_t budget = hak__option(HAK_OPTION_thread_budget);
     for (uint32_t c = CLASS_64K; c < HAK_CLASSES; c++) {
         heap_malloc_many(heap, c, blocks, 20);
         touch(c, 20);
         heap_free_many(heap, c, blocks, 20);
-        expect_op(heap->large_cache.bytes, <=, 2 << 20);
+        expect_op(heap->large_cache.bytes, <=, budget + hak__retain_share(heap->large_cache.bytes + hak__classes[c].size));
         expect_op(heap->large_cache.bytes + hak__classes[c].size, >, hak_min(16 * hak__classes[c].size, 2 << 20));
         expect_ptr(heap_malloc(heap, c), blocks[19]);
         heap_free(heap, c, blocks[19]);
@@ -134,7 +137,6 @@ FRESH_TEST(share_follows_what_is_in_use)
     (void)argument;
     heaps_start();
     set("thread_budget", "1M");
-    set("thread_budget_share", "50");
     struct hak_heap *heap = heap_open(0);
     heap_malloc_many(heap, CLASS_1M, blocks, MANY);
     touch(CLASS_1M, MANY);
@@ -144,8 +146,8 @@ FRESH_TEST(share_follows_what_is_in_use)
     for (uint32_t i = 12; i < MANY; i++) {
         heap_free(heap, CLASS_1M, blocks[i]);
         size_t used = heap->large_out - heap->large_cache.bytes;
-        expect_op(heap->large_cache.bytes, <=, (1 << 20) + (used + heap->large_cache.bytes) / 2 + (1 << 20));
-        expect_op(heap->large_cache.bytes + used, <=, ((size_t)MANY << 20) * 3 / 2 + (1 << 20));
+        expect_op(heap->large_cache.bytes, <=, (1 << 20) + (used + heap->large_cache.bytes) / 3 + (1 << 20));
+        expect_op(heap->large_cache.bytes + used, <=, ((size_t)MANY << 20) * 4 / 3 + (1 << 20));
     }
     expect_op(kept(heap, CLASS_1M), <=, 3);
     expect_heap_valid(heap);

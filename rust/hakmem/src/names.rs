@@ -51,11 +51,8 @@ pub const DIRTY_LIMIT: Setting<Bytes> = Setting::new("dirty_limit\0");
 /// Return emptied SuperSlabs by unmapping them, of others no more than 16 MiB, and map nothing ahead of need, so that what the system has promised to the process stays near what is resident; 1 by itself where the system promises no more than it has (vm.overcommit_memory is 2).
 pub const UNMAP: Setting<bool> = Setting::new("unmap\0");
 
-/// Bytes of blocks that one thread's cache may grow to hold, besides a few blocks of each class of up to 32 KiB and thread_budget_share; 0 is neither. Blocks of more than 56 KiB are counted one by one against the same sum.
+/// Bytes of blocks that one thread's cache may grow to hold, besides a few blocks of each class of up to 32 KiB and a third of what the thread's spans hold; 0 is neither. Blocks of more than 56 KiB are counted one by one against the same sum.
 pub const THREAD_BUDGET: Setting<Bytes> = Setting::new("thread_budget\0");
-
-/// Percent of what a thread's spans hold that its cache may grow to hold besides thread_budget: of blocks of more than 56 KiB by the bytes of those, of others by theirs.
-pub const THREAD_BUDGET_SHARE: Setting<u64> = Setting::new("thread_budget_share\0");
 
 /// Bytes of blocks that the caches of all threads together may grow to hold; 0 is no such budget.
 pub const PROCESS_BUDGET: Setting<Bytes> = Setting::new("process_budget\0");
