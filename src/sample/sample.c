@@ -24,17 +24,16 @@ enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
 struct hak_sample hak__sample;
 static _Atomic uint32_t places_used;       /* places below have served */
 static _Atomic uint64_t frees;
-static _Atomic uint64_t allowance_us;      /* when the samples so far are paid off at HAKMEM_SAMPLE_RATE */
+static _Atomic uint64_t allowance_us;      /* when the samples so far are paid off */
 
 /* --- how often --------------------------------------------------------------------------------------------------- */
 
-/* Each sample moves the time at which all are paid off by its share of a second; it may lie SAMPLE_BURST shares ahead. */
+/* As many per second as there are places. Each sample moves the time at which all are paid off by its share of a second; it may lie
+ * SAMPLE_BURST shares ahead. */
 static bool rate_allows(void)
 {
-    uint64_t rate = hak__option(HAK_OPTION_sample_rate);
-    if (rate == 0)
-        return true;
-    uint64_t now = hak__os->now_ms() * 1000, share = 1000000 / rate, before = hak_load(&allowance_us, HAK_RELAXED), after;
+    uint64_t now = hak__os->now_ms() * 1000, share = 1000000 / hak__option(HAK_OPTION_sample_slots);
+    uint64_t before = hak_load(&allowance_us, HAK_RELAXED), after;
     do {
         after = hak_max(before, now) + share;
         if (after > now + SAMPLE_BURST * share)

@@ -1,4 +1,4 @@
-/* sample/sample.h: with N = 1 every request is a sample while there are places; blocks are zero, aligned as asked, of just
+/* sample/sample.h: with N = 1 every request is a sample while there are places and the rate allows it; blocks are zero, aligned as asked, of just
  * the size asked for; what is freed is inaccessible, places are bounded and used again; the share of refilled blocks that
  * are samples is 1/N; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
  * handler; and no other memory is lost by it all. */
@@ -11,11 +11,20 @@
 #include "support/heaps.h"
 #include "thread.h"
 
-enum { SLOTS = 64, MANY = 200000 };
+enum { SLOTS = 64, MANY = 200000, BURST = 64, A_SAMPLE_MS = 1000 / SLOTS + 1 };
+
+/* The clock goes on by so much with each look at it: by default far enough for the rate of SLOTS places to refuse nothing. */
+static uint64_t clock_ms = 1000000, clock_step_ms = A_SAMPLE_MS;
+
+static uint64_t stepping_clock(void) { return clock_ms += clock_step_ms; }
 
 static void begin(const char *options)
 {
+    static struct hak_os system;
     signal(SIGSEGV, SIG_DFL);   /* the test library's own handler would take what ours passes on */
+    system = *hak__os;
+    system.now_ms = stepping_clock;
+    hak__os = &system;
     expect(hak_malloc(1) != NULL);
     hak__options_read_from(options, NULL);
     hak__sample_begin();
@@ -26,7 +35,7 @@ static uint64_t allocated(void) { return hak_load(&hak__sample.allocated, HAK_RE
 FRESH_TEST(exact_sizes_and_alignments)
 {
     (void)argument;
-    begin("sample_guards:1,sample_rate:0,sample_slots:4096");
+    begin("sample_guards:1,sample_slots:4096");
     for (size_t n = 17; n <= HAK_MID_MAX; n += 1 + n / 5) {   /* begin has left unmarked blocks of 16 bytes */
         char *p = hak_malloc(n), *q = hak_calloc(1, n), *r = hak_malloc(n);
         expect(hak__sample_has(p) && hak__sample_has(q) && (uintptr_t)p % HAK_ALIGN == 0);
@@ -56,7 +65,7 @@ FRESH_TEST(places_are_bounded)
 {
     static void *blocks[3 * SLOTS];
     (void)argument;
-    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    begin("sample_guards:1,sample_slots:64");
     for (unsigned round = 0; round < 50; round++) {
         unsigned sampled = 0;
         for (unsigned i = 0; i < 3 * SLOTS; i++) {
@@ -79,7 +88,7 @@ FRESH_TEST(freed_places_rest)
     uintptr_t last[SLOTS] = { 0 };
     unsigned soon = 0;
     (void)argument;
-    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    begin("sample_guards:1,sample_slots:64");
     for (unsigned i = 0; i < 50 * SLOTS; i++) {
         void *p = hak_malloc(64);
         uintptr_t place = (uintptr_t)hak__sample_place_of((uintptr_t)p);
@@ -96,7 +105,7 @@ FRESH_TEST(freed_places_rest)
 FRESH_TEST(one_in_n)
 {
     (void)argument;
-    begin("sample_guards:100,sample_rate:0,sample_slots:4096");
+    begin("sample_guards:100,sample_slots:4096");
     for (unsigned i = 0; i < MANY; i++)
         expect(hak_malloc(16 + i % 500) != NULL);
     expect_op(allocated(), >, MANY / 100 * 85 / 100);
@@ -104,16 +113,34 @@ FRESH_TEST(one_in_n)
     expect(hak_check_heap());
 }
 
-FRESH_TEST(rate_is_limited)
+/* How many of 1000 requests become samples after the clock has gone on by so much. */
+static uint64_t sampled_after(uint64_t ms)
 {
-    (void)argument;
-    begin("sample_guards:1,sample_rate:10,sample_slots:4096");
-    for (unsigned i = 0; i < 1000; i++)
-        hak_free(hak_malloc(100));
-    expect_op(allocated(), >=, 60);
-    expect_op(allocated(), <, 100 + 10 * 60);
-    expect_op(hak_load(&hak__sample.refused, HAK_RELAXED), >, 0);
+    uint64_t before = allocated(), refused = hak_load(&hak__sample.refused, HAK_RELAXED);
+    clock_ms += ms;
+    for (unsigned i = 0; i < 1000; i++) {
+        void *p = hak_malloc(100);
+        if (hak__sample_has(p))   /* an ordinary block would serve the next request, which then is none to sample */
+            hak_free(p);
+    }
+    expect_op(hak_load(&hak__sample.refused, HAK_RELAXED), >, refused);
+    return allocated() - before;
 }
+
+/* As many per second as there are places, after the first 64. */
+static void expect_rate(const char *options, unsigned slots)
+{
+    clock_step_ms = 0;
+    begin(options);
+    expect_eq(sampled_after(0), BURST);
+    expect_eq(sampled_after(0), 0);
+    expect_eq(sampled_after(20), slots / 50);
+    expect_eq(sampled_after(100), slots / 10);
+    expect_eq(sampled_after(1000 * 1000), BURST);
+}
+
+FRESH_TEST(rate_is_limited) { (void)argument, expect_rate("sample_guards:1,sample_slots:500", 500); }
+FRESH_TEST(rate_follows_the_places) { (void)argument, expect_rate("sample_guards:1,sample_slots:100", 100); }
 
 /* No memory for samples, or foreign memory in their range: ordinary blocks serve. */
 FRESH_TEST(refusals_cost_samples)
@@ -121,7 +148,7 @@ FRESH_TEST(refusals_cost_samples)
     (void)argument;
     fake_install();
     expect(hak_malloc(1) != NULL);
-    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    begin("sample_guards:1,sample_slots:64");
     fake.map_refused_from = hak__guarded_start();
     fake.map_refused_to = fake.map_refused_from + HAK_GUARDED_SIZE / 2;
     for (unsigned i = 0; i < 2 * SLOTS; i++)
@@ -134,7 +161,7 @@ FRESH_TEST(frees_that_cannot_unmap)
 {
     (void)argument;
     fake_install();
-    begin("sample_guards:1,sample_rate:0,sample_slots:64");
+    begin("sample_guards:1,sample_slots:64");
     void *p = hak_malloc(50);
     fake.refuse_unmap = true;
     hak_free(p);
@@ -155,7 +182,7 @@ FRESH_TEST(marks_keep_the_books)
     static void *blocks[4096];
     struct rng rng = { 5 };
     (void)argument;
-    begin("sample_guards:7,sample_rate:0,sample_slots:256");
+    begin("sample_guards:7,sample_slots:256");
     for (unsigned i = 0; i < MANY; i++) {
         unsigned at = (unsigned)rng_below(&rng, 4096);
         hak_free(blocks[at]);
@@ -206,7 +233,7 @@ FRESH_TEST(reports_say_what_it_was)
 {
     char said[SAID_SIZE];
     (void)argument;
-    begin("sample_guards:1,sample_rate:0");
+    begin("sample_guards:1");
     for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
         victim = hak_malloc(40);
         int status = run_child(reports[i].act, NULL, said);
@@ -223,7 +250,7 @@ FRESH_TEST(slack_is_checked)
     unsigned over = 0, under = 0;
     char said[SAID_SIZE];
     (void)argument;
-    begin("sample_guards:1,sample_rate:0");
+    begin("sample_guards:1");
     for (unsigned i = 0; i < 12; i++) {
         victim = hak_malloc(40);
         int status = run_child(write_behind, NULL, said);   /* 40 is no multiple of 16: there is slack on either side */
@@ -270,6 +297,7 @@ int main(void)
         cmocka_unit_test(freed_places_rest),
         cmocka_unit_test(one_in_n),
         cmocka_unit_test(rate_is_limited),
+        cmocka_unit_test(rate_follows_the_places),
         cmocka_unit_test(refusals_cost_samples),
         cmocka_unit_test(frees_that_cannot_unmap),
         cmocka_unit_test(marks_keep_the_books),

@@ -60,11 +60,8 @@ pub const PROCESS_BUDGET: Setting<Bytes> = Setting::new("process_budget\0");
 /// Hardened mode: bytes of freed blocks that each thread keeps from being used again, or the last four blocks if they are larger; 0 is none.
 pub const HARDEN_QUARANTINE: Setting<Bytes> = Setting::new("harden_quarantine\0");
 
-/// How many blocks of sample_guards there may be at once, freed ones that are kept inaccessible included.
+/// How many blocks of sample_guards there may be at once, freed ones that are kept inaccessible included; and how many are handed out per second at most, after the first 64.
 pub const SAMPLE_SLOTS: Setting<u64> = Setting::new("sample_slots\0");
-
-/// How many blocks of sample_guards are handed out per second at most, after the first 64; 0 is no limit.
-pub const SAMPLE_RATE: Setting<u64> = Setting::new("sample_rate\0");
 
 /// Mean bytes between two samples of the heap profiler, for profiles that start from now on; 1 samples every block.
 pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");
