@@ -208,6 +208,9 @@ hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *heap);
 
 /* --- options ----------------------------------------------------------------------------------------------------- */
 
+/* An option of the kind "every", such as profile_every, is a time or bytes. This is added to its value where that is bytes. */
+#define HAK_OPTION_IN_BYTES (1ull << 55)
+
 /* An option by name, e.g. "refill_count"; docs/options.md lists them. hak_option_set parses the value as the
  * environment's: 0, ENOENT (no such option), EINVAL (not a value of it), EPERM (it only takes effect at start). */
 int hak_option_set(const char *name, const char *value);
@@ -220,7 +223,8 @@ const char *hak_option_origin(const char *name);
 
 struct hak_option_info {
     const char *name, *help;
-    const char *kind;            /* "count", "bytes", "time" (in ms), "flag", "stats" or "preset" */
+    const char *kind;            /* "count", "bytes", "time" (in ms), "every" (a time, or bytes with HAK_OPTION_IN_BYTES added),
+                                  * "flag", or what docs/options.md has besides */
     const char *takes_effect;    /* "at start", "new threads" or "at once" */
     const char *origin;          /* as hak_option_origin says it */
     const char *word;            /* the value as a word if it has one ("exact", "hot_512"), else NULL */

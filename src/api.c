@@ -89,6 +89,7 @@ hak_export int hak_profile_start(size_t interval) { return hak__start() ? hak__p
 hak_export void hak_profile_stop(void) { hak__profile_stop(); }
 hak_export int hak_profile_dump(const char *path) { return hak__profile_dump(path, 'm'); }
 
+_Static_assert(HAK_OPTION_IN_BYTES == HAK_EVERY_BYTES, "the public bit is the one of the options");
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
 hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import typer
 
-from hakmem_lab import experiment, libhakmem, measure, results, search, space
+from hakmem_lab import doctor, experiment, libhakmem, measure, results, search, space
 from hakmem_lab.commands import tune
 from hakmem_lab.errors import LabError
-from hakmem_lab.libhakmem import Option
+from hakmem_lab.libhakmem import IN_BYTES, Option
 from hakmem_lab.results import Trial
 from tests.conftest import Hakmem, make_experiment
 from tests.inside import compile_c
@@ -196,7 +196,16 @@ def test_values_to_try_keep_within_the_bounds() -> None:
     assert values("time", 1000, 0, 3600000)[:3] == ("0ms", "62ms", "125ms")
     assert values("flag", 0, 0, 1) == ("0", "1")
     assert values("preset", 0, 0, 4, "a") == ("a", "b")
+    assert values("every", IN_BYTES + (64 << 20), 0, IN_BYTES + (1 << 46)) == ()
     assert values("bytes", 0, 0, 1 << 40) == () and values("stats", 0, 0, 2) == ()
+
+
+def test_a_value_is_written_in_its_own_form() -> None:
+    every = option("every", 0, 0, IN_BYTES + (1 << 46))
+    assert [space.written(every, value) for value in (1500, IN_BYTES + (64 << 20))] == ["1500ms", "64M"]
+    assert [doctor.shown(every, value) for value in (1500, IN_BYTES + (64 << 20), 0)] == ["1500 ms", "64.0 MiB", "0 ms"]
+    assert doctor.range_of(every) == "Give a time, or a size of up to 65536.00 GiB."
+    assert doctor.range_of(option("count", 1, 0, 9)) == "Give a value from 0 to 9."
 
 
 def test_settings_replace_those_of_the_base() -> None:

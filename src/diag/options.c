@@ -139,9 +139,11 @@ static const struct word thps[] = {
 static const struct word profilings[] = {
     { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
 };
-static const struct word option_units[] = {
-    { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 }, { "mib", 1ull << 20 },
-    { "gib", 1ull << 30 }, { "", 1 },
+/* Those of times, none, those of bytes. */
+enum { UNITS_OF_TIME = 2, UNITS = 9 };
+static const struct word option_units[UNITS] = {
+    { "ms", 1 }, { "s", 1000 }, { "", 1 }, { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 },
+    { "mib", 1ull << 20 }, { "gib", 1ull << 30 },
 };
 #define X(name, ...) { #name, HAK_PRESET_##name },
 static const struct word presets[HAK_PRESETS] = {
@@ -149,7 +151,6 @@ static const struct word presets[HAK_PRESETS] = {
 #include "diag/presets.def"
 };
 #undef X
-static const struct word times[] = { { "ms", 1 }, { "s", 1000 }, { "", 1 } };
 
 static hak_cold bool look_up(const struct word *table, size_t rows, struct text key, uint64_t *value)
 {
@@ -246,6 +247,24 @@ static hak_cold struct text before_prefix(struct text text, struct text *rest)
     return (struct text){ text.start, length };
 }
 
+/* Digits and a unit, within the bounds. */
+static hak_cold bool parse_number(const struct hak_option_row *row, struct text text, uint64_t *value)
+{
+    uint64_t number = 0, unit;
+    size_t digits = 0, first = row->kind == HAK_TIME || row->kind == HAK_EVERY ? 0 : UNITS_OF_TIME;
+    size_t end = row->kind == HAK_BYTES || row->kind == HAK_EVERY ? UNITS : UNITS_OF_TIME + 1;
+    for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
+        if (__builtin_mul_overflow(number, 10, &number)
+            || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
+            return false;
+    struct text rest = { text.start + digits, text.length - digits };
+    if (digits == 0 || !look_up(option_units + first, end - first, rest, &unit) || __builtin_mul_overflow(number, unit, &number))
+        return false;
+    uint64_t bytes = row->kind == HAK_EVERY && unit >= 1 << 10 ? HAK_EVERY_BYTES : 0;
+    *value = number == 0 ? 0 : number + bytes;
+    return number >= row->least && number <= (row->kind == HAK_EVERY && bytes == 0 ? HAK_EVERY_MS_MOST : row->most - bytes);
+}
+
 static hak_cold bool option_parse(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
     struct text file;
@@ -253,31 +272,15 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
         return true;
     if (row->kind == HAK_HARDEN)
         return parse_harden(text, value, &file);
-    uint64_t number = 0, unit = 1;
-    size_t digits = 0;
     size_t rows;
     const struct word *names = names_of(row, &rows);
     if (row->kind == HAK_PROFILE)
         text = before_prefix(text, &file);
     if (names != NULL)
         return look_up(names, rows, text, value) && (row->kind != HAK_PROFILE || file.length < HAK_PROFILE_PREFIX_SIZE);
-    for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
-        if (__builtin_mul_overflow(number, 10, &number)
-            || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
-            return false;
-    struct text rest = { text.start + digits, text.length - digits };
-    bool known = rest.length == 0;
-    if (digits == 0)
-        known = (row->kind == HAK_FLAG || row->kind == HAK_STATS)
-                && look_up(flags, sizeof flags / sizeof *flags, text, &number);
-    else if (row->kind == HAK_BYTES)
-        known = look_up(option_units, sizeof option_units / sizeof *option_units, rest, &unit);
-    else if (row->kind == HAK_TIME)
-        known = look_up(times, sizeof times / sizeof *times, rest, &unit);
-    if (!known || __builtin_mul_overflow(number, unit, &number) || number < row->least || number > row->most)
-        return false;
-    *value = number;
-    return true;
+    if ((row->kind == HAK_FLAG || row->kind == HAK_STATS) && look_up(flags, sizeof flags / sizeof *flags, text, value))
+        return *value <= row->most;
+    return parse_number(row, text, value);
 }
 
 static const char value_kinds[][40] = {
@@ -322,6 +325,15 @@ static hak_cold void warn_unknown(struct text key)
     warn_once("option %s is not known; the nearest one is %s", shown, nearest_option(key));
 }
 
+static hak_cold void warn_every(const char *name, const char *shown, uint64_t most, uint64_t kept)
+{
+    uint64_t bytes = hak__every_bytes(kept);
+    bool whole = bytes % (1 << 20) == 0;
+    warn_once("option %s: '%s' is not a time in ms (or with s) up to %us, nor bytes of growth (with K, M, G) up to %uG; %u%s is kept",
+              name, shown, (uint64_t)HAK_EVERY_MS_MOST / 1000, hak__every_bytes(most) >> 30,
+              bytes == 0 ? kept : bytes >> (whole ? 20 : 10), bytes == 0 ? "ms" : whole ? "M" : "K");
+}
+
 static hak_cold void warn_value(int option, struct text text)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
@@ -336,6 +348,8 @@ static hak_cold void warn_value(int option, struct text text)
     if (names != NULL)
         warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown,
                   nearest_name(names, rows, text), hak__option_word((enum hak_option)option, kept));
+    else if (row->kind == HAK_EVERY)
+        warn_every(name, shown, row->most, kept);
     else
         warn_once("option %s: '%s' is not %s from %u to %u; %u is kept", name, shown, value_kinds[row->kind],
                   row->least, row->most, kept);
@@ -558,43 +572,22 @@ const char *hak__option_word(enum hak_option option, uint64_t value)
 
 /* Switches rather than tables: a table of pointers is written when the library is loaded, and so costs every process
  * memory. */
+#define X(value, name) case HAK_##value: return name;
 const char *hak__option_origin_name(enum hak_option_origin origin)
 {
-    switch (origin) {
-    case HAK_FROM_DEFAULT: return "default";
-    case HAK_FROM_SYSTEM: return "system";
-    case HAK_FROM_PRESET: return "preset";
-    case HAK_FROM_SYMBOL: return "symbol";
-    case HAK_FROM_CONF: return "conf";
-    case HAK_FROM_VARIABLE: return "variable";
-    case HAK_FROM_API: return "api";
-    }
+    switch (origin) { HAK_OPTION_ORIGINS(X) }
     return "";
 }
 
 const char *hak__option_kind_name(enum hak_option_kind kind)
 {
-    switch (kind) {
-    case HAK_COUNT: return "count";
-    case HAK_BYTES: return "bytes";
-    case HAK_TIME: return "time";
-    case HAK_FLAG: return "flag";
-    case HAK_STATS: return "stats";
-    case HAK_PRESET: return "preset";
-    case HAK_BACKGROUND: return "background";
-    case HAK_THP: return "thp";
-    case HAK_HARDEN: return "harden";
-    case HAK_PROFILE: return "profile";
-    }
+    switch (kind) { HAK_OPTION_KINDS(X) }
     return "";
 }
 
 const char *hak__option_when_name(enum hak_option_when when)
 {
-    switch (when) {
-    case HAK_AT_START: return "at start";
-    case HAK_NEW_THREADS: return "new threads";
-    case HAK_AT_ONCE: return "at once";
-    }
+    switch (when) { HAK_OPTION_WHENS(X) }
     return "";
 }
+#undef X

@@ -15,25 +15,32 @@
 #define HAK_L25_RING_CAP 16
 #endif
 
-enum hak_option_kind {
-    HAK_COUNT, HAK_BYTES, HAK_TIME, HAK_FLAG, HAK_STATS, HAK_PRESET, HAK_BACKGROUND, HAK_THP, HAK_HARDEN, HAK_PROFILE
-};
-enum hak_option_when { HAK_AT_START, HAK_NEW_THREADS, HAK_AT_ONCE };
+/* The members of three enums and what a person calls them, in order. */
+#define HAK_OPTION_KINDS(X) \
+    X(COUNT, "count") X(BYTES, "bytes") X(TIME, "time") X(FLAG, "flag") X(STATS, "stats") X(PRESET, "preset") \
+    X(BACKGROUND, "background") X(THP, "thp") X(HARDEN, "harden") X(PROFILE, "profile") X(EVERY, "every")
+#define HAK_OPTION_WHENS(X) X(AT_START, "at start") X(NEW_THREADS, "new threads") X(AT_ONCE, "at once")
+#define HAK_OPTION_ORIGINS(X)   /* later ones win; SYSTEM: what the system allows the process (arena/limit.c) */ \
+    X(FROM_DEFAULT, "default") X(FROM_SYSTEM, "system") X(FROM_PRESET, "preset") X(FROM_SYMBOL, "symbol") X(FROM_CONF, "conf") \
+    X(FROM_VARIABLE, "variable") X(FROM_API, "api")
 
-/* Later ones win. */
-enum hak_option_origin {
-    HAK_FROM_DEFAULT,
-    HAK_FROM_SYSTEM,      /* what the system allows the process (arena/limit.c) */
-    HAK_FROM_PRESET,
-    HAK_FROM_SYMBOL,
-    HAK_FROM_CONF,
-    HAK_FROM_VARIABLE,
-    HAK_FROM_API,
-};
+#define X(member, name) HAK_##member,
+enum hak_option_kind { HAK_OPTION_KINDS(X) };
+enum hak_option_when { HAK_OPTION_WHENS(X) };
+enum hak_option_origin { HAK_OPTION_ORIGINS(X) };
+#undef X
+
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
 enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
 enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
+
+/* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES and bytes of growth; 0 is never, whatever its unit. */
+#define HAK_EVERY_BYTES (1ull << 55)
+#define HAK_EVERY_MS_MOST 86400000
+
+hak_inline uint64_t hak__every_bytes(uint64_t value) { return (value & HAK_EVERY_BYTES) != 0 ? value - HAK_EVERY_BYTES : 0; }
+hak_inline uint64_t hak__every_ms(uint64_t value) { return (value & HAK_EVERY_BYTES) != 0 ? 0 : value; }
 
 /* The parts of hardened mode. The option's value is 0, HAK_HARDEN_ALL, or the bits of some parts, but not of all. */
 #define HAK_HARDEN_PARTS(X) X(canary) X(zero) X(random) X(guards) X(regions) X(zero_size)

@@ -51,7 +51,7 @@ static void profile_on_mapped(size_t mapped);
 
 static void profile_watch_mapped(size_t mapped)
 {
-    size_t growth = hak__option(HAK_OPTION_profile_growth), soft = hak__option(HAK_OPTION_soft_limit), beyond = SIZE_MAX;
+    size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit), beyond = SIZE_MAX;
     if (soft == 0 || mapped < soft - soft / 8)
         hak_store(&beyond_soft_limit, false, HAK_RELAXED);
     if (growth != 0)
@@ -63,7 +63,7 @@ static void profile_watch_mapped(size_t mapped)
 
 static void profile_on_mapped(size_t mapped)
 {
-    size_t growth = hak__option(HAK_OPTION_profile_growth), soft = hak__option(HAK_OPTION_soft_limit);
+    size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit);
     if (!hak__profile_counts())
         return;
     bool crossed = soft != 0 && mapped > soft && !hak_exchange(&beyond_soft_limit, true, HAK_RELAXED);
@@ -156,7 +156,7 @@ void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
     if (heap != NULL)
         hak__profile_join(heap);
     profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
-    uint64_t every = hak__option(HAK_OPTION_profile_every), last = hak_load(&last_dump_ms, HAK_RELAXED);
+    uint64_t every = hak__every_ms(hak__option(HAK_OPTION_profile_every)), last = hak_load(&last_dump_ms, HAK_RELAXED);
     if (every == 0 || now_ms - last < every)
         return;
     if (hak_cas_strong(&last_dump_ms, &last, now_ms, HAK_RELAXED, HAK_RELAXED))

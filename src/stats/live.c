@@ -244,12 +244,12 @@ struct live_preset_names {
 #undef X
 };
 
-/* In the order of the enums of options.h; the unit test compares them with the words of options.c. */
-#define LIVE_ORIGINS(X) X(default) X(system) X(preset) X(symbol) X(conf) X(variable) X(api)
-#define LIVE_KINDS(X) X(count) X(bytes) X(time) X(flag) X(stats) X(preset) X(background) X(thp) X(harden) X(profile)
-struct live_origin_names { LIVE_ORIGINS(ROOM) };
-struct live_kind_names { LIVE_KINDS(ROOM) };
-struct live_when_names { char at_start[sizeof "at start"], new_threads[sizeof "new threads"], at_once[sizeof "at once"]; };
+/* The words of options.h. */
+#define WORD_ROOM(member, word) char member##_[sizeof word];
+#define WORD_OF(member, word) word,
+struct live_origin_names { HAK_OPTION_ORIGINS(WORD_ROOM) };
+struct live_kind_names { HAK_OPTION_KINDS(WORD_ROOM) };
+struct live_when_names { HAK_OPTION_WHENS(WORD_ROOM) };
 struct live_stats_names { char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"]; };
 
 static const struct live_tables {
@@ -272,9 +272,9 @@ static const struct live_tables {
         [HAK_LIVE_LIST_FIGURES] = { LIVE_FIGURE_COUNT, PLACE_OF(figure_names), PLACE_OF(figures) },
         [HAK_LIVE_LIST_COLUMNS] = { LIVE_COLUMN_COUNT, PLACE_OF(column_names), PLACE_OF(columns) },
         [HAK_LIVE_LIST_PRESETS] = { HAK_PRESETS, PLACE_OF(preset_names), 0 },
-        [HAK_LIVE_LIST_ORIGINS] = { HAK_FROM_API + 1, PLACE_OF(origin_names), 0 },
-        [HAK_LIVE_LIST_KINDS] = { HAK_PROFILE + 1, PLACE_OF(kind_names), 0 },
-        [HAK_LIVE_LIST_WHEN] = { HAK_AT_ONCE + 1, PLACE_OF(when_names), 0 },
+        [HAK_LIVE_LIST_ORIGINS] = { HAK_OPTION_ORIGINS(COUNT), PLACE_OF(origin_names), 0 },
+        [HAK_LIVE_LIST_KINDS] = { HAK_OPTION_KINDS(COUNT), PLACE_OF(kind_names), 0 },
+        [HAK_LIVE_LIST_WHEN] = { HAK_OPTION_WHENS(COUNT), PLACE_OF(when_names), 0 },
         [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
     } },
 #define VALUE(name, value) value,
@@ -302,9 +302,9 @@ static const struct live_tables {
 #include "diag/presets.def"
 #undef X
     },
-    .origin_names = { LIVE_ORIGINS(NAME) },
-    .kind_names = { LIVE_KINDS(NAME) },
-    .when_names = { "at start", "new threads", "at once" },
+    .origin_names = { HAK_OPTION_ORIGINS(WORD_OF) },
+    .kind_names = { HAK_OPTION_KINDS(WORD_OF) },
+    .when_names = { HAK_OPTION_WHENS(WORD_OF) },
     .stats_names = { "", "", "exact", "json", "prom" },
 };
 

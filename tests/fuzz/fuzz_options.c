@@ -62,7 +62,7 @@ static bool is_word(const char *text, const char *words, uint64_t *value)
     return false;
 }
 
-static bool scaled(const struct hak_option_row *row, const char *text, const char *units, uint64_t *value)
+static bool scaled(uint64_t least, uint64_t most, const char *text, const char *units, uint64_t *value)
 {
     uint64_t unit = 1;
     size_t digits = strspn(text, "0123456789");
@@ -76,8 +76,10 @@ static bool scaled(const struct hak_option_row *row, const char *text, const cha
     }
     number *= unit;
     *value = (uint64_t)number;
-    return number >= row->least && number <= row->most;
+    return number >= least && number <= most;
 }
+
+static const char size_units[] = "k=1024 kib=1024 m=1048576 mib=1048576 g=1073741824 gib=1073741824";
 
 static bool is_preset(const char *text, uint64_t *value)
 {
@@ -126,27 +128,40 @@ static bool is_profile(const char *text, uint64_t *value)
     return is_word(word, "0=0 1=1 ready=2 leaks=3", value);
 }
 
+/* A time of up to a day, or bytes of up to 2^46; bytes have the bit 55, unless they are 0. */
+static bool is_every(const char *text, uint64_t *value)
+{
+    if (scaled(0, 24 * 60 * 60 * 1000, text, "ms=1 s=1000", value))
+        return true;
+    if (strspn(text, "0123456789") == strlen(text) || !scaled(0, 1ull << 46, text, size_units, value))
+        return false;
+    *value |= *value == 0 ? 0 : 1ull << 55;
+    return true;
+}
+
 /* Whether the text is a value of the option, by docs/options.md. */
 static bool model_parse(const struct hak_option_row *row, const char *text, uint64_t *value)
 {
+    uint64_t least = row->least, most = row->most;
     const char *on_off = "true=1 on=1 yes=1 false=0 off=0 no=0";
     switch ((enum hak_option_kind)row->kind) {
-    case HAK_COUNT: return scaled(row, text, "", value);
-    case HAK_BYTES: return scaled(row, text, "k=1024 kib=1024 m=1048576 mib=1048576 g=1073741824 gib=1073741824", value);
-    case HAK_TIME: return scaled(row, text, "ms=1 s=1000", value);
-    case HAK_FLAG: return is_word(text, on_off, value) || scaled(row, text, "", value);
+    case HAK_COUNT: return scaled(least, most, text, "", value);
+    case HAK_BYTES: return scaled(least, most, text, size_units, value);
+    case HAK_TIME: return scaled(least, most, text, "ms=1 s=1000", value);
+    case HAK_FLAG: return is_word(text, on_off, value) || scaled(least, most, text, "", value);
     case HAK_STATS:
         if ((strncasecmp(text, "json:", 5) == 0 || strncasecmp(text, "prom:", 5) == 0) && text[5] != 0
             && strlen(text + 5) < HAK_STATS_FILE_SIZE) {
             *value = strncasecmp(text, "json:", 5) == 0 ? HAK_STATS_JSON : HAK_STATS_PROM;
             return true;
         }
-        return is_word(text, on_off, value) || is_word(text, "exact=2", value) || scaled(row, text, "", value);
+        return is_word(text, on_off, value) || is_word(text, "exact=2", value) || scaled(least, most, text, "", value);
     case HAK_BACKGROUND: return is_word(text, on_off, value) || is_word(text, "0=0 1=1 auto=2", value);
     case HAK_THP: return is_word(text, "auto=0 always=1 never=2", value);
     case HAK_PRESET: return is_preset(text, value);
     case HAK_HARDEN: return is_harden(text, value);
     case HAK_PROFILE: return is_profile(text, value);
+    case HAK_EVERY: return is_every(text, value);
     }
     return false;
 }

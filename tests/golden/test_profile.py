@@ -169,7 +169,7 @@ class Dumps(Built):
         return "".join(letter for _, letter in sorted((int(each[1]), each[2]) for each in found))
 
     def test_growth_and_soft_limit(self):
-        self.run_user("grow", profile=f"1:{self.path}/g.json", profile_growth="64M")
+        self.run_user("grow", profile=f"1:{self.path}/g.json", profile_every="64M")
         self.assertRegex(self.letters("g"), r"^i{3,4}f$")   # 256 MiB, and what the program has besides
         self.run_user("grow", profile=f"1:{self.path}/l.json", soft_limit="128M")
         self.assertEqual(self.letters("l"), "lf")
@@ -177,7 +177,7 @@ class Dumps(Built):
         live = sum(s["allocated"][1] - s["freed"][1] for s in json.loads(first.read_text())["sites"])
         self.assertGreater(live, 80 << 20)   # of blocks of 1 MiB, 86 % are samples
         self.assertLess(live, 136 << 20)
-        self.run_user("grow", profile=f"1:{self.path}/k.json", profile_growth="2M")
+        self.run_user("grow", profile=f"1:{self.path}/k.json", profile_every="2M")
         self.assertRegex(self.letters("k"), r"^i{16}f$")   # the last ones stay
 
     def test_example_serves_dumps(self):

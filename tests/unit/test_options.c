@@ -42,7 +42,7 @@ FRESH_TEST(bounds)
     (void)argument;
     for (int i = 0; i < HAK_OPTIONS; i++) {
         const struct hak_option_row *row = &hak__option_rows[i];
-        if (!takes_numbers(i))
+        if (!takes_numbers(i))   /* times_or_bytes has those of EVERY */
             continue;
         int ok = row->when == HAK_AT_START ? EPERM : 0;
         expect_eq(set_number(hak__option_name(i), row->least), ok);
@@ -82,6 +82,28 @@ FRESH_TEST(units)
     expect_eq(value_of("Refill_Count"), 9);
 }
 
+/* A time, or bytes of growth, each within bounds of its own. */
+FRESH_TEST(times_or_bytes)
+{
+    (void)argument;
+    expect_taken("profile_every", "5", 5);
+    expect_taken("profile_every", "500ms", 500);
+    expect_taken("profile_every", "60S", 60000);
+    expect_eq(hak__every_ms(value_of("profile_every")), 60000);
+    expect_eq(hak__every_bytes(value_of("profile_every")), 0);
+    expect_taken("profile_every", "64M", HAK_EVERY_BYTES + (64 << 20));
+    expect_eq(hak__every_bytes(value_of("profile_every")), 64 << 20);
+    expect_eq(hak__every_ms(value_of("profile_every")), 0);
+    expect_eq(hak__option_origin(HAK_OPTION_profile_every), HAK_FROM_API);
+    expect_taken("profile_every", "4KiB", HAK_EVERY_BYTES + (4 << 10));
+    expect_taken("profile_every", "1g", HAK_EVERY_BYTES + (1 << 30));
+    expect_taken("profile_every", "0K", 0);
+    expect_taken("profile_every", "86400s", 86400000);
+    expect_taken("profile_every", "65536G", HAK_EVERY_BYTES + (1ull << 46));
+    expect_eq(value_of("profile_every"), hak__option_rows[HAK_OPTION_profile_every].most);
+    expect_taken("profile_every", "0", 0);
+}
+
 /* Nothing that is not wholly a value of the kind is taken for one. */
 FRESH_TEST(bad_values)
 {
@@ -100,6 +122,13 @@ FRESH_TEST(bad_values)
         { "dirty_limit", "99999999999999999999999999" },
         { "dirty_limit", "18014398509481984k" },                       /* 2^54 * 2^10 */
         { "purge_delay", "18446744073709552s" },                       /* times 1000 wraps to a small number */
+        { "profile_every", "" },        { "profile_every", "M" },      { "profile_every", "ms" },
+        { "profile_every", "1h" },      { "profile_every", "1Kms" },   { "profile_every", "-1M" },
+        { "profile_every", "86401s" },  { "profile_every", "86400001" },
+        { "profile_every", "65537G" },  { "profile_every", "68719476737K" },
+        { "profile_every", "36028797018963969" },                      /* 2^55 + 1: the bit alone does not make it bytes */
+        { "profile_every", "35184372088833K" },                        /* 2^55 + 2^10 bytes */
+        { "profile_every", "17592186044416M" },                        /* 2^64 */
     };
     (void)argument;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -419,6 +448,16 @@ static void expect_kept(const char *variable, const char *value, enum hak_option
     expect_warning(variable, value, line);
 }
 
+/* What is in force is said in the form in which it was given. */
+static void expect_every_kept(const char *given, const char *kept)
+{
+    char conf[64], line[300];
+    snprintf(conf, sizeof conf, "profile_every:%s,profile_every:100h", given);
+    snprintf(line, sizeof line, "hakmem: option profile_every: '100h' is not a time in ms (or with s) up to 86400s, nor bytes of growth"
+             " (with K, M, G) up to 65536G; %s is kept\n", kept);
+    expect_warning("HAKMEM_CONF", conf, line);
+}
+
 static void warnings(void **state)
 {
     (void)state;
@@ -431,6 +470,14 @@ static void warnings(void **state)
     expect_kept("HAKMEM_PURGE_DELAY", "1h", HAK_OPTION_purge_delay, "a time in ms (or with s) from 0 to 3600000");
     expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
     expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "json:FILE, prom:FILE, exact or a number from 0 to 2");
+    expect_warning("HAKMEM_PROFILE_EVERY", "1h",
+                   "hakmem: option profile_every: '1h' is not a time in ms (or with s) up to 86400s, nor bytes of growth (with K, M, G)"
+                   " up to 65536G; 0ms is kept\n");
+    expect_every_kept("64M", "64M");
+    expect_every_kept("1048577K", "1048577K");
+    expect_every_kept("2g", "2048M");
+    expect_every_kept("1500", "1500ms");
+    expect_every_kept("60s", "60000ms");
     expect_warning("HAKMEM_REFIL_COUNT", "5",
                    "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
 }
@@ -506,6 +553,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_lie_in_their_bounds), cmocka_unit_test(bounds),
         cmocka_unit_test(units),                        cmocka_unit_test(bad_values),
+        cmocka_unit_test(times_or_bytes),
         cmocka_unit_test(words),                        cmocka_unit_test(codes),
         cmocka_unit_test(stats_file),                   cmocka_unit_test(a_file_name_without_room),
         cmocka_unit_test(precedence),                   cmocka_unit_test(precedence_in_any_order),

@@ -283,7 +283,7 @@ def option_findings(subject: Subject) -> list[Finding]:
                     "warn",
                     "option",
                     f"{name}={value} was not taken; {shown(by_variable[name])} is in force",
-                    f"Give a value from {by_variable[name].least} to {by_variable[name].most}.",
+                    range_of(by_variable[name]),
                 )
             )
     for option in options.values():
@@ -299,6 +299,12 @@ def option_findings(subject: Subject) -> list[Finding]:
     if options and not found:
         found.append(Finding("ok", "options", "all have their defaults"))
     return found
+
+
+def range_of(option: Option) -> str:
+    if option.kind == "every":
+        return f"Give a time, or a size of up to {shown(option, option.most)}."
+    return f"Give a value from {option.least} to {option.most}."
 
 
 ORIGINS = {
@@ -322,9 +328,10 @@ def shown(option: Option, value: int | None = None) -> str:
         if option.word:
             return option.word
         value = option.value
-    if option.kind == "bytes":
-        return in_bytes(value) if value else "0"
-    return f"{value} ms" if option.kind == "time" else str(value)
+    kind, amount = option.form_of(value)
+    if kind == "bytes":
+        return in_bytes(amount) if amount else "0"
+    return f"{amount} ms" if kind == "time" else str(amount)
 
 
 def capacities(subject: Subject) -> list[Finding]:

@@ -62,13 +62,16 @@ def find(wanted: Path | None = None) -> Path:
     )
 
 
+IN_BYTES = 1 << 55  # HAK_OPTION_IN_BYTES of hakmem.h
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of the library, as hak_option_next tells it."""
 
     name: str
     help: str
-    kind: str  # "count", "bytes", "time" (in ms), "flag", "stats" or "preset"
+    kind: str  # "count", "bytes", "time" (in ms), "every" (a time, or bytes with IN_BYTES added), "flag", ...
     takes_effect: str
     origin: str
     word: str | None
@@ -76,6 +79,12 @@ class Option:
     standard: int
     least: int
     most: int
+
+    def form_of(self, value: int) -> tuple[str, int]:
+        """Of which kind a value is, and how much: one of "every" is a time or bytes."""
+        if self.kind != "every":
+            return self.kind, value
+        return ("bytes", value - IN_BYTES) if value & IN_BYTES else ("time", value)
 
     @property
     def variable(self) -> str:

@@ -54,9 +54,10 @@ def in_units(size: int) -> str:
 
 def written(option: Option, value: int) -> str:
     """A value as the library reads it."""
-    if option.kind == "bytes":
-        return in_units(value)
-    return f"{value}ms" if option.kind == "time" else str(value)
+    kind, amount = option.form_of(value)
+    if kind == "bytes":
+        return in_units(amount)
+    return f"{amount}ms" if kind == "time" else str(amount)
 
 
 def _around(option: Option) -> list[int]:
@@ -99,7 +100,8 @@ def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axi
         found = axis(known[name], presets)
         if found is None:
             raise LabError(
-                f"--options {name}: its value, {known[name].word or known[name].value}, gives no range to search",
+                f"--options {name}: its value, {known[name].word or written(known[name], known[name].value)}, "
+                "gives no range to search",
                 f"Leave it out, or give it a value to start from: --with '{name}=VALUE'.",
             )
         chosen.append(found)

@@ -66,11 +66,8 @@ pub const SAMPLE_SLOTS: Setting<u64> = Setting::new("sample_slots\0");
 /// Mean bytes between two samples of the heap profiler, for profiles that start from now on; 1 samples every block.
 pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");
 
-/// How often a process that is profiled writes a dump by itself; 0 is never.
-pub const PROFILE_EVERY: Setting<Duration> = Setting::new("profile_every\0");
-
-/// A process that is profiled writes a dump whenever so many bytes more are mapped for blocks than at any such dump before; 0 is never.
-pub const PROFILE_GROWTH: Setting<Bytes> = Setting::new("profile_growth\0");
+/// When a process that is profiled writes a dump by itself: after each such time (60s), or whenever so many bytes more are mapped for blocks than at any such dump before (64M); 0 is never.
+pub const PROFILE_EVERY: Setting<Word> = Setting::new("profile_every\0");
 
 /// A signal's number, while the option profile is not 0: it starts the profile if there has been none, else writes a dump; 0 for none.
 pub const PROFILE_SIGNAL: Setting<u64> = Setting::new("profile_signal\0");

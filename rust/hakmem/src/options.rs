@@ -26,7 +26,7 @@ pub use crate::names::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-/// Values that are words, such as `auto`.
+/// Values that are words, such as `auto`, or of several kinds, such as `60s` or `64M`.
 #[derive(Clone, Copy, Debug)]
 pub struct Word;
 
