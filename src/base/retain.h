@@ -56,7 +56,8 @@ struct hak_large_retention {
     unsigned absent;        /* how much of the cached blocks is not resident; believed up to three quarters */
 };
 
-hak_inline size_t hak__retain_share(size_t bytes) { return bytes / 128 * HAK_BUDGET_SHARE / 100 * 128; }
+/* Of what a thread's spans hold, what its cache may hold besides the budget. */
+hak_inline size_t hak__retain_share(size_t bytes) { return bytes / 100 * HAK_BUDGET_SHARE; }
 
 /* How many bytes the large cache may hold: the budget and the share of what the thread's spans hold, like the rest of its cache
  * (docs/decisions/0026); but in use and cached together no more than the recent peak, the share of that, and half of the budget.

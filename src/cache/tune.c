@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "base/retain.h"
 #include "cache/cache.h"
 #include "cache/slots.h"
 #include "diag/options.h"
@@ -242,7 +243,7 @@ static size_t budget_of_thread(const struct hak_heap *heap)
         return 0;
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++)
         slabs += (size_t)hak_counted(&heap->classes[class].span_count) * hak__classes[class].slabs;
-    return budget + slabs * HAK_SLAB_SIZE / 100 * HAK_BUDGET_SHARE;
+    return budget + hak__retain_share(slabs * HAK_SLAB_SIZE);
 }
 
 /* Makes `extra` bytes fit both budgets, and charges the process with them. */

@@ -30,7 +30,7 @@ static void set(const char *name, const char *value) { expect_eq(hak__option_set
 static struct hak_heap *start_with_2m(void)
 {
     heaps_start();
-    set("thread_budget", "1405184");
+    set("thread_budget", "1405109");
     expect_eq(hak__option(HAK_OPTION_thread_budget) + hak__retain_share(2 << 20), 2 << 20);
     return heap_open(0);
 }
