@@ -8,6 +8,7 @@
 //! assert_eq!(options::PURGE_DELAY.get(), Ok(Duration::from_millis(250)));
 //! options::LIMIT.set(hakmem::options::Bytes(2 << 30))?;
 //! options::BACKGROUND.set("0")?;
+//! options::PROFILE_EVERY.set("64M")?;
 //! # Ok::<(), hakmem::Error>(())
 //! ```
 //!
