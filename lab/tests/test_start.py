@@ -80,6 +80,23 @@ def test_small_commands_import_little(tmp_path: Path, name: str) -> None:
     assert len(modules) <= 500
 
 
+@pytest.mark.parametrize("before", [None, "7"])
+def test_numbers_come_without_threads(before: str | None) -> None:
+    """Looking at a process starts none beside it, and what is started from there gets the variable as it was."""
+    look = "import os; print(len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    if before is not None:
+        environment["OPENBLAS_NUM_THREADS"] = before
+    done = subprocess.run(
+        [sys.executable, "-c", f"import hakmem_lab.live, hakmem_lab.ledger, hakmem_lab.blocks; {look}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["1", str(before)]
+
+
 def test_they_do_their_work_without_the_extras(tmp_path: Path) -> None:
     without = tuple(extras.LIBRARIES)
     statistics = tmp_path / "now.json"

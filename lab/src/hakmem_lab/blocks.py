@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from hakmem_lab import ledger
+from hakmem_lab.arrays import np
 from hakmem_lab.errors import LabError
 from hakmem_lab.guards import Guarded, Hardened
 from hakmem_lab.holders import Holders

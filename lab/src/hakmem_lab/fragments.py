@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hakmem_lab import ledger
+from hakmem_lab.arrays import np
 from hakmem_lab.live import Allocator
 
 KINDS = ("free", "in_slabs", "huge", "huge_tail", "hole")

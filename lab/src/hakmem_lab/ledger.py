@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hakmem_lab import process
+from hakmem_lab.arrays import np
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Allocator, Live
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hakmem_lab import elf, owns, process
+from hakmem_lab.arrays import np
 from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import Option
 from hakmem_lab.memory import Memory, Reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from hakmem_lab.arrays import np
 
 if TYPE_CHECKING:
     from hakmem_lab.live import Allocator
