@@ -6,6 +6,7 @@
 #include "cache/large_cache.h"
 #include "hardened.h"
 #include "huge/huge.h"
+#include "os/os.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -66,7 +67,9 @@ void *hak__malloc_counted_down(size_t align, size_t n)
     struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
     if (heap == NULL || !hak__profile_due(heap, n))
         return NULL;
-    return hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
+    void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
+    hak__profile_poll(heap, hak__os->now_ms());   /* a thread whose requests all hit has no other occasion */
+    return block;
 }
 
 /* The real bin is empty or the bytes are used up. The request is not counted yet. */

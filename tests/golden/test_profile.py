@@ -161,7 +161,8 @@ class Dumps(Built):
         self.run_user("sleep", profile=f"1:{self.path}/t", profile_every="50ms", profile_interval=1000)
         names = sorted(path.name for path in self.path.glob("t.*"))
         self.assertEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.f\.heap", name)]), 1)
-        self.assertGreaterEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.i\.heap", name)]), 1)   # a busy machine joins periods
+        # All requests hit. A busy machine joins some of the twelve periods.
+        self.assertGreaterEqual(len([name for name in names if re.fullmatch(r"t\.\d+\.\d+\.i\.heap", name)]), 4)
 
     def letters(self, prefix):
         names = [path.name for path in self.path.glob(f"{prefix}.*")]
