@@ -92,16 +92,16 @@ void *bench_map(size_t bytes);
 /* Seconds on a clock that only goes forward. */
 double bench_now(void);
 
+/* What each thread writes in its loop lies at least so many bytes from what another does: two cache lines, which some
+ * processors fetch together. Else the loop measures how often its own line moves, and not the allocator. */
+#define BENCH_APART alignas(128)
+
 /*
  * A team runs `body` once per worker, all at the same time.  A body prepares, calls bench_team_start,
  * does the timed part and calls bench_team_stop; the time runs from the first start to the last stop.
  * A team of one runs in the calling thread, so that single-threaded results are exactly that.
  */
 struct bench_team;
-
-/* What each thread writes in its loop lies at least so many bytes from what another does: two cache lines, which some
- * processors fetch together. Else the loop measures how often its own line moves, and not the allocator. */
-#define BENCH_APART alignas(128)
 typedef void bench_body(void *worker, struct bench_team *team);
 double bench_team_run(unsigned threads, bench_body *body, void *workers, size_t worker_size);
 void bench_team_start(struct bench_team *team);
