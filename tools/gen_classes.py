@@ -23,7 +23,6 @@ LARGE_MAX = 1 << 20
 TINY_MAX = 1024
 LOCAL_MIN = 32
 LOCAL_MAX = 512
-TABLE_MAX = 64 << 10
 BIN_SIZE = 16
 MIN_BLOCKS = 4
 MAX_WASTE = 0.06
@@ -129,7 +128,7 @@ def render():
         previous = size
     lines.append(class_names(table))
     lines.append(offset_table(table, "HAK_TINY_OFFSETS", TINY_MAX, 16))
-    lines.append(offset_table(table, "HAK_MID_OFFSETS", TABLE_MAX, SPREAD))
+    lines.append(offset_table(table, "HAK_MID_OFFSETS", MID_MAX, SPREAD))
     return "".join(lines)
 
 

@@ -32,6 +32,7 @@ PROGRAM = """\
 #include "diag/options.def"
 #undef X
 @longest HAK_EVERY_MS_MOST @end
+@bytes HAK_EVERY_BYTES @end
 #define X(name, ...) @preset #name ; __VA_ARGS__ @end
 #include "diag/presets.def"
 """
@@ -40,7 +41,6 @@ KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
          "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
          "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts",
          "PROFILE": "0, 1, `ready` or `leaks`", "EVERY": "time or bytes"}
-IN_BYTES = 1 << 55   # of a value of kind EVERY: it is bytes, no time
 NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0"}   # the defaults of options whose values are names
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
 
@@ -103,9 +103,7 @@ def shown(kind, value):
     """A value in the unit that a person would use; the parser takes both."""
     if kind == "STATS":
         return "exact" if value == 2 else str(value)
-    if kind == "EVERY":
-        return shown("BYTES", value - IN_BYTES) if value & IN_BYTES else shown("TIME", value)
-    if kind == "TIME":
+    if kind in ("TIME", "EVERY"):
         return f"{value // 1000} s" if value and value % 1000 == 0 else f"{value} ms"
     if kind == "BYTES":
         for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
@@ -132,7 +130,7 @@ def members(name):
 def options(text):
     """Every option of the list, in its order."""
     found = []
-    longest = shown("TIME", number(re.search(r"@longest(.*?)@end", text).group(1)))
+    longest, in_bytes = (number(re.search(f"@{word}(.*?)@end", text).group(1)) for word in ("longest", "bytes"))
     for row in re.findall(r"@row(.*?)@end", text, re.S):
         name, kind, value, least, most, when, group, help_text = (field.strip() for field in row.split(";", 7))
         name, kind, when, group = (ast.literal_eval(word) for word in (name, kind, when, group))
@@ -144,7 +142,7 @@ def options(text):
             low, high = (shown(kind, number(each)) for each in (least, most))
             span = KINDS[kind] if kind in ("FLAG", "STATS", "HARDEN") else f"{low} to {high}"
             if kind == "EVERY":
-                span = f"{low} to {longest}, or bytes up to {high}"
+                span = f"{low} to {shown('TIME', longest)}, or bytes up to {shown('BYTES', number(most) - in_bytes)}"
         # Neighbouring string literals are one in Python as in C; the parentheses let them stand on several lines.
         found.append(Option(members(name), kind, defaults, span, TAKES_EFFECT[when], GROUPS[group],
                             ast.literal_eval(f"({help_text})")))

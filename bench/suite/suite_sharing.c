@@ -27,7 +27,7 @@ static const struct bench_spec sharing_spec =
     BENCH_SPEC("Threads write to small objects that may lie side by side.", sharing_args);
 
 struct sharing_worker {
-    const struct bench_run *run;
+    BENCH_APART const struct bench_run *run;
     void *given; /* by the main thread, or NULL */
     uint64_t sum;
 };

@@ -24,7 +24,7 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.libhakmem import IN_BYTES, Option
 from hakmem_lab.results import Trial
 from tests.conftest import Hakmem, make_experiment
-from tests.inside import compile_c
+from tests.inside import LIBRARY, compile_c
 
 # Takes and frees COUNT blocks of SIZE in turns, and prints how often the cache of the class had none.
 MISSES = r"""
@@ -198,6 +198,12 @@ def test_values_to_try_keep_within_the_bounds() -> None:
     assert values("preset", 0, 0, 4, "a") == ("a", "b")
     assert values("every", IN_BYTES + (64 << 20), 0, IN_BYTES + (1 << 46)) == ()
     assert values("bytes", 0, 0, 1 << 40) == () and values("stats", 0, 0, 2) == ()
+
+
+@pytest.mark.parametrize("value", ["64M", "1500ms"])
+def test_the_library_takes_a_value_for_what_is_shown(value: str) -> None:
+    every = libhakmem.options(LIBRARY, {**libhakmem.without_settings(), "HAKMEM_PROFILE_EVERY": value})["profile_every"]
+    assert every.origin == "variable" and space.written(every, every.value) == value
 
 
 def test_a_value_is_written_in_its_own_form() -> None:

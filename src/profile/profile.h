@@ -54,7 +54,7 @@ hak_cold void hak__profile_stop(void);
 /* Whether the process has ever been profiled: blocks may be sampled. */
 hak_inline bool hak__profile_ever(void) { return hak_load(&hak__profile.session, HAK_RELAXED) != 0; }
 
-/* From upkeep: answers a request from outside, and writes a dump when one is due by HAKMEM_PROFILE_EVERY. The thread's heap, which
+/* From upkeep and at a sample: answers a request from outside, and writes a dump when one is due by HAKMEM_PROFILE_EVERY. The thread's heap, which
  * is not entered, joins a profile that has begun since; NULL: it has none. */
 hak_cold void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms);
 hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)

@@ -30,7 +30,7 @@ static void exchange_bins(bool counting)
 {
     for (size_t i = 0; i < HAK_TINY_BINS; i++)
         hak_slot_store(&hak__bins.tiny[i], counting ? (uint16_t)HAK_EMPTY_BIN : hak__tiny_class_offset[i]);
-    for (size_t i = 0; i < HAK_MID_BINS_EXCHANGED; i++)
+    for (size_t i = 0; i < HAK_MID_BINS; i++)
         hak_slot_store(&hak__bins.mid[i], counting ? (uint16_t)HAK_EMPTY_BIN : hak__mid_class_offset[i]);
     hak_slot_store(&hak__profile.malloc_counts, counting);
 }

@@ -8,7 +8,7 @@ const struct hak_class hak__classes[HAK_CLASSES] = {
 #undef X
 
 const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1] = { HAK_TINY_OFFSETS };
-const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1] = { HAK_MID_OFFSETS };
+const uint16_t hak__mid_class_offset[HAK_MID_MAX / HAK_TABLE_STEP + 1] = { HAK_MID_OFFSETS };
 
 __attribute__((section(".data.rel.ro.bins"))) struct hak_bins hak__bins = { { HAK_TINY_OFFSETS }, { HAK_MID_OFFSETS } };
 

@@ -36,12 +36,11 @@ hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset 
 }
 _Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
 
-/* From a request to its class's offset: in units of 16 bytes for tiny requests, of 128 for those up to 64 KiB, of which every
- * class is a multiple. */
-#define HAK_TABLE_MAX (64u << 10)
+/* From a request to its class's offset: in units of 16 bytes for tiny requests, of 128 for those up to the mid pool's end, of which
+ * every class is a multiple. */
 #define HAK_TABLE_STEP 128u
 extern const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1];
-extern const uint16_t hak__mid_class_offset[HAK_TABLE_MAX / HAK_TABLE_STEP + 1];
+extern const uint16_t hak__mid_class_offset[HAK_MID_MAX / HAK_TABLE_STEP + 1];
 
 _Static_assert(HAK_CLASSES <= HAK_CLASS_LIMIT, "more classes than bins: take one out in tools/gen_classes.py");
 _Static_assert(sizeof(struct hak_class) == 16, "four classes in a cache line");
@@ -52,23 +51,23 @@ hak_inline struct hak_class_offset hak__offset_of_tiny(size_t n)
 {
     return (struct hak_class_offset){ hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] };
 }
-hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_TABLE_MAX */
+hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_MID_MAX */
 {
     return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
 }
 
-/* Above the table there are four classes to each doubling. */
-hak_inline struct hak_class_offset hak__offset_above_table(size_t n)
+/* Above the table there are four classes to each doubling; the first of them is the last one below 64 KiB. */
+hak_inline struct hak_class_offset hak__offset_of_large(size_t n)
 {
     size_t last = n - 1;
-    unsigned msb = hak_msb64(last);
+    size_t msb = hak_msb64(last);
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
 }
 
 /* For 1025 bytes or more, up to HAK_LARGE_MAX. */
 hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
 {
-    return hak_likely(n <= HAK_TABLE_MAX) ? hak__offset_of_mid(n) : hak__offset_above_table(n);
+    return hak_likely(n <= HAK_MID_MAX) ? hak__offset_of_mid(n) : hak__offset_of_large(n);
 }
 
 hak_inline uint32_t hak__class_above_tiny(size_t n) { return hak__class_of_offset(hak__offset_above_tiny(n)); }
