@@ -25,9 +25,9 @@ hak_inline void *hak__pop(size_t n)
 /* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */
 hak_inline void *hak__aligned_pop(size_t align, size_t n)
 {
-    if (hak_unlikely(n > HAK_MID_MAX || align > HAK_MID_MAX))
-        return NULL;
     size_t need = hak_align_up(n, align);
+    if (hak_unlikely(n > HAK_MID_MAX || need > HAK_MID_MAX))
+        return NULL;
     struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
     if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
         return NULL;

@@ -122,7 +122,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     program = ["--", "sh", "-c", PRINTER]
-    hakmem("ab", "--save", "main", "--metric", "ops=(.*)", "--runs", "4", *program, status=3)
+    hakmem("ab", "--save", "main", "--metric", "ops=(.*)", "--runs", "4", "--no-noise-check", *program, status=3)
     same = hakmem("ab", "--against", "main", "--runs", "4", "--threshold", "5", "--json")
     outcome = json.loads(same.stdout)["outcome"]
     assert outcome["verdict"] == "LEVEL" and list(outcome["changes"]) == ["sh"]

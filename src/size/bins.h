@@ -3,6 +3,7 @@
  * writing, so it costs no page of its own; a change has to allow writing first. */
 #pragma once
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "size/size.h"
 
@@ -24,5 +25,6 @@ hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
 }
 hak_inline struct hak_class_offset hak__bin_of_mid(size_t n)   /* up to HAK_MID_MAX */
 {
+    hak_assert(n <= HAK_MID_MAX, "the table of bins ends at the mid pool");
     return (struct hak_class_offset){ hak_read_mostly(&hak__bins.mid[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP]) };
 }
