@@ -68,6 +68,9 @@ hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
 hak_inline bool hak__profile_asked(void) { return hak_load(&hak__profile.request, HAK_RELAXED) != HAK_PROFILE_NOTHING; }
 hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
 
+/* At a signal that came without a request: starts the profile, or dumps it if there has been one. False: option profile is 0. */
+hak_cold bool hak__profile_step(void);
+
 hak_cold void hak__profile_end(void);   /* when the program exits */
 
 /* One thread of the process at a time has what the word stands for; of a forked child none has it that is not there. False: it

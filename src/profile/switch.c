@@ -1,6 +1,5 @@
 /* See profile.h: on and off, by option, by call, by a signal, and from outside. */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -163,31 +162,15 @@ void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
         hak__profile_dump(NULL, 'i');
 }
 
-/* A signal without a request writes a dump, or begins if there is nothing to write yet. */
-static void profile_on_signal(int number)
+bool hak__profile_step(void)
 {
-    int saved = errno;
-    (void)number;
-    if (!hak__profile_answer()) {
-        if (hak__profile_ever())
-            hak__profile_dump(NULL, 'u');
-        else
-            hak__profile_start(0);
-    }
-    errno = saved;
-}
-
-static void profile_take_signal(void)
-{
-    int number = (int)hak__option(HAK_OPTION_profile_signal);
-    struct sigaction former, ours = { .sa_handler = profile_on_signal, .sa_flags = SA_RESTART };
-    if (number == 0)
-        return;
-    bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
-    if (!free_to_take || sigaction(number, &ours, NULL) != 0)
-        hak__warn("option profile_signal: signal %u is in use or cannot be caught", (uint64_t)number);
+    if (hak__option(HAK_OPTION_profile) == HAK_PROFILING_OFF)
+        return false;
+    if (hak__profile_ever())
+        hak__profile_dump(NULL, 'u');
     else
-        hak__profile.signal = (uint32_t)number;
+        hak__profile_start(0);
+    return true;
 }
 
 /* --- begin and end -------------------------------------------------------------------------------------------------------- */
@@ -197,7 +180,6 @@ void hak__profile_begin(void)
     uint64_t mode = hak__option(HAK_OPTION_profile);
     if (mode == HAK_PROFILING_OFF)
         return;
-    profile_take_signal();
     int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);

@@ -205,10 +205,13 @@ class Dumps(Built):
 
     def test_signal_starts_then_dumps(self):
         number = int(signal.SIGUSR2)
-        self.run_user("raise", str(number), profile=f"ready:{self.path}/s.json", profile_signal=number)
+        said = self.run_user("raise", str(number), profile=f"ready:{self.path}/s.json", stats_signal=number).stderr
+        self.assertEqual(said, "")   # no statistics: nothing has asked for them
         files = list(self.path.glob("s.*"))
         self.assertEqual([bool(re.fullmatch(r"s\.\d+\.0\.u\.json", file.name)) for file in files], [True])
         self.assertGreater(json.loads(files[0].read_text())["samples"], 0)
+        both = self.run_user("raise", str(number), profile=f"ready:{self.path}/b.json", stats_signal=number, stats=1).stderr
+        self.assertEqual((self.letters("b"), both.count("hakmem: statistics\n")), ("u", 3))   # at both signals, and at exit
 
     def test_ready_and_off_write_nothing(self):
         before = set(self.path.iterdir())

@@ -19,7 +19,7 @@ from hakmem_lab.live import Live
 
 ANSWER_S = 10.0
 ADVICE = (
-    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N, N the number of "
+    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N, N the number of "
     "a signal that it does not use, and it answers at once."
 )
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 /// Print statistics when the program exits: 1 on stderr, or exact to count every call too (slower), or into a file as JSON (json:FILE) or OpenMetrics (prom:FILE); %p in its name is the process id.
 pub const STATS: Setting<Word> = Setting::new("stats\0");
 
-/// A signal's number: print the statistics, where the option stats says, whenever it arrives; 0 for none.
+/// A signal's number: whenever it arrives, print the statistics, where the option stats says; while the option profile is not 0, start the profile or dump it, and print statistics only if stats asks for them too. 0 for none.
 pub const STATS_SIGNAL: Setting<u64> = Setting::new("stats_signal\0");
 
 /// Add the ledger to the statistics: all resident memory by state; takes some milliseconds.
@@ -68,9 +68,6 @@ pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");
 
 /// When a process that is profiled writes a dump by itself: after each such time (60s), or whenever so many bytes more are mapped for blocks than at any such dump before (64M); 0 is never.
 pub const PROFILE_EVERY: Setting<Word> = Setting::new("profile_every\0");
-
-/// A signal's number, while the option profile is not 0: it starts the profile if there has been none, else writes a dump; 0 for none.
-pub const PROFILE_SIGNAL: Setting<u64> = Setting::new("profile_signal\0");
 
 /// The thread cache of the tiny pool (C0..C7); 0 sends every tiny request to the slabs.
 pub const TINY_UNIFIED_CACHE: Setting<bool> = Setting::new("tiny_unified_cache\0");

@@ -27,7 +27,7 @@ HELP = """Profile the heap of a program, of a running process, or show a profile
 
 The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes
 with its standard error. A running process is switched on for --seconds, and off again; it must run on HAKMEM and need
-not have been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_PROFILE_SIGNAL=N.
+not have been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N.
 
 Files are written in the form of their ending: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
 .speedscope.json, .heap (for jeprof), .json.
