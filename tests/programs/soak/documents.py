@@ -8,7 +8,7 @@ from running import Failure, check, find
 from served import Serving
 
 PARAGRAPHS = 250
-MAGICK = "magick|convert-im6.q16|convert"
+MAGICK = "magick|convert-im6.q16"
 
 
 def digest(path):
