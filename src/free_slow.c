@@ -261,6 +261,8 @@ static hak_cold void free_nothing(void *p)
 
 void hak__free_outside(void *p)
 {
+    if (hak_likely(p == NULL))
+        return;
     if (hak__sample_has(p))
         hak__sample_free(p, "free");
     else if (hak__profile_has(p))
@@ -271,6 +273,6 @@ void hak__free_outside(void *p)
         hak__region_end(hak__region_of(p), p, "free");
     else if (hak__is_others(p))
         hak__others_free(p);
-    else if (p != NULL)
+    else
         hak__misuse_invalid("free", p, hak__why_invalid(p, 0));
 }

@@ -23,7 +23,7 @@ static _Atomic uint32_t background_threads;    /* that have a heap in this proce
 static _Atomic bool background_stopping;       /* it is to end now; under the lock */
 static uint32_t background_forbidders;         /* under the lock */
 static _Atomic bool background_is_ready;
-static _Atomic uint64_t background_refused_ms; /* when the system last refused a thread */
+static _Atomic uint64_t background_not_before; /* in ms; the next thread is made then at the earliest */
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
@@ -47,6 +47,16 @@ static bool is_wanted(void)
 
 static hak_cold void background_body(void);
 
+/* Half of the time after which a span counts as idle (hak__retain_idle_span), so that the second step after the one that saw it first
+ * finds it idle, not the third. */
+static uint64_t background_period(void)
+{
+    return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
+}
+
+/* Where threads live for milliseconds, generation after generation, one thread is made in each period, not in each generation. */
+static void make_no_other_for(uint64_t ms) { hak_store(&background_not_before, hak__os->now_ms() + ms, HAK_RELAXED); }
+
 /* One that rests has nothing to do but to leave, and what has been freed since may be the last for long: it is waited for. One
  * that ends for another reason is not. A vfork child's thread would be its own, and its end nobody's. */
 static void begin_locked(uint32_t word)
@@ -57,11 +67,12 @@ static void begin_locked(uint32_t word)
         return;
     hak_store(&hak__background_word, HAK_BACKGROUND_ACTIVE, HAK_SEQ_CST);
     if (has_threads()) {
-        if (hak__os_thread_start(background_body, &background_alive)) {
+        bool made = hak__os_thread_start(background_body, &background_alive);
+        make_no_other_for(made ? background_period() : RETRY_MS);
+        if (made) {
             hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
             return;
         }
-        hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
     }
     hak_store(&hak__background_word, word, HAK_RELAXED);
 }
@@ -77,12 +88,11 @@ static void not_wanted(uint32_t word)
  * has blocked. */
 static hak_cold void background_begin(uint32_t word)
 {
-    uint64_t refused = hak_load(&background_refused_ms, HAK_RELAXED);
     if (!hak_load(&background_is_ready, HAK_ACQUIRE) || !is_wanted()) {
         not_wanted(word);
         return;
     }
-    if (refused != 0 && hak__os->now_ms() - refused < RETRY_MS)
+    if (hak__os->now_ms() < hak_load(&background_not_before, HAK_RELAXED))
         return;
     hak__fork_watch();   /* the process is not a single thread from now on */
     uint64_t signals = hak__os_block_signals();
@@ -164,17 +174,11 @@ void hak__background_fork_child(bool attached)
     hak_store(&background_stopping, false, HAK_RELAXED);
     hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
+    hak_store(&background_not_before, 0, HAK_RELAXED);
     hak_store(&background_threads, attached, HAK_RELAXED);
 }
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
-
-/* Half of the time after which a span counts as idle (hak__retain_idle_span), so that the second step after the one that saw it first
- * finds it idle, not the third. */
-static uint64_t background_period(void)
-{
-    return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
-}
 
 /* Whether there is nothing left for it: everything that was freed has had its time to go back since the last slow path. One
  * that comes meanwhile finds the word RESTING, or makes this fail. */
@@ -213,7 +217,7 @@ static void take_steps(void)
 static void background_body(void)
 {
     if (!hak__os_thread_settle()) {   /* another thread may be a better maker */
-        hak_store(&background_refused_ms, hak__os->now_ms(), HAK_RELAXED);
+        make_no_other_for(RETRY_MS);
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;
     }

@@ -1,6 +1,6 @@
 /* The background thread: it starts when it is wanted and not before, is named, takes no signals, serves threads that
- * sleep, ends when nothing happens, comes back, is not in a forked child until that needs one, ends when it is
- * switched off, and does not keep a process whose other threads have ended. */
+ * sleep, ends when nothing happens, comes back, is made once in a period at most, is not in a forked child until that
+ * needs one, ends when it is switched off, and does not keep a process whose other threads have ended. */
 // test: serial timeout=300
 #include <dirent.h>
 #include <signal.h>
@@ -10,6 +10,7 @@
 #include "hakmem.h"
 #include "hakmem_stats.h"
 #include "support/stress.h"
+#include "upkeep/background.h"
 
 enum { PATIENCE_MS = 60000, STEP_MS = 5 };   /* how long something may take that takes milliseconds */
 
@@ -135,11 +136,42 @@ static void serves_a_sleeper(void)
     pthread_join(thread, NULL);
 }
 
+static bool runs_again(void)
+{
+    take_slow_paths();
+    return runs();
+}
+
 static uint64_t starts_before;
 static bool came_back(void)
 {
     take_slow_paths();
     return stats_now().upkeep_background_starts > starts_before;
+}
+
+static uint64_t clock_ms(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+/* It ends with each generation of a program's threads, which may live for milliseconds; it is not made anew for each. */
+static void is_made_once_in_a_period(void)
+{
+    enum { GENERATIONS = 50, PERIOD_MS = 250 };
+    set("purge_delay", "1000");
+    uint64_t made = stats_now().upkeep_background_starts, begun = clock_ms();
+    for (int i = 0; i < GENERATIONS; i++) {
+        hak__background_forbid();
+        hak__background_allow();
+        take_slow_paths();
+    }
+    made = stats_now().upkeep_background_starts - made;
+    uint64_t periods = (clock_ms() - begun) / PERIOD_MS;
+    STRESS_EXPECT(made <= periods + 2, "%d generations, %d made in %d periods", GENERATIONS, (int)made, (int)periods);
+    set("purge_delay", "100");
+    STRESS_EXPECT(eventually(runs_again), "it does not come back");
 }
 
 /* --- processes ------------------------------------------------------------------------------------------------------ */
@@ -216,6 +248,7 @@ int main(void)
     STRESS_EXPECT(eventually(does_not_run), "it does not end though nothing happens");
     starts_before = stats_now().upkeep_background_starts;
     STRESS_EXPECT(eventually(came_back), "it does not come back");
+    is_made_once_in_a_period();
     if (!HAK_TSAN) {   /* it does not let a forked child start threads */
         forks();
         does_not_keep_a_process();
