@@ -35,6 +35,7 @@
 #include "arena/prefault.c"
 #include "arena/crowd.c"
 #include "arena/lend.c"
+#include "arena/tail.c"
 #include "arena/arena.c"
 #include "cache/current.c"
 #include "cache/mark.c"

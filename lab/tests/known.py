@@ -93,6 +93,8 @@ static void plain(void)
     made("mid", 8000);
     made("large", 200 << 10);
     made("huge", 3 << 20);
+    free(malloc(3900 << 10));
+    say("behind_guard", (char *)malloc(2900 << 10) + (3500 << 10));
     free(made("cached", 48));
     for (int i = 0; i < 50; i++)
         free(malloc(100 << 10));

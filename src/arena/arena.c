@@ -16,6 +16,7 @@
 #include "arena/regions.h"
 #include "arena/reserve.h"
 #include "arena/state.h"
+#include "arena/tail.h"
 #include "arena/waiting.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -154,6 +155,7 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
         if (super->dirty != HAK_SUPER_SIZE)
             hak_store(&super->collapsed, false, HAK_RELAXED);
         hak__lru_remove(i);
+        hak_store(&super->full_ms, 0, HAK_RELAXED);
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         hak__super_set_taken(i, true);
     }
@@ -191,6 +193,7 @@ bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t byt
     size_t at;
     hak__arena_lock();
     hak__waiting_end_locked();
+    hak__tail_end(first + count - 1);
     bool done = next_superslab(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
     if (done)
         done = hak__run_open(first + count, new_count - count) == 0;
@@ -239,6 +242,7 @@ static void move_away(size_t super, size_t moved)
 bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 {
     hak__arena_lock();
+    hak__tail_end(from + ((size - 1) >> HAK_SUPER_SHIFT));
     uintptr_t source = (uintptr_t)hak__super_start(from), place = (uintptr_t)hak__super_start(to);
     bool may = !hak__is_crowded(), done = may && hak__os_move(source, size, place, new_size) == 0;
     if (done) {
@@ -361,7 +365,7 @@ void hak__arena_fork_child(void)
 
 bool hak__arena_is_valid(void)
 {
-    size_t mapped = 0, dirty = 0, moved = 0, spare = 0;
+    size_t mapped = 0, dirty = 0, moved = 0, spare = 0, tails = 0;
     hak__arena_lock();
     bool valid = true;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
@@ -370,6 +374,7 @@ bool hak__arena_is_valid(void)
         bool is_dirty = hak__super_is_dirty(i);
         mapped += super->mapped;
         moved += super->moved;
+        tails += hak__super_tail(i);
         spare += taken ? 0 : super->mapped;
         valid &= hak__holds(super->mapped <= HAK_SUPER_SIZE && (!is_dirty || super->dirty <= super->mapped),
                             "what may hold old data is mapped", super);
@@ -378,7 +383,8 @@ bool hak__arena_is_valid(void)
         dirty += is_dirty ? super->dirty : 0;
     }
     valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
-                            && moved == hak__arena_state.moved && spare == hak__arena_state.spare,
+                            && moved == hak__arena_state.moved && spare == hak__arena_state.spare
+                            && tails == hak__arena_state.tails,
                         "the arena's sums are right", &hak__arena_state);
     valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__lru_is_valid();

@@ -24,14 +24,17 @@ struct hak_super {
     hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
-    _Atomic uint64_t freed_ms;   /* when it was emptied, or in slabs: when a slab was last given back */
+    _Atomic uint64_t freed_ms;   /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
     uint32_t newer, older;       /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     _Atomic uint8_t collapsed;   /* its pages were made one huge page, and none has been purged since (thp.h) */
     uint8_t no_huge;             /* its memory is marked against huge pages, perhaps unlike its neighbours' (prefault.h) */
     uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
-    _Atomic uint32_t full_ms;    /* since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
+    union {
+        _Atomic uint32_t full_ms;/* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
+        uint32_t tail;           /* of a huge block: bytes behind its end that stay mapped, the first page as a guard (tail.c) */
+    };
     union {
         uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
         uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
@@ -120,5 +123,12 @@ hak_cold bool hak__arena_is_valid(void);
 
 /* For a SuperSlab in which the caller has slabs: `bare` is written before anybody can have some. */
 hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
+
+/* The bytes of a huge block's tail in a SuperSlab (arena/tail.c). */
+hak_inline size_t hak__super_tail(size_t super)
+{
+    uint32_t kind = hak_load(&hak__supers[super].kind, HAK_RELAXED);
+    return kind == HAK_SUPER_HUGE || kind == HAK_SUPER_HUGE_TAIL ? hak__supers[super].tail : 0;
+}
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }

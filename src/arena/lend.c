@@ -1,5 +1,5 @@
-/* Emptied SuperSlabs lend their pages to huge blocks, and get those that a block leaves over. A run is found by its addresses, and
- * parts of it may have no pages while others lie unused elsewhere. Moving those costs a hundredth of faulting new ones in, and nothing is resident twice
+/* Emptied SuperSlabs lend their pages to huge blocks. A run is found by its addresses, and parts of it may have no
+ * pages while others lie unused elsewhere. Moving those costs a hundredth of faulting new ones in, and nothing is resident twice
  * (docs/decisions/0049). A piece that has moved is a mapping of its own until it is unmapped (hak_super.moved), so there is a limit.
  * Called by huge/ for a run that it has just taken.
  *
@@ -52,11 +52,6 @@ static void lengthen_loan(size_t lender, size_t bytes)
     hak__super_set_mapped(lender, (uint32_t)bytes);   /* not before: what is mapped and not dirty is zero */
 }
 
-static bool may_move(void)
-{
-    return hak__arena_state.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
-}
-
 enum lent { LENT, NOT_LENT, PLACE_LOST };
 
 /* Moves the last `bytes` bytes of a lender to an offset in a SuperSlab. If the kernel refuses, unmaps them. */
@@ -79,7 +74,8 @@ static enum lent lend_fill(size_t super, size_t need)
 {
     enum lent done = LENT;
     for (size_t has = hak__supers[super].dirty; done == LENT && has + PIECE_LEAST <= need;) {
-        size_t lender = may_move() ? find_lender(need - has) : HAK_NO_SUPER;
+        bool may = hak__arena_state.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
+        size_t lender = may ? find_lender(need - has) : HAK_NO_SUPER;
         if (lender == HAK_NO_SUPER)
             return NOT_LENT;
         size_t bytes = hak_min(need - has, hak__supers[lender].dirty);
@@ -89,64 +85,12 @@ static enum lent lend_fill(size_t super, size_t need)
     return done;
 }
 
-/* --- the tail of a run ------------------------------------------------------------------------------------------------ */
-
-/* Among the newest, the fullest that has room for so many bytes; HAK_NO_SUPER if there is none. */
-static size_t find_receiver(size_t bytes)
-{
-    size_t best = HAK_NO_SUPER, most = 0;
-    unsigned looks = LOOKS_PER_GAP;
-    for (uint32_t at = hak__arena_state.newest; at != 0 && looks > 0; at = hak__supers[at - 1].older, looks--) {
-        size_t has = hak__supers[at - 1].dirty;
-        if (has > most && has + bytes <= HAK_SUPER_SIZE && has == hak__supers[at - 1].mapped) {
-            best = at - 1;
-            most = has;
-        }
-    }
-    return best;
-}
-
-/* Moves pages behind an emptied SuperSlab's. Mapped first, so that nobody else's mapping is replaced. */
-static bool lend_behind(size_t receiver, uintptr_t from, size_t bytes)
-{
-    size_t has = hak__supers[receiver].mapped;
-    uintptr_t to = (uintptr_t)hak__super_start(receiver) + has;
-    if (hak__os_map(to, bytes) != 0)
-        return false;
-    if (hak__os_move(from, bytes, to, bytes) != 0) {
-        if (hak__place_stays(to, bytes))
-            hak__os_unmap(to, bytes);
-        return false;
-    }
-    hak__super_set_moved(receiver, hak__supers[receiver].moved + 1u);
-    lengthen_loan(receiver, has + bytes);
-    return true;
-}
-
-/* The pages behind the block, in its last SuperSlab, are about to be unmapped, for a guard. They go to an emptied SuperSlab, which may
- * lend them on; the next block would have to fault others in (docs/decisions/0083). */
-static void save_tail(size_t super, size_t need)
-{
-    size_t has = hak__supers[super].mapped, bytes = has - hak_min(need, has);
-    size_t receiver = bytes >= PIECE_LEAST && hak__supers[super].dirty == has && may_move() ? find_receiver(bytes) : HAK_NO_SUPER;
-    if (receiver == HAK_NO_SUPER)
-        return;
-    hak__super_set_mapped(super, (uint32_t)need);
-    hak__arena_state.mapped -= bytes;
-    if (lend_behind(receiver, (uintptr_t)hak__super_start(super) + need, bytes))
-        return;
-    hak__super_set_mapped(super, (uint32_t)has);
-    hak__arena_state.mapped += bytes;
-}
-
 bool hak__supers_fill(size_t first, size_t bytes)
 {
     enum lent done = LENT;
-    size_t last = (bytes - 1) >> HAK_SUPER_SHIFT;
     if (hak__ahead_counts())
         return true;
     hak__arena_lock();
-    save_tail(first + last, hak__super_need(last, bytes));
     for (size_t i = 0; i << HAK_SUPER_SHIFT < bytes && done == LENT; i++)
         done = lend_fill(first + i, hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE));
     hak__arena_unlock();

@@ -12,6 +12,7 @@
 #include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
+#include "arena/tail.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"
@@ -49,6 +50,7 @@ void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
 void hak__lru_add_run(size_t first, size_t count, uint64_t now_ms)
 {
     for (size_t i = first; i < first + count; i++) {
+        hak__tail_end(i);
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now_ms);
         hak__super_set_taken(i, false);
@@ -182,15 +184,24 @@ static size_t lru_peak(uint64_t now_ms)
 
 void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
 
-/* How many bytes may be kept. */
+static size_t lru_unused(void) { return hak__arena_state.dirty + hak__arena_state.tails; }
+
+static bool lru_pressure(void) { return hak__limit_exists() || hak__ahead_counts(); }
+
+/* How many bytes may be kept, with the tails. */
 static size_t lru_limit(uint64_t now_ms)
 {
     struct hak_retention state = {
-        .used = hak__arena_state.mapped - hak__arena_state.dirty, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
+        .used = hak__arena_state.mapped - lru_unused(), .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
         .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = lru_always(),
-        .pressure = hak__limit_exists() || hak__ahead_counts(),
+        .pressure = lru_pressure(),
     };
     return hak__retain(state).emptied;
+}
+
+bool hak__lru_has_room(size_t bytes, uint64_t now_ms)
+{
+    return !lru_pressure() && hak__option(HAK_OPTION_purge_delay) != 0 && lru_unused() + bytes <= lru_limit(now_ms);
 }
 
 void hak__lru_due(uint64_t now_ms)
@@ -198,10 +209,10 @@ void hak__lru_due(uint64_t now_ms)
     if (hak__arena_state.dirty == 0)
         return;
     uint64_t age = hak__option(HAK_OPTION_purge_delay);
-    if (hak__arena_state.dirty > lru_always()) {
-        size_t limit = lru_limit(now_ms);
-        if (hak__arena_state.dirty > limit)
-            hak__arena_state.returned_by_bytes += hak__lru_purge(now_ms, limit);
+    if (lru_unused() > lru_always()) {
+        size_t limit = lru_limit(now_ms), tails = hak__arena_state.tails;
+        if (lru_unused() > limit)
+            hak__arena_state.returned_by_bytes += hak__lru_purge(now_ms, limit - hak_min(limit, tails));
     }
     if (hak__arena_state.dirty > 0 && now_ms - hak__arena_state.looked_ms > age / LOOKS_PER_AGE) {
         hak__arena_state.looked_ms = now_ms;
@@ -214,7 +225,8 @@ size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
-    size_t freed = now_ms >= age ? hak__lru_purge(all ? UINT64_MAX : now_ms - age, 0) : 0;
+    uint64_t before = all ? UINT64_MAX : now_ms - age;
+    size_t freed = now_ms >= age ? hak__lru_purge(before, 0) + hak__tails_purge(before) : 0;
     hak__arena_state.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
@@ -232,6 +244,7 @@ size_t hak__lru_shorten(size_t keep)
 bool hak__lru_unmap_all(void)
 {
     size_t before = hak__arena_state.mapped;
+    hak__tails_purge(UINT64_MAX);
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
         if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
             hak__super_unmap(i);
@@ -240,14 +253,15 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* Another thread may have held the lock and been changing the links. Every free SuperSlab that may hold old data joins the list; the
+/* Another thread may have held the lock and been changing the links, or a sum. Every free SuperSlab that may hold old data joins the list; the
  * order is lost, so all count as emptied now. */
 void hak__lru_rebuild(void)
 {
     uint64_t now = hak__os->now_ms();
     hak__arena_state.newest = hak__arena_state.oldest = 0;
-    hak__arena_state.kept = hak__arena_state.dirty = 0;
+    hak__arena_state.kept = hak__arena_state.dirty = hak__arena_state.tails = 0;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
+        hak__arena_state.tails += hak__super_tail(i);
         hak__mark(&hak__super_words[i / 64].dirty, i, false);
         if (!hak__super_is_taken(i))
             hak__lru_add(i, (uint32_t)hak_min(hak__supers[i].dirty, hak__supers[i].mapped), now);

@@ -28,6 +28,9 @@ size_t hak__lru_purge(uint64_t before_ms, size_t keep);
 /* Takes the lock and returns the oldest until `keep` dirty bytes are left. Gives those that are. */
 size_t hak__lru_shorten(size_t keep);
 
+/* Whether so many bytes more may be unused and stay. */
+bool hak__lru_has_room(size_t bytes, uint64_t now_ms);
+
 /* Part of every give and take: cheap, unless the list is too long or was last checked long ago. */
 void hak__lru_due(uint64_t now_ms);
 

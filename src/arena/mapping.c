@@ -8,6 +8,7 @@
 #include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
+#include "arena/tail.h"
 #include "arena/thp.h"
 #include "os/os.h"
 
@@ -141,9 +142,16 @@ bool hak__run_trim(size_t first, size_t count, size_t bytes)
     return true;
 }
 
+static void end_tails(size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hak__tail_end(first + i);
+}
+
 bool hak__supers_trim(size_t first, size_t count, size_t bytes)
 {
     hak__arena_lock();
+    end_tails(first, count);
     bool done = hak__run_trim(first, count, bytes);
     hak__arena_unlock();
     return done;
@@ -161,8 +169,13 @@ static bool purge_tail(size_t first, size_t count, size_t bytes)
 
 bool hak__supers_shorten(size_t first, size_t count, size_t bytes)
 {
+    size_t last = bytes >> HAK_SUPER_SHIFT, end = bytes;
     hak__arena_lock();
-    bool stay = hak__is_crowded() && purge_tail(first, count, bytes), gone = !stay && hak__run_trim(first, count, bytes);
+    end_tails(first, count);
+    bool stay = hak__is_crowded() && purge_tail(first, count, bytes);
+    if (!stay && last < count && hak__tail_keep(first + last, hak__super_need(last, bytes)))
+        end = (last + 1) << HAK_SUPER_SHIFT;
+    bool gone = !stay && hak__run_trim(first, count, end);
     if (!stay && !gone)
         purge_tail(first, count, bytes);
     hak__arena_unlock();

@@ -11,6 +11,7 @@ struct hak_arena_state {
 #undef X
     size_t spare;             /* bytes mapped of SuperSlabs that are not taken */
     size_t moved;             /* the sum of all SuperSlabs' */
+    size_t tails;             /* the sum of all SuperSlabs' */
     size_t pieces;            /* bytes mapped in bare SuperSlabs (pieces.c) */
     size_t ends;              /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings (crowd.c) */
     uint32_t newest, oldest;  /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */

@@ -1,7 +1,7 @@
 /* How much unused memory may stay: the one place that decides it, by pure functions that read no state, lock or option. A layer
  * with unused memory fills in what it knows, asks, and carries the answer out:
  *
- *   arena/, shared/   emptied SuperSlabs, unused slabs, the reserve, runs that wait     hak__retain
+ *   arena/, shared/   emptied SuperSlabs, tails, unused slabs, the reserve, runs that wait     hak__retain
  *   cache/            large blocks that a thread has freed                              hak__retain_large
  *   heap/, upkeep/    assigned SuperSlabs, empty spans, spans in which nothing moves    the predicates at the end
  *
@@ -26,7 +26,7 @@ struct hak_retention {
 };
 
 struct hak_retained {
-    size_t emptied;   /* emptied SuperSlabs */
+    size_t emptied;   /* emptied SuperSlabs, and tails of huge blocks */
     size_t unused;    /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
     size_t growth;    /* the same, while memory grows */
     size_t reserve;   /* mapped by upkeep ahead of need */

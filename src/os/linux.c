@@ -85,6 +85,7 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return linux_code(got != MAP_FAILED, saved);
 }
 
+/* mprotect by its number: that name is the program's, whose calls are noted (protect.c). */
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     static const int advices[] = {
@@ -93,7 +94,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
     };
     int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
     bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
-    int done = protect ? mprotect((void *)address, size, protection) : madvise((void *)address, size, advices[what]);
+    long done = protect ? syscall(SYS_mprotect, address, size, protection) : madvise((void *)address, size, advices[what]);
     return linux_code(done == 0, saved);
 }
 

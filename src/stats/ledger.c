@@ -174,6 +174,14 @@ static void count_slabs(struct ledger_walk *walk, size_t super)
     walk->entered = NULL;
 }
 
+/* What is behind the guard of a block is empty. */
+static void count_huge(struct ledger_walk *walk, size_t super, uintptr_t start)
+{
+    size_t end = hak__supers[super].mapped, tail = hak_min(hak__super_tail(super), end), block = end - tail;
+    walk->stats->ledger_huge += resident_in(walk, start, block);
+    walk->stats->ledger_empty += resident_in(walk, start + block, tail);
+}
+
 static void count_super(struct ledger_walk *walk, size_t super)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
@@ -188,7 +196,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     else if (kind == HAK_SUPER_FREE || walk->huge_waits)
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SUPER_SIZE);
     else
-        walk->stats->ledger_huge += resident_in(walk, start, HAK_SUPER_SIZE);
+        count_huge(walk, super, start);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */

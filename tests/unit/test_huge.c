@@ -1,6 +1,7 @@
 /* huge/huge.h: every alignment up to 1 GiB for a single byte; sizes change in place or by moving pages, contents kept;
  * what is said to be zero is; a refusal changes nothing; the second free and a pointer into a block are stopped; the
  * figures add up; and random operations against a model. */
+#include "diag/options.h"
 #include "huge/huge.h"
 
 #include "arena/lru.h"
@@ -399,6 +400,7 @@ FRESH_TEST(mappings_end_with_their_blocks)
     start();
     char *p = alloc(40 * mib);
     hak__huge_free(p, "free");
+    expect_eq(hak__option_set("purge_delay", "0"), 0);   /* no tail stays */
     for (unsigned i = 0; i < 4; i++) {
         char *q = alloc((i + 1) * 1000000);
         expect(!is_mapped(q + hak__huge_usable(q)));

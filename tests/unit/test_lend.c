@@ -269,72 +269,6 @@ FRESH_TEST(place_of_a_move_lost)
     use(to, 2 * HAK_SUPER_SIZE);
 }
 
-/* A run of PART bytes in a SuperSlab with pages everywhere, and another emptied one of so many bytes. */
-static size_t take_with_tail(size_t other)
-{
-    const size_t bytes[] = { other, HAK_SUPER_SIZE };
-    start();
-    lenders(bytes, 2);
-    size_t first = take(PART);
-    expect_eq(first, 2);
-    return first;
-}
-
-FRESH_TEST(a_tail_goes_where_it_fits)
-{
-    (void)argument;
-    size_t first = take_with_tail(PART);
-    expect(hak__supers_fill(first, PART));
-    expect_eq(fake.moves, 1);
-    expect_eq(hak__supers[first].mapped, PART);
-    expect_of(first, 0, PART, 2);
-    expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
-    expect_of(0, 0, PART, 1);
-    expect_of(0, PART, HAK_SUPER_SIZE, 2);
-    expect_eq(hak__supers[0].moved, 1);
-    use(first, PART);
-    size_t next = take(2 * HAK_SUPER_SIZE);   /* which takes it in */
-    expect(hak__supers_fill(next, 2 * HAK_SUPER_SIZE));
-    expect_of(next, 0, PART, 1);
-    expect_of(next, PART, HAK_SUPER_SIZE, 2);
-    use(next, 2 * HAK_SUPER_SIZE);
-}
-
-FRESH_TEST(a_tail_that_fits_nowhere_stays)
-{
-    (void)argument;
-    size_t first = take_with_tail(MIB);
-    expect(hak__supers_fill(first, PART));
-    expect_eq(fake.moves, 0);
-    expect_eq(hak__supers[first].mapped, HAK_SUPER_SIZE);
-    use(first, PART);
-}
-
-/* The tail stays where it is, and nothing is left where it was to go. */
-FRESH_TEST(a_tail_that_may_not_move)
-{
-    (void)argument;
-    size_t first = take_with_tail(PART);
-    hak__arena_state.moved = 512;
-    expect(hak__supers_fill(first, PART));
-    hak__arena_state.moved = 0;
-    fake.limit = 0;
-    expect(hak__supers_fill(first, PART));
-    fake.limit = SIZE_MAX;
-    expect_eq(fake.moves, 0);
-    fake.refuse_move = ENOMEM;
-    for (unsigned i = 0; i < 2; i++) {
-        fake.move_unmaps = i == 1;
-        expect(hak__supers_fill(first, PART));
-        expect_eq(fake.moves, i + 1);
-        expect_eq(hak__supers[first].mapped, HAK_SUPER_SIZE);
-        expect_of(first, PART, HAK_SUPER_SIZE, 2);
-        expect_eq(hak__supers[0].dirty, PART);
-        expect_valid();
-    }
-    use(first, PART);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,9 +283,6 @@ int main(void)
         cmocka_unit_test(refused_and_not_taken),
         cmocka_unit_test(place_lost),
         cmocka_unit_test(place_of_a_move_lost),
-        cmocka_unit_test(a_tail_goes_where_it_fits),
-        cmocka_unit_test(a_tail_that_fits_nowhere_stays),
-        cmocka_unit_test(a_tail_that_may_not_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,8 +155,12 @@ class Blocks:
             said = "its addresses stay unused for a while" if self.hardened.on else "it waits for a request of its size"
             return Piece(start, end, "freed", kind="huge", size=size, notes=(said,))
         behind = f"behind a live huge block of {size} bytes at {start:#x}"
+        place = (address - self.base) // self.super_size
+        mapped = self.base + place * self.super_size + self._super(place, "mapped", "I")
+        if start + size + guard <= address < mapped:
+            return Piece(start + size + guard, mapped, "behind_guard", notes=(behind,))
         if address >= start + size + guard:
-            return Piece(start + size + guard, end, "unmapped", notes=(behind,))
+            return Piece(max(start + size + guard, mapped), end, "unmapped", notes=(behind,))
         if address >= start + size:
             return Piece(start + size, start + size + guard, "guard", notes=(behind,))
         piece = Piece(start, start + size, "live", kind="huge", size=size)

@@ -1,0 +1,85 @@
+/* Tails. A guard lies behind each huge block, and the rest of its last SuperSlab is no use to anybody while the block lives. It was
+ * unmapped with the guard, so that the next block there had to fault its pages in again: most of the faults of a program that
+ * replaces blocks of 1 to 25 MiB (docs/decisions/0083). Now pages that a block before it has used stay, and only one page is made
+ * inaccessible; when the block is freed, or changes its size, it is made accessible again.
+ *
+ * A tail is unused memory like an emptied SuperSlab: both together may be as much as the policy lets the latter be, and a tail is
+ * unmapped when it has been there for HAKMEM_PURGE_DELAY.
+ *
+ * Invariants: tail != 0 => the SuperSlab is taken, for a huge block, and the first page of the last `tail` bytes that are mapped in it
+ * is inaccessible;  state.tails is their sum. */
+#include "arena/tail.h"
+
+#include "arena/lru.h"
+#include "arena/regions.h"
+#include "arena/state.h"
+#include "os/os.h"
+
+/* The size below which a change of rights costs as much as the faults. */
+enum { TAIL_LEAST = 64 << 10 };
+
+static uintptr_t tail_start(size_t super)
+{
+    return (uintptr_t)hak__super_start(super) + hak__supers[super].mapped - hak__supers[super].tail;
+}
+
+static void set_tail(size_t super, size_t bytes)
+{
+    hak__arena_state.tails += bytes - hak__supers[super].tail;
+    hak__supers[super].tail = (uint32_t)bytes;
+}
+
+static void set_mapped(size_t super, size_t bytes)
+{
+    hak__arena_state.mapped += bytes - hak__supers[super].mapped;
+    hak__super_set_mapped(super, (uint32_t)bytes);
+}
+
+/* The state changes first: a child that is forked in between may at worst take mapped memory for unmapped. */
+static bool unmap_tail(size_t super)
+{
+    size_t bytes = hak__supers[super].tail, mapped = hak__supers[super].mapped;
+    uintptr_t start = tail_start(super);
+    set_mapped(super, mapped - bytes);
+    set_tail(super, 0);
+    if (hak__os_unmap(start, bytes) == 0)
+        return true;
+    set_mapped(super, mapped);
+    set_tail(super, bytes);
+    return false;
+}
+
+bool hak__tail_keep(size_t super, size_t need)
+{
+    struct hak_super *me = &hak__supers[super];
+    size_t bytes = me->mapped - hak_min(need, me->mapped);
+    uint64_t now = hak__os->now_ms();
+    if (need == 0 || bytes < TAIL_LEAST || me->dirty != me->mapped || !hak__lru_has_room(bytes, now))
+        return false;
+    set_tail(super, bytes);   /* first: a child that is forked here makes the page accessible in vain */
+    hak_store(&me->freed_ms, now, HAK_RELAXED);
+    if (hak__os_advise(tail_start(super), hak__page_size(), HAK_OS_FORBID) == 0)
+        return true;
+    set_tail(super, 0);
+    return false;
+}
+
+void hak__tail_end(size_t super)
+{
+    if (hak__super_tail(super) == 0)
+        return;
+    if (hak__os_advise(tail_start(super), hak__page_size(), HAK_OS_ALLOW) != 0 && !unmap_tail(super))
+        set_mapped(super, hak__supers[super].mapped - hak__supers[super].tail);   /* the next thread to map there finds a hole */
+    set_tail(super, 0);
+}
+
+size_t hak__tails_purge(uint64_t before_ms)
+{
+    size_t before = hak__arena_state.tails;
+    if (before == 0)
+        return 0;
+    for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
+        if (hak__super_tail(i) != 0 && hak_load(&hak__supers[i].freed_ms, HAK_RELAXED) <= before_ms)
+            unmap_tail(i);
+    return before - hak__arena_state.tails;
+}

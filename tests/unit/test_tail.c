@@ -1,0 +1,255 @@
+/* arena/tail.h: pages that a block before has used stay behind the guard of the next, inaccessible at its end; they serve again when
+ * it is freed or changes its size; they go back by age, and where unused memory may not stay; and what the system refuses. After each
+ * step the arena's sums hold. */
+#include "huge/huge.h"
+
+#include "arena/lru.h"
+#include "arena/state.h"
+#include "arena/tail.h"
+#include "diag/options.h"
+#include "support/fake_os.h"
+#include "support/figures.h"
+
+enum { MIB = 1 << 20, PART = 640 << 10 };
+
+static size_t super_of(const char *p) { return hak__slab_of(p) / HAK_SUPER_SLABS; }
+
+static void expect_sums(void)
+{
+    struct arena_figures figures;
+    arena_figures(&figures);
+    expect(hak__arena_is_valid());
+    expect_eq(fake.mapped, figures.mapped + figures.meta);
+}
+
+static char *alloc(size_t n)
+{
+    char *p = hak__huge_alloc(n, 1, NULL);
+    expect(p != NULL);
+    memset(p, 1, n);
+    expect_sums();
+    return p;
+}
+
+static void release(char *p)
+{
+    hak__huge_free(p, "free");
+    expect_sums();
+}
+
+static void touch(void *p) { *(volatile char *)p = 1; }
+
+static bool faults(char *p)
+{
+    char said[SAID_SIZE];
+    signal(SIGSEGV, SIG_DFL);
+    return run_child(touch, p, said) != 0;
+}
+
+/* A SuperSlab with pages everywhere; then a block of PART bytes in it. */
+static char *start(void)
+{
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+    char *p = alloc(HAK_SUPER_SIZE - hak__page_size());
+    release(p);
+    return p;
+}
+
+static char *start_with_tail(void)
+{
+    char *before = start(), *p = alloc(PART);
+    size_t guard = hak__page_size();
+    expect(p == before);
+    expect_eq(hak__super_tail(super_of(p)), HAK_SUPER_SIZE - guard - PART);
+    expect_eq(hak__arena_state.tails, HAK_SUPER_SIZE - guard - PART);
+    return p;
+}
+
+static void expect_no_tail(char *p)
+{
+    expect_eq(hak__super_tail(super_of(p)), 0);
+    expect_eq(hak__arena_state.tails, 0);
+    expect_sums();
+}
+
+FRESH_TEST(a_page_is_the_guard)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    expect(!faults(p + PART - 1) && faults(p + PART) && faults(p + PART + hak__page_size() - 1));
+    expect(is_mapped(p + PART + hak__page_size()));
+    hak__huge_free(p, "free");
+    expect_no_tail(p);
+    expect_eq(hak__supers[super_of(p)].dirty, HAK_SUPER_SIZE - hak__page_size());
+    unsigned maps = fake.maps;
+    expect(alloc(HAK_SUPER_SIZE - hak__page_size()) == p);   /* which writes to all of it */
+    expect_eq(fake.maps, maps);
+}
+
+FRESH_TEST(a_block_grows_and_shrinks_over_its_tail)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    expect(hak__huge_resize(p, MIB) == p);
+    memset(p, 2, MIB);
+    expect(faults(p + hak__huge_usable(p)));
+    expect_sums();
+    expect(hak__huge_resize(p, PART / 2) == p);
+    expect(!faults(p + PART / 2 - 1) && faults(p + PART / 2));
+    expect_eq(p[PART / 2 - 1], 2);
+    expect_sums();
+    expect(hak__huge_resize(p, 5 * MIB) != NULL);
+    expect_no_tail(p);
+}
+
+FRESH_TEST(an_old_tail_goes_back)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    uint64_t delay = hak__option(HAK_OPTION_purge_delay);
+    fake.now += delay - 1;
+    hak__arena_purge(fake.now, false);
+    expect(hak__arena_state.tails != 0);
+    fake.now++;
+    expect_eq(hak__arena_purge(fake.now, false), HAK_SUPER_SIZE - hak__page_size() - PART);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+    expect_eq(p[PART - 1], 1);
+    release(p);
+}
+
+FRESH_TEST(all_go_back_when_asked)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    hak__arena_purge(fake.now, true);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+}
+
+/* Emptied SuperSlabs and tails together are as much as emptied ones alone may be. */
+FRESH_TEST(no_more_than_may_stay)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+    expect_eq(hak__option_set("dirty_limit", "2M"), 0);   /* 2.5 MiB, and a third of what is in use */
+    char *p[3];
+    for (unsigned i = 0; i < 3; i++)
+        p[i] = alloc(HAK_SUPER_SIZE - hak__page_size());
+    for (unsigned i = 0; i < 3; i++) {
+        release(p[i]);
+        p[i] = alloc(PART);
+    }
+    size_t one = HAK_SUPER_SIZE - hak__page_size() - PART;
+    expect_eq(hak__arena_state.tails, 2 * one);
+    for (unsigned i = 0; i < 3; i++)
+        release(p[i]);
+    expect_eq(hak__arena_state.tails, 0);
+}
+
+FRESH_TEST(none_where_nothing_may_stay)
+{
+    (void)argument;
+    char *p = start();
+    expect_eq(hak__option_set("purge_delay", "0"), 0);
+    expect(alloc(PART) == p);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+}
+
+/* What the block before has not touched is no page that could be saved. */
+FRESH_TEST(none_without_pages)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+    bool zero;
+    char *p = hak__huge_alloc(PART, 1, &zero);
+    expect(p != NULL && zero);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+}
+
+FRESH_TEST(a_guard_that_is_refused)
+{
+    (void)argument;
+    char *p = start();
+    fake.refuse_advise = ENOMEM;
+    expect(alloc(PART) == p);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));   /* the guard is as it would be without pages behind it */
+}
+
+FRESH_TEST(a_purge_that_is_refused)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    fake.refuse_unmap = true;
+    hak__arena_purge(fake.now, true);
+    expect(hak__arena_state.tails != 0 && faults(p + PART));
+    expect_sums();
+    fake.refuse_unmap = false;
+    release(p);
+    expect_no_tail(p);
+}
+
+FRESH_TEST(rights_that_do_not_come_back)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    fake.refuse_allow = true;
+    release(p);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+    fake.refuse_allow = false;
+    memset(alloc(MIB), 1, MIB);
+}
+
+/* Nothing of it may be handed out then. */
+FRESH_TEST(a_tail_that_is_lost)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    fake.refuse_allow = fake.refuse_unmap = true;
+    hak__huge_free(p, "free");
+    expect_eq(hak__supers[super_of(p)].mapped, PART);
+    fake.refuse_allow = fake.refuse_unmap = false;
+    for (unsigned i = 0; i < 3; i++) {
+        char *q = hak__huge_alloc(MIB, 1, NULL);
+        expect(q != NULL && q != p);
+        memset(q, 1, MIB);
+    }
+}
+
+FRESH_TEST(a_child_has_the_tails)
+{
+    (void)argument;
+    char *p = start_with_tail();
+    hak__arena_lock();
+    hak__arena_state.tails = 1;   /* as of a thread that was changing it */
+    hak__arena_fork_child();
+    expect_eq(hak__arena_state.tails, hak__super_tail(super_of(p)));
+    release(p);
+    expect_no_tail(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page_is_the_guard),
+        cmocka_unit_test(a_block_grows_and_shrinks_over_its_tail),
+        cmocka_unit_test(an_old_tail_goes_back),
+        cmocka_unit_test(all_go_back_when_asked),
+        cmocka_unit_test(no_more_than_may_stay),
+        cmocka_unit_test(none_where_nothing_may_stay),
+        cmocka_unit_test(none_without_pages),
+        cmocka_unit_test(a_guard_that_is_refused),
+        cmocka_unit_test(a_purge_that_is_refused),
+        cmocka_unit_test(rights_that_do_not_come_back),
+        cmocka_unit_test(a_tail_that_is_lost),
+        cmocka_unit_test(a_child_has_the_tails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
