@@ -155,7 +155,6 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
         if (super->dirty != HAK_SUPER_SIZE)
             hak_store(&super->collapsed, false, HAK_RELAXED);
         hak__lru_remove(i);
-        hak_store(&super->full_ms, 0, HAK_RELAXED);
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         hak__super_set_taken(i, true);
     }
