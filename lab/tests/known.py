@@ -94,7 +94,7 @@ static void plain(void)
     made("large", 200 << 10);
     made("huge", 3 << 20);
     free(malloc(3900 << 10));
-    say("behind_guard", (char *)malloc(2900 << 10) + (3500 << 10));
+    say("huge_tail", (char *)malloc(2900 << 10) + (3500 << 10));
     free(made("cached", 48));
     for (int i = 0; i < 50; i++)
         free(malloc(100 << 10));

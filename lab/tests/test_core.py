@@ -52,7 +52,7 @@ EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
         "huge": ("live", 3 << 20, []),
         "cached": ("cached", 48, []),
         "kept": ("kept", 114688, []),
-        "behind_guard": ("behind_guard", None, []),
+        "huge_tail": ("huge_tail", None, []),
         "huge_freed": ("free_superslab", None, ["its pages went back, or were never touched"]),
         "huge_waiting": ("freed", 5 << 20, ["it waits for a request of its size"]),
         "little": ("live", 96, []),

@@ -27,7 +27,7 @@ struct hak_super {
     _Atomic uint64_t freed_ms;   /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
     union {
         uint32_t newer;          /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
-        uint32_t tail;           /* of a huge block: bytes behind its end that stay mapped, the first page as a guard (tail.c) */
+        uint32_t tail;           /* of a huge block: bytes behind its end that stay mapped (tail.c) */
     };
     uint32_t older;
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */

@@ -177,7 +177,7 @@ bool hak__supers_shorten(size_t first, size_t count, size_t bytes)
         end = (last + 1) << HAK_SUPER_SHIFT;
     bool gone = !stay && hak__run_trim(first, count, end);
     if (!stay && !gone)
-        purge_tail(first, count, bytes);
+        purge_tail(first, count, end);
     hak__arena_unlock();
-    return gone;
+    return gone && end == bytes;
 }

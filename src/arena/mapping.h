@@ -7,7 +7,7 @@
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
 /* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, but for a tail that is worth keeping (tail.h),
- * unless mappings are few or the system refuses. Returns whether the next page is inaccessible afterwards. */
+ * unless mappings are few or the system refuses. Returns whether nothing is mapped there afterwards. */
 bool hak__supers_shorten(size_t first, size_t count, size_t bytes);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */

@@ -1,13 +1,13 @@
-/* Tails. A guard lies behind each huge block, and the rest of its last SuperSlab is no use to anybody while the block lives. It was
- * unmapped with the guard, so that the next block there had to fault its pages in again: most of the faults of a program that
- * replaces blocks of 1 to 25 MiB (docs/decisions/0083). Now pages that a block before it has used stay, and only one page is made
- * inaccessible; when the block is freed, or changes its size, it is made accessible again.
+/* Tails. Behind a huge block lies a guard: the rest of its last SuperSlab is unmapped, and no use to anybody while the block lives. But
+ * pages that a block before it has used stay, in place of a guard: the next block there would fault them in again, which was most of
+ * what a program paid that replaces blocks of 1 to 25 MiB (docs/decisions/0083). A write beyond the block's end is then a write to
+ * memory that nobody uses.
  *
  * A tail is unused memory like an emptied SuperSlab: both together may be as much as the policy lets the latter be, and a tail is
  * unmapped when it has been there for HAKMEM_PURGE_DELAY.
  *
- * Invariants: tail != 0 => the SuperSlab is taken, for a huge block, and the first page of the last `tail` bytes that are mapped in it
- * is inaccessible;  state.tails is their sum. */
+ * Invariants: tail != 0 => the SuperSlab is taken, for a huge block, and the last `tail` bytes that are mapped in it are not the
+ * block's;  state.tails is their sum. */
 #include "arena/tail.h"
 
 #include "arena/lru.h"
@@ -15,13 +15,8 @@
 #include "arena/state.h"
 #include "os/os.h"
 
-/* The size below which a change of rights costs as much as the faults. */
+/* So much lies behind the block at least, in place of its guard. */
 enum { TAIL_LEAST = 64 << 10 };
-
-static uintptr_t tail_start(size_t super)
-{
-    return (uintptr_t)hak__super_start(super) + hak__supers[super].mapped - hak__supers[super].tail;
-}
 
 static void set_tail(size_t super, size_t bytes)
 {
@@ -36,17 +31,15 @@ static void set_mapped(size_t super, size_t bytes)
 }
 
 /* The state changes first: a child that is forked in between may at worst take mapped memory for unmapped. */
-static bool unmap_tail(size_t super)
+static void unmap_tail(size_t super)
 {
     size_t bytes = hak__supers[super].tail, mapped = hak__supers[super].mapped;
-    uintptr_t start = tail_start(super);
     set_mapped(super, mapped - bytes);
     set_tail(super, 0);
-    if (hak__os_unmap(start, bytes) == 0)
-        return true;
+    if (hak__os_unmap((uintptr_t)hak__super_start(super) + mapped - bytes, bytes) == 0)
+        return;
     set_mapped(super, mapped);
     set_tail(super, bytes);
-    return false;
 }
 
 bool hak__tail_keep(size_t super, size_t need)
@@ -56,21 +49,15 @@ bool hak__tail_keep(size_t super, size_t need)
     uint64_t now = hak__os->now_ms();
     if (need == 0 || bytes < TAIL_LEAST || me->dirty != me->mapped || !hak__lru_has_room(bytes, now))
         return false;
-    set_tail(super, bytes);   /* first: a child that is forked here makes the page accessible in vain */
+    set_tail(super, bytes);
     hak_store(&me->freed_ms, now, HAK_RELAXED);
-    if (hak__os_advise(tail_start(super), hak__page_size(), HAK_OS_FORBID) == 0)
-        return true;
-    set_tail(super, 0);
-    return false;
+    return true;
 }
 
 void hak__tail_end(size_t super)
 {
-    if (hak__super_tail(super) == 0)
-        return;
-    if (hak__os_advise(tail_start(super), hak__page_size(), HAK_OS_ALLOW) != 0 && !unmap_tail(super))
-        set_mapped(super, hak__supers[super].mapped - hak__supers[super].tail);   /* the next thread to map there finds a hole */
-    set_tail(super, 0);
+    if (hak__super_tail(super) != 0)
+        set_tail(super, 0);
 }
 
 size_t hak__tails_purge(uint64_t before_ms)

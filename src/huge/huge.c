@@ -1,5 +1,5 @@
-/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or that page is inaccessible, and the
- * pages behind it stay (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. So a block is the end of its mapping: mlockall(2) gives up a mapping at the first page
+/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or else pages stay behind it that
+ * nobody uses (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. So a block is the end of its mapping: mlockall(2) gives up a mapping at the first page
  * that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
@@ -33,7 +33,7 @@ static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
 /* The `room` bytes behind the block are a page in a run that ends with them. If it is not to be
- * unmapped, or can't be, there is no guard. */
+ * unmapped, has a tail in its place, or can't be, there is no guard. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
     if (!hak__supers_shorten(first, supers_of(bytes + room), bytes)) {

@@ -23,7 +23,7 @@ static _Atomic(bool) polled, stepped;       /* a slow path has been taken; and a
 static void (*body)(void);
 static _Atomic uint32_t *alive;
 static jmp_buf leave;                        /* out of the thread when nothing will happen any more */
-static uint64_t clock_ms;
+static _Atomic uint64_t clock_ms;
 static bool first_sleep;
 
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_background] = HAK_OPTION_AUTO };
@@ -97,7 +97,8 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     return 0;
 }
 
-static uint64_t now_ms(void) { return clock_ms; }
+/* A period later with each look, so that a thread may always be made anew. */
+static uint64_t now_ms(void) { return hak_fetch_add(&clock_ms, 250, HAK_RELAXED); }
 static const struct hak_os table = { .now_ms = now_ms };
 
 /* --- who takes part ------------------------------------------------------------------------------------------------------ */
@@ -146,7 +147,7 @@ static void begin(uint32_t threads, const struct hak_os *os)
     atomic_store(&polled, false);
     atomic_store(&stepped, false);
     alive = NULL;
-    clock_ms = 0;
+    hak_store(&clock_ms, 1, HAK_RELAXED);
     first_sleep = true;
 }
 
@@ -185,7 +186,7 @@ static void check_changed(void) { EXPLORE_EXPECT(there_is_one() == hak__backgrou
 
 /* --- coming to rest: the clock goes on by an hour with each look ------------------------------------------------------------ */
 
-static uint64_t later_ms(void) { return clock_ms += 3600000; }
+static uint64_t later_ms(void) { return hak_fetch_add(&clock_ms, 3600000, HAK_RELAXED); }
 static const struct hak_os later_table = { .now_ms = later_ms };
 
 static void about_to_rest(void)

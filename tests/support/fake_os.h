@@ -25,8 +25,7 @@ static struct {
     int refuse_move;                 /* what moving fails with; 0: it does not */
     bool move_unmaps;                /* ... and has unmapped the place by then, as kernels before 6.17 have */
     bool unmaps_lost;                /* ... and what was lost so may be unmapped once more */
-    int refuse_advise;               /* what advice fails with, all but to allow; 0: it does not */
-    bool refuse_allow;
+    int refuse_advise;               /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
     bool huge_pages;                 /* what wants huge pages is resident at once: a touch is not seen here */
     struct fake_range foreign[FAKE_FOREIGN];
@@ -138,7 +137,7 @@ static int fake_guard(uintptr_t address, size_t size, bool guard)
     return code;
 }
 
-/* Only counted, but for guards and rights: what the kernel of the moment makes of it is not for tests. */
+/* Only counted, but for guards: what the kernel of the moment makes of it is not for tests. */
 static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     fake_check_range(address, size);
@@ -149,10 +148,6 @@ static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         *(volatile char *)(address + at) = 0;
     if (what == HAK_OS_GUARD || what == HAK_OS_UNGUARD)
         return fake_guard(address, size, what == HAK_OS_GUARD);
-    if (what == HAK_OS_ALLOW)
-        return fake.refuse_allow ? ENOMEM : hak__os_linux.advise(address, size, what);
-    if (what == HAK_OS_FORBID && fake.refuse_advise == 0)
-        return hak__os_linux.advise(address, size, what);
     return fake.refuse_advise;
 }
 

@@ -5,6 +5,7 @@
 
 #include "arena/lend.h"
 #include "arena/lru.h"
+#include "arena/mapping.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
@@ -269,6 +270,45 @@ FRESH_TEST(place_of_a_move_lost)
     use(to, 2 * HAK_SUPER_SIZE);
 }
 
+/* A whole one goes whole, and what the block does not need stays behind it: no mapping is split. */
+FRESH_TEST(whole_ones_go_to_parts)
+{
+    const size_t bytes[] = { HAK_SUPER_SIZE, HAK_SUPER_SIZE };
+    (void)argument;
+    start();
+    lenders(bytes, 2);
+    size_t first = take(HAK_SUPER_SIZE + PART);
+    expect(hak__supers_fill(first, HAK_SUPER_SIZE + PART));
+    expect_eq(fake.moves, 2);
+    expect_of(first, 0, HAK_SUPER_SIZE, 2);
+    expect_of(first + 1, 0, HAK_SUPER_SIZE, 1);
+    expect_eq(hak__arena_state.kept, 0);
+    expect_valid();
+    expect(!hak__supers_shorten(first, 2, HAK_SUPER_SIZE + PART));
+    expect_eq(hak__super_tail(first + 1), HAK_SUPER_SIZE - PART);
+    use(first, HAK_SUPER_SIZE + PART);
+}
+
+/* Where the rest of its place cannot be mapped, a part of it goes. */
+FRESH_TEST(a_whole_one_without_room)
+{
+    const size_t bytes[] = { HAK_SUPER_SIZE };
+    (void)argument;
+    start();
+    lenders(bytes, 1);
+    size_t first = take(PART);
+    expect_eq(first, 0);
+    size_t next = take(PART);
+    hak__supers_give(first, 1);
+    fake.limit = 0;
+    expect(hak__supers_fill(next, PART));
+    expect_eq(fake.moves, 1);
+    expect_of(next, 0, PART, 1);
+    expect_eq(hak__supers[next].mapped, PART);
+    expect_eq(hak__supers[0].mapped, HAK_SUPER_SIZE - PART);
+    use(next, PART);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +323,8 @@ int main(void)
         cmocka_unit_test(refused_and_not_taken),
         cmocka_unit_test(place_lost),
         cmocka_unit_test(place_of_a_move_lost),
+        cmocka_unit_test(whole_ones_go_to_parts),
+        cmocka_unit_test(a_whole_one_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,7 +158,7 @@ class Blocks:
         place = (address - self.base) // self.super_size
         mapped = self.base + place * self.super_size + self._super(place, "mapped", "I")
         if start + size + guard <= address < mapped:
-            return Piece(start + size + guard, mapped, "behind_guard", notes=(behind,))
+            return Piece(start + size + guard, mapped, "huge_tail", notes=(behind,))
         if address >= start + size + guard:
             return Piece(max(start + size + guard, mapped), end, "unmapped", notes=(behind,))
         if address >= start + size:

@@ -21,7 +21,7 @@ BLOCKS = {
 PLACES = {
     "tail": "behind the last block of a span",
     "guard": "in a guard page",
-    "behind_guard": "behind the guard page of a huge block, in pages that an earlier block has used",
+    "huge_tail": "behind a huge block, in pages that an earlier one has used",
     "slack": "in a sampled block's pages, beside the block",
     "changing": "in a slab that is changing hands",
     "unused_slabs": "in unused slabs",
