@@ -49,7 +49,8 @@ void hak__lru_add(size_t super, uint32_t dirty, uint64_t now_ms)
 
 void hak__lru_add_run(size_t first, size_t count, uint64_t now_ms)
 {
-    for (size_t i = first; i < first + count; i++) {
+    /* The lowest becomes the newest: a block that begins there may grow over the others. */
+    for (size_t i = first + count; i-- > first;) {
         hak__tail_end(i);
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
         hak__lru_add(i, hak__supers[i].mapped, now_ms);
@@ -192,7 +193,7 @@ static bool lru_pressure(void) { return hak__limit_exists() || hak__ahead_counts
 static size_t lru_limit(uint64_t now_ms)
 {
     struct hak_retention state = {
-        .used = hak__arena_state.mapped - lru_unused(), .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
+        .used = lru_taken() - hak__arena_state.tails, .taken = lru_taken(), .recent_peak = lru_peak(now_ms),
         .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = lru_always(),
         .pressure = lru_pressure(),
     };

@@ -17,7 +17,7 @@
 
 /* In bytes. */
 struct hak_retention {
-    size_t used;            /* mapped, and not emptied */
+    size_t used;            /* mapped in what is in use */
     size_t taken;           /* of that, mapped in SuperSlabs that are in use */
     size_t recent_peak;     /* the most of `taken` within the purge delay */
     size_t dirty_limit;     /* HAKMEM_DIRTY_LIMIT */

@@ -151,6 +151,38 @@ FRESH_TEST(shrinks_in_place)
     expect_eq(figures().live_bytes, hak__page_size() + 4 * mib);
 }
 
+/* A block begins where the freed one began, and grows over its pages. */
+FRESH_TEST(grows_over_what_was_freed)
+{
+    (void)argument;
+    start();
+    char *p = alloc(60 * mib + 4096);
+    memset(p, 1, 60 * mib);
+    hak__huge_free(p, "free");
+    expect(alloc(3 * mib / 2) == p);
+    for (size_t n = 2 * mib; n < 53 * mib; n += n / 2)   /* it gets an eighth more */
+        expect(hak__huge_resize(p, n) == p);
+    for (size_t at = 0; at < hak__huge_usable(p); at += HAK_SUPER_SIZE)
+        expect_eq(p[at], 1);
+    expect_eq(supers_taken(), hak_div_up(hak__huge_usable(p), HAK_SUPER_SIZE));
+}
+
+/* Addresses that are mapped and have no pages are not in use: they let nothing stay. */
+FRESH_TEST(what_went_back_lets_nothing_stay)
+{
+    (void)argument;
+    start();
+    char *p = alloc(400 * mib);
+    hak__huge_free(p, "free");
+    hak__arena_purge(fake.now, true);
+    expect_op(fake.mapped, >, 400 * mib);
+    fake.now += 3 * hak__option(HAK_OPTION_purge_delay);
+    p = alloc(100 * mib);
+    hak__huge_free(p, "free");
+    expect_op(hak__arena_state.dirty, >, 60 * mib);
+    expect_op(hak__arena_state.dirty, <=, 64 * mib);
+}
+
 FRESH_TEST(moves_its_pages)
 {
     (void)argument;
@@ -467,6 +499,8 @@ int main(void)
         cmocka_unit_test(zero_is_honest),
         cmocka_unit_test(grows_in_place),
         cmocka_unit_test(shrinks_in_place),
+        cmocka_unit_test(grows_over_what_was_freed),
+        cmocka_unit_test(what_went_back_lets_nothing_stay),
         cmocka_unit_test(moves_its_pages),
         cmocka_unit_test(moves_out_of_used_superslabs),
         cmocka_unit_test(refusals_change_nothing),

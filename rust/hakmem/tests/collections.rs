@@ -3,14 +3,21 @@
 use hakmem::{options, Hakmem};
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::mpsc;
+use std::sync::{mpsc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 #[global_allocator]
 static GLOBAL: Hakmem = Hakmem;
 
+/// Statistics are those of the process, so one test runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn blocks_come_from_the_library() {
+    let _alone = alone();
     let text = String::from("a text of thirty characters ..");
     assert!(hakmem::usable_size(text.as_ptr()) >= text.capacity());
     let before = hakmem::stats().unwrap();
@@ -22,6 +29,7 @@ fn blocks_come_from_the_library() {
 
 #[test]
 fn every_alignment_and_size() {
+    let _alone = alone();
     for align in (0..=16).map(|n| 1usize << n) {
         for size in [1, 7, 16, 100, 1024, 5000, 70_000, 3 << 20] {
             let layout = Layout::from_size_align(size, align).unwrap();
@@ -42,6 +50,7 @@ fn every_alignment_and_size() {
 
 #[test]
 fn threads_hand_blocks_on() {
+    let _alone = alone();
     let (give, take) = mpsc::channel::<HashMap<String, Vec<u64>>>();
     let makers: Vec<_> = (0..4)
         .map(|maker| {
@@ -67,6 +76,7 @@ fn threads_hand_blocks_on() {
 
 #[test]
 fn options_have_types() {
+    let _alone = alone();
     assert_eq!(options::DIRTY_LIMIT.name(), "dirty_limit");
     options::DIRTY_LIMIT.set(options::Bytes(8 << 20)).unwrap();
     assert_eq!(options::DIRTY_LIMIT.get(), Ok(options::Bytes(8 << 20)));
@@ -79,6 +89,7 @@ fn options_have_types() {
 
 #[test]
 fn memory_goes_back() {
+    let _alone = alone();
     let large: Vec<Vec<u8>> = (0..64).map(|_| vec![1u8; 1 << 20]).collect();
     drop(large);
     hakmem::collect();
