@@ -167,13 +167,13 @@ static bool purge_tail(size_t first, size_t count, size_t bytes)
     return done;
 }
 
-bool hak__supers_shorten(size_t first, size_t count, size_t bytes)
+bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail)
 {
     size_t last = bytes >> HAK_SUPER_SHIFT, end = bytes;
     hak__arena_lock();
     end_tails(first, count);
     bool stay = hak__is_crowded() && purge_tail(first, count, bytes);
-    if (!stay && last < count && hak__tail_keep(first + last, hak__super_need(last, bytes)))
+    if (tail && !stay && last < count && hak__tail_keep(first + last, hak__super_need(last, bytes)))
         end = (last + 1) << HAK_SUPER_SHIFT;
     bool gone = !stay && hak__run_trim(first, count, end);
     if (!stay && !gone)

@@ -6,9 +6,9 @@
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
-/* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, but for a tail that is worth keeping (tail.h),
- * unless mappings are few or the system refuses. Returns whether nothing is mapped there afterwards. */
-bool hak__supers_shorten(size_t first, size_t count, size_t bytes);
+/* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, unless mappings are few or the system refuses;
+ * with `tail`, all but a tail that is worth keeping (tail.h). Returns whether nothing is mapped there afterwards. */
+bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 

@@ -33,10 +33,10 @@ static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
 /* The `room` bytes behind the block are a page in a run that ends with them. If it is not to be
- * unmapped, has a tail in its place, or can't be, there is no guard. */
+ * unmapped, has a tail in its place (never in hardened mode), or can't be, there is no guard. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
-    if (!hak__supers_shorten(first, supers_of(bytes + room), bytes)) {
+    if (!hak__supers_shorten(first, supers_of(bytes + room), bytes, !hak__hardened.on)) {
         if (supers_of(bytes + room) > supers_of(bytes))
             hak__supers_give(first + supers_of(bytes), 1);
         room = 0;

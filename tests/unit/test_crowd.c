@@ -237,12 +237,12 @@ FRESH_TEST(what_is_shortened_gives_its_pages_back)
     (void)argument;
     start();
     size_t first = take(3 * HAK_SUPER_SIZE);
-    hak__supers_shorten(first, 3, HAK_SUPER_SIZE + PART);
+    hak__supers_shorten(first, 3, HAK_SUPER_SIZE + PART, true);
     expect_eq(hak__supers[first + 1].mapped, PART);
     expect_eq(hak__supers[first + 2].mapped, 0);
     expect_eq(fake.purges, 0);
     fake.refuse_unmap = true;
-    hak__supers_shorten(first, 2, HAK_SUPER_SIZE + MIB);
+    hak__supers_shorten(first, 2, HAK_SUPER_SIZE + MIB, true);
     expect_eq(hak__supers[first + 1].mapped, PART);
     expect_eq(hak__super_start(first + 1)[MIB - 1], 1);
     expect_eq(hak__super_start(first + 1)[MIB], 0);
@@ -251,7 +251,7 @@ FRESH_TEST(what_is_shortened_gives_its_pages_back)
     take_many(SHARE + 1);
     size_t last = take(HAK_SUPER_SIZE);
     unsigned unmaps = fake.unmaps;
-    hak__supers_shorten(last, 1, PART);
+    hak__supers_shorten(last, 1, PART, true);
     expect_eq(hak__supers[last].mapped, HAK_SUPER_SIZE);
     expect_eq(hak__super_start(last)[PART - 1], 1);
     expect_eq(hak__super_start(last)[PART], 0);

@@ -284,7 +284,7 @@ FRESH_TEST(whole_ones_go_to_parts)
     expect_of(first + 1, 0, HAK_SUPER_SIZE, 1);
     expect_eq(hak__arena_state.kept, 0);
     expect_valid();
-    expect(!hak__supers_shorten(first, 2, HAK_SUPER_SIZE + PART));
+    expect(!hak__supers_shorten(first, 2, HAK_SUPER_SIZE + PART, true));
     expect_eq(hak__super_tail(first + 1), HAK_SUPER_SIZE - PART);
     use(first, HAK_SUPER_SIZE + PART);
 }

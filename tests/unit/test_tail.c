@@ -6,6 +6,7 @@
 #include "arena/state.h"
 #include "arena/tail.h"
 #include "diag/options.h"
+#include "slab/hardened.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 
@@ -149,6 +150,17 @@ FRESH_TEST(none_where_nothing_may_stay)
     expect(!is_mapped(p + PART));
 }
 
+FRESH_TEST(none_in_hardened_mode)
+{
+    (void)argument;
+    char *p = start();
+    hak__hardened.on = true;
+    bool zero;
+    expect(hak__huge_alloc(PART, 1, &zero) == p);
+    expect_no_tail(p);
+    expect(!is_mapped(p + PART));
+}
+
 /* What the block before has not touched is no page that could be saved. */
 FRESH_TEST(none_without_pages)
 {
@@ -196,6 +208,7 @@ int main(void)
         cmocka_unit_test(all_go_back_when_asked),
         cmocka_unit_test(no_more_than_may_stay),
         cmocka_unit_test(none_where_nothing_may_stay),
+        cmocka_unit_test(none_in_hardened_mode),
         cmocka_unit_test(none_without_pages),
         cmocka_unit_test(a_purge_that_is_refused),
         cmocka_unit_test(a_child_has_the_tails),
