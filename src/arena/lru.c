@@ -254,8 +254,8 @@ bool hak__lru_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* Another thread may have held the lock and been changing the links, or a sum. Every free SuperSlab that may hold old data joins the list; the
- * order is lost, so all count as emptied now. */
+/* Another thread may have held the lock and been changing the links, or a sum. Every free SuperSlab that may hold old data joins the
+ * list; the order is lost, so all count as emptied now. */
 void hak__lru_rebuild(void)
 {
     uint64_t now = hak__os->now_ms();

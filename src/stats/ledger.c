@@ -24,6 +24,7 @@ struct ledger_walk {
     size_t page;
     uintptr_t start;                    /* of the SuperSlab whose pages these are */
     bool huge_waits;                    /* the huge run met last has no block in it */
+    size_t huge_left;                   /* bytes of the huge block that is being walked, from here on */
     unsigned char resident[PAGES_MAX];
     uint64_t allocated[HAK_CLASSES];    /* resident bytes */
 };
@@ -174,12 +175,13 @@ static void count_slabs(struct ledger_walk *walk, size_t super)
     walk->entered = NULL;
 }
 
-/* What is behind the guard of a block is empty. */
-static void count_huge(struct ledger_walk *walk, size_t super, uintptr_t start)
+/* Behind the block's end lies its tail, which is empty. */
+static void count_huge(struct ledger_walk *walk, uintptr_t start)
 {
-    size_t end = hak__supers[super].mapped, tail = hak_min(hak__super_tail(super), end), block = end - tail;
+    size_t block = hak_min(walk->huge_left, HAK_SUPER_SIZE);
+    walk->huge_left -= block;
     walk->stats->ledger_huge += resident_in(walk, start, block);
-    walk->stats->ledger_empty += resident_in(walk, start + block, tail);
+    walk->stats->ledger_empty += resident_in(walk, start + block, HAK_SUPER_SIZE - block);
 }
 
 static void count_super(struct ledger_walk *walk, size_t super)
@@ -189,14 +191,16 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE)   /* of one that waits (arena/waiting.h), what is resident is empty */
+    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/waiting.h), what is resident is empty */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
+        walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
+    }
     if (kind == HAK_SUPER_IN_SLABS)
         count_slabs(walk, super);
     else if (kind == HAK_SUPER_FREE || walk->huge_waits)
         walk->stats->ledger_empty += resident_in(walk, start, HAK_SUPER_SIZE);
     else
-        count_huge(walk, super, start);
+        count_huge(walk, start);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
