@@ -36,16 +36,15 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
 /* A stack of the caller alone is the same wherever that was called from. */
 static uint32_t caller_alone(const struct hak_here *here)
 {
-    static const uint16_t no_place;
+    static const uint16_t place = HAK_TRACE_ALONE;
     struct hak_here caller = { here->pc, 0, 0, 0 };
     size_t set = hak__trace_set(&caller);
     for (unsigned way = 0; way < TRACE_WAYS; way++) {
-        const struct hak_trace *trace = hak__trace_at(set, way);
-        uint32_t id = hak_peek(&trace->count) == 1 ? hak__trace_match(trace, &caller) : 0;
+        uint32_t id = hak__trace_match(hak__trace_at(set, way), &caller, true);
         if (id != 0)
             return id;
     }
-    return put_stack(set, &here->pc, &no_place, 1);
+    return put_stack(set, &here->pc, &place, 1);
 }
 
 uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, size_t set)

@@ -20,11 +20,13 @@
 enum { TRACE_SETS = 2048, TRACE_WAYS = 4, TRACE_INDEX_BITS = 13, TRACE_BLOCKS_SHIFT = 16 };
 _Static_assert(TRACE_SETS * TRACE_WAYS == 1 << TRACE_INDEX_BITS, "an id has room for the place");
 
+enum { HAK_TRACE_ALONE = 1 };
+
 struct hak_trace {
     _Atomic uint32_t edition;
     uint32_t count;
     uintptr_t frames[HAK_HERE_FRAMES];
-    uint16_t places[HAK_HERE_FRAMES];          /* words above the stack pointer; of the first one 0 */
+    uint16_t places[HAK_HERE_FRAMES];          /* words above the stack pointer; of the first one 0, or HAK_TRACE_ALONE */
 };
 
 struct hak_trace_block {
@@ -57,11 +59,13 @@ hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t editio
     return edition << TRACE_INDEX_BITS | (uint32_t)(trace - hak__trace_tables.stacks);
 }
 
-/* The id of the stack if it is that one, else 0. */
-hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here)
+/* The id of the stack if it is that one, else 0. alone: if it is that of the caller alone, which was not unwound. */
+hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here, bool alone)
 {
     uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
     if (hak_peek(&trace->frames[0]) != here->pc || (edition & 1) != 0 || count - 1 >= HAK_HERE_FRAMES)
+        return 0;
+    if (hak_unlikely((hak_peek(&trace->places[0]) == HAK_TRACE_ALONE) != alone))
         return 0;
     if (hak_unlikely(count > 1 && here->sp + hak_peek(&trace->places[count - 1]) * sizeof(uintptr_t) >= here->end))
         return 0;
@@ -78,7 +82,7 @@ hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here
         return 0;
     size_t set = hak__trace_set(here);
     for (unsigned way = 0; way < TRACE_WAYS; way++) {
-        uint32_t id = hak__trace_match(hak__trace_at(set, way), here);
+        uint32_t id = hak__trace_match(hak__trace_at(set, way), here, false);
         if (id != 0)
             return id;
     }

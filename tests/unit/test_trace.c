@@ -92,6 +92,23 @@ FRESH_TEST(old_ones_make_way)
     expect(made_up(0x1000) != first);
 }
 
+/* A stack of the caller alone is not taken for a whole one, in whichever set that belongs. */
+FRESH_TEST(alone_is_not_whole)
+{
+    struct hak_quarantine some = { .unwinds_left = 0 };
+    (void)argument;
+    start();
+    heap->quarantine = &some;
+    uint32_t alone = made_up(0x1000);   /* stack pointer 0: the set of both */
+    expect_eq(made_up(0x1000), alone);
+    some.unwinds_left = 1;
+    uint32_t whole = made_up(0x1000);
+    expect(whole != 0 && whole != alone);
+    expect_eq(made_up(0x1000), whole);
+    expect_eq(some.unwinds_left, 0);
+    heap->quarantine = NULL;
+}
+
 FRESH_TEST(without_an_allowance)
 {
     struct hak_quarantine none = { .unwinds_left = 0 };
@@ -138,7 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_tell_stacks_apart), cmocka_unit_test(blocks), cmocka_unit_test(old_ones_make_way),
-        cmocka_unit_test(without_an_allowance),  cmocka_unit_test(threads),
+        cmocka_unit_test(alone_is_not_whole), cmocka_unit_test(without_an_allowance),  cmocka_unit_test(threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
