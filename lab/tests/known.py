@@ -99,7 +99,9 @@ static void plain(void)
     for (int i = 0; i < 50; i++)
         free(malloc(100 << 10));
     free(made("kept", 100 << 10));
-    free(made("huge_freed", 80 << 20));   /* too large to wait */
+    p = malloc(80 << 20);   /* too large to wait */
+    say("huge_freed", p + (78 << 20));   /* what is beyond 64 MiB goes back */
+    free(p);
     free(made("huge_waiting", 5 << 20));
     p = made("little", 96);
     say("never", (char *)((uintptr_t)p & ~(uintptr_t)0xffff) + 96 * 600);
