@@ -130,7 +130,7 @@ struct hak_stats {
     uint64_t ledger_cached;           /* in bins and outboxes */
     uint64_t ledger_free_in_slabs;    /* free blocks of spans */
     uint64_t ledger_frontier_slack;   /* resident beyond a span's frontier, and the ends of slabs */
-    uint64_t ledger_empty;            /* unused slabs and free SuperSlabs that wait to be used or purged */
+    uint64_t ledger_empty;            /* unused slabs, free SuperSlabs, tails of huge blocks: they wait to be used or purged */
     uint64_t ledger_huge;             /* huge blocks */
     uint64_t ledger_metadata;         /* the library's tables */
     uint64_t ledger_not_ours;         /* code, stacks and all other mappings, from /proc/self/smaps */

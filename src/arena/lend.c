@@ -74,25 +74,12 @@ static bool may_move(void)
     return hak__arena_state.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__is_crowded();
 }
 
-/* Whether all of the SuperSlab is mapped, if need be from now on. */
-static bool map_whole(size_t super)
-{
-    size_t has = hak__supers[super].mapped, rest = HAK_SUPER_SIZE - has;
-    if (rest == 0)
-        return true;
-    if (!hak__limit_allows(hak__arena_state.mapped, rest) || hak__os_map((uintptr_t)hak__super_start(super) + has, rest) != 0)
-        return false;
-    hak__super_set_mapped(super, HAK_SUPER_SIZE);
-    hak__arena_state.mapped += rest;
-    return true;
-}
-
 /* Gives a SuperSlab without pages all those of a whole one, though the block may need fewer: the rest becomes its tail. Pieces would
  * split mappings, and their pieces again, until moving one costs more than faults. False: there is no whole one. */
 static bool lend_whole(size_t super, enum lent *done)
 {
-    size_t lender = may_move() ? find_lender(HAK_SUPER_SIZE) : HAK_NO_SUPER;
-    if (lender == HAK_NO_SUPER || hak__supers[lender].dirty != HAK_SUPER_SIZE || !map_whole(super))
+    size_t at, lender = may_move() ? find_lender(HAK_SUPER_SIZE) : HAK_NO_SUPER;
+    if (lender == HAK_NO_SUPER || hak__supers[lender].dirty != HAK_SUPER_SIZE || hak__run_map(super, 1, HAK_SUPER_SIZE, &at) != 0)
         return false;
     *done = lend_piece(lender, HAK_SUPER_SIZE, super, 0);
     if (*done == LENT)

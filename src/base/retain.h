@@ -1,9 +1,9 @@
 /* How much unused memory may stay: the one place that decides it, by pure functions that read no state, lock or option. A layer
  * with unused memory fills in what it knows, asks, and carries the answer out:
  *
- *   arena/, shared/   emptied SuperSlabs, tails, unused slabs, the reserve, runs that wait     hak__retain
- *   cache/            large blocks that a thread has freed                              hak__retain_large
- *   heap/, upkeep/    assigned SuperSlabs, empty spans, spans in which nothing moves    the predicates at the end
+ *   arena/, shared/   emptied SuperSlabs, tails, unused slabs, the reserve, runs that wait    hak__retain
+ *   cache/            large blocks that a thread has freed                                     hak__retain_large
+ *   heap/, upkeep/    assigned SuperSlabs, empty spans, spans in which nothing moves           the predicates at the end
  *
  * Two rules for the arena. For good, each kind may keep a fixed amount and a share of what is in use. For the purge delay, emptied
  * SuperSlabs may besides fill what is in use up to its recent peak, since that raises no peak; but no more than RECENT_TIMES the
@@ -17,8 +17,8 @@
 
 /* In bytes. */
 struct hak_retention {
-    size_t used;            /* mapped in what is in use */
-    size_t taken;           /* of that, mapped in SuperSlabs that are in use */
+    size_t used;            /* mapped in SuperSlabs that are in use, without tails */
+    size_t taken;           /* with tails */
     size_t recent_peak;     /* the most of `taken` within the purge delay */
     size_t dirty_limit;     /* HAKMEM_DIRTY_LIMIT */
     size_t emptied_limit;   /* the fixed amount for emptied SuperSlabs */

@@ -1,6 +1,6 @@
-/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or else pages stay behind it that
- * nobody uses (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. So a block is the end of its mapping: mlockall(2) gives up a mapping at the first page
- * that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
+/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or a tail, pages that nobody uses
+ * (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
+ * mapping: mlockall(2) gives up a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"

@@ -69,7 +69,7 @@ hak_inline bool hak__profile_asked(void) { return hak_load(&hak__profile.request
 hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
 
 /* At a signal that came without a request: starts the profile, or dumps it if there has been one. False: option profile is 0. */
-hak_cold bool hak__profile_step(void);
+hak_cold bool hak__profile_by_signal(void);
 
 hak_cold void hak__profile_end(void);   /* when the program exits */
 

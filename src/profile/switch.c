@@ -162,7 +162,7 @@ void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
         hak__profile_dump(NULL, 'i');
 }
 
-bool hak__profile_step(void)
+bool hak__profile_by_signal(void)
 {
     if (hak__option(HAK_OPTION_profile) == HAK_PROFILING_OFF)
         return false;

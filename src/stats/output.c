@@ -86,7 +86,7 @@ static void on_signal(int number)
     static hak_rare_data struct hak_stats stats;
     int saved = errno;
     (void)number;
-    bool asked = hak__profile_answer(), profiled = !asked && hak__profile_step();
+    bool asked = hak__profile_answer(), profiled = !asked && hak__profile_by_signal();
     bool wanted = !asked && (!profiled || hak__option(HAK_OPTION_stats) != HAK_STATS_OFF);
     if (wanted && !hak_exchange(&answering, true, HAK_ACQUIRE)) {
         put_out(&stats);

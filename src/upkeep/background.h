@@ -10,7 +10,8 @@
  * A program is the same with the thread as without it, but for /proc/self/task and its like while the program itself has
  * threads; docs/design.md lists what that takes. The thread is one that only the kernel knows (os/thread.c), so it can be
  * made in any slow path, whatever the caller holds. It lives while there is memory to return and (auto) while two threads at
- * least have heaps; the last but one ends only after it. It has no heap and allocates nothing. A forked child has none.
+ * least have heaps; the last but one ends only after it, and the next is made a period after it was at the earliest
+ * (docs/decisions/0084). It has no heap and allocates nothing. A forked child has none.
  *
  * Order: its maker writes the word and then reads the number of the program's threads; a thread that ends counts itself out and then
  * reads the word. Both are sequentially consistent, so one of them sees the other. */

@@ -1,13 +1,13 @@
 /* huge/huge.h: every alignment up to 1 GiB for a single byte; sizes change in place or by moving pages, contents kept;
  * what is said to be zero is; a refusal changes nothing; the second free and a pointer into a block are stopped; the
  * figures add up; and random operations against a model. */
-#include "diag/options.h"
 #include "huge/huge.h"
 
 #include "arena/lru.h"
 #include "arena/state.h"
 #include "arena/limit.h"
 #include "base/bits.h"
+#include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -162,7 +162,7 @@ pub struct hak_stats {
     pub ledger_free_in_slabs: u64,
     /// resident beyond a span's frontier, and the ends of slabs
     pub ledger_frontier_slack: u64,
-    /// unused slabs and free SuperSlabs that wait to be used or purged
+    /// unused slabs, free SuperSlabs, tails of huge blocks: they wait to be used or purged
     pub ledger_empty: u64,
     /// huge blocks
     pub ledger_huge: u64,
