@@ -70,6 +70,7 @@ class Figures:
     def __init__(self, kept: Results) -> None:
         self.head = kept.head
         self.failures = kept.failures
+        self.bare = kept.bare
         self.names = [each.name for each in kept.head.allocators if each.kind != "floor"]
         self.peers = [each.name for each in kept.head.allocators if each.kind == "peer"]
         self.ours = HAKMEM if HAKMEM in self.names else None
@@ -79,6 +80,11 @@ class Figures:
             if sample.round > 0 and (sample.case, sample.allocator) not in broken:
                 self._by.setdefault((sample.case, sample.allocator), {})[sample.round] = sample
         self.cases = [each for each in kept.head.cases if any((each.name, name) in self._by for name in self.names)]
+
+    def beyond(self, sample: Sample) -> float:
+        """The peak without what the program holds before its first request; at least a page."""
+        held = self.bare.get(sample.case, 0)
+        return max(sample.peak_rss_bytes - held, self.head.machine.page_bytes)
 
     @property
     def rounds(self) -> int:
@@ -213,28 +219,22 @@ def _worst(figures: Figures, ours: str) -> list[Claim]:
     ]
 
 
-def _memory(figures: Figures, ours: str) -> list[Claim]:
-    leanest = figures.means(ours, figures.fast_peers, memory_of)
-    claims = [
-        _bounded(
-            "peak memory, geometric mean, <= 0.85 of the leanest fast peer", leanest[0] if leanest else None, 0.85
-        ),
-        _bounded(
-            "peak memory, geometric mean, <= 1.08 of the system's malloc",
-            figures.mean_ratio(ours, SYSTEM, memory_of),
-            1.08,
-        ),
-    ]
+def _memory(figures: Figures, ours: str, get: Get, what: str) -> list[Claim]:
+    """The bounds of memory, once for all that is resident and once without what is the program's own."""
+    leanest = figures.means(ours, figures.fast_peers, get)
     above = []
     for case in figures.cases:
-        other = figures.best(case.name, figures.fast_peers, memory_of)
-        ratio = figures.ratio(case.name, ours, other, memory_of) if other else None
+        other = figures.best(case.name, figures.fast_peers, get)
+        ratio = figures.ratio(case.name, ours, other, get) if other else None
         if ratio is not None and ratio.value > 1.10:
             above.append(f"{case.name} {ratio.value:.2f}")
     return [
-        *claims,
+        _bounded(f"{what}, geometric mean, <= 0.85 of the leanest fast peer", leanest[0] if leanest else None, 0.85),
+        _bounded(
+            f"{what}, geometric mean, <= 1.08 of the system's malloc", figures.mean_ratio(ours, SYSTEM, get), 1.08
+        ),
         Claim(
-            "on no benchmark more than 1.10 x the leanest fast peer",
+            f"{what}: on no benchmark more than 1.10 x the leanest fast peer",
             ", ".join(above) or "none",
             not above if leanest else None,
         ),
@@ -271,6 +271,7 @@ def claims(figures: Figures) -> list[Claim]:
             "time, geometric mean, <= 0.75 of the system's malloc", figures.mean_ratio(ours, SYSTEM, time_of), 0.75
         ),
         *_worst(figures, ours),
-        *_memory(figures, ours),
+        *_memory(figures, ours, memory_of, "peak memory"),
+        *(_memory(figures, ours, figures.beyond, "beyond the program's own") if figures.bare else []),
         *_cost(figures, ours),
     ]

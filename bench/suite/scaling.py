@@ -182,6 +182,9 @@ def parse_threads(text: str | None, quick: bool) -> list[int]:
 class ScalingRunner(Runner):
     """Reads the memory that bench_idle prints, and the counters that a library leaves in its file."""
 
+    def bare(self, case: Case) -> int | None:
+        return None
+
     def extra(self, case: Case, outcome: Outcome, fresh: Path) -> dict[str, float]:
         if case.group == IDLE:
             numbers = session.printed_numbers(outcome.output)

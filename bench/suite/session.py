@@ -31,6 +31,7 @@ from listing import Case, Places
 
 VERSION = 1
 TIMEOUT_S, QUICK_TIMEOUT_S = 180.0, 60.0
+FIRST_REQUEST = "libfirst_request.so"
 
 
 class Plan(Model):
@@ -101,23 +102,37 @@ class Failure(Model):
     reason: str
 
 
+class Bare(Model):
+    """What a program holds before its first request of memory."""
+
+    case: str
+    bytes: int
+
+
+Entry = Sample | Failure | Bare
+
+
 class Results(Model):
     """The head and all that was measured."""
 
     head: Head
     samples: list[Sample] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list)
+    bare: dict[str, int] = Field(default_factory=dict)
 
     def broken(self) -> set[tuple[str, str]]:
         return {(each.case, each.allocator) for each in self.failures}
 
-    def add(self, entry: Sample | Failure) -> None:
-        (self.samples if isinstance(entry, Sample) else self.failures).append(entry)  # type: ignore[arg-type]
+    def add(self, entry: Entry) -> None:
+        if isinstance(entry, Bare):
+            self.bare[entry.case] = entry.bytes
+        else:
+            (self.samples if isinstance(entry, Sample) else self.failures).append(entry)  # type: ignore[arg-type]
 
 
 class _Line(Model):
-    type: Literal["head", "run", "failure"]
-    data: Head | Sample | Failure
+    type: Literal["head", "run", "failure", "bare"]
+    data: Head | Sample | Failure | Bare
 
 
 def load(path: Path) -> Results:
@@ -126,7 +141,7 @@ def load(path: Path) -> Results:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"cannot read {path}: {error}", "Give a file that './dev bench --suite' has written.") from error
-    parsed: list[Head | Sample | Failure] = []
+    parsed: list[Head | Entry] = []
     for number, text in enumerate(lines, start=1):
         try:
             parsed.append(_Line.model_validate_json(text).data)
@@ -232,6 +247,19 @@ class Runner:
             return {**self.figures(case, outcome), "extra": self.extra(case, outcome, fresh)}
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+    def bare(self, case: Case) -> int | None:
+        """The peak of a run of the case's program that ends at its first request; None where it cannot be had."""
+        library = self.places.build / FIRST_REQUEST
+        if not library.is_file():
+            return None
+        with tempfile.TemporaryDirectory(prefix="hakmem-suite-", dir=listing.room()) as fresh:
+            where = Path(fresh)
+            command = [self.places.program(case.needs[0])] if case.carrier else self.places.command(case, True, where)
+            own = {name: self.places.fill(value, where) for name, value in case.env.items()}
+            environment = {**Allocator("first_request", "peer", library).environment(), **own}
+            outcome = measure.run(command, environment, QUICK_TIMEOUT_S)
+        return outcome.peak_rss_bytes if outcome.status == 0 else None
 
     def extra(self, case: Case, outcome: measure.Outcome, fresh: Path) -> dict[str, float]:
         """What else is read from the run's output or the files that it has left; the suite needs nothing else."""
@@ -348,12 +376,20 @@ class Session:
         if sample.check != expected:
             raise LabError(f"it computed {sample.check or 'nothing'}, not {expected or 'nothing'} as before")
 
-    def _keep(self, type_: str, entry: Sample | Failure) -> None:
+    def look_at_programs(self) -> None:
+        """Notes what each program holds by itself, unless that is known."""
+        for case in self._cases:
+            held = self._runner.bare(case) if case.name not in self.results.bare else None
+            if held is not None:
+                self._keep("bare", Bare(case=case.name, bytes=held))
+
+    def _keep(self, type_: str, entry: Entry) -> None:
         self.results.add(entry)
         self._writer.line(type_, entry)
 
     def run(self) -> None:
         """Everything that is left, with progress on standard error; a LabError on Ctrl-C that says how to go on."""
+        self.look_at_programs()
         steps = list(self.steps())
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())

@@ -61,16 +61,34 @@ def times(figures: Figures) -> Table:
     return Table("Time", note, header + (["ratio", "95 %", "best peer"] if ours else []), rows)
 
 
-def memory(figures: Figures) -> Table:
+def _memory(figures: Figures, get: Get, title: str, note: str) -> Table:
     header, ours = ["benchmark", *figures.names], figures.ours
-    rows = _per_case(figures, memory_of, mebibytes)
+    rows = _per_case(figures, get, mebibytes)
     if ours:
         header += ["ratio", "leanest fast peer"]
         for row in rows:
-            other = figures.best(row[0], figures.fast_peers, memory_of)
-            ratio = figures.ratio(row[0], ours, other, memory_of) if other else None
+            other = figures.best(row[0], figures.fast_peers, get)
+            ratio = figures.ratio(row[0], ours, other, get) if other else None
             row += [f"{ratio.value:.3f}", ratio.other] if ratio else ["-", "-"]
-    return Table("Peak memory", "Median of the most resident memory, MiB.", header, rows)
+    return Table(title, note, header, rows)
+
+
+def memory(figures: Figures) -> Table:
+    return _memory(figures, memory_of, "Peak memory", "Median of the most resident memory, MiB.")
+
+
+def beyond(figures: Figures) -> Table | None:
+    """The same without what no allocator is to blame for."""
+    if not figures.bare:
+        return None
+    note = (
+        "The same without what the program holds before its first request: the peak of a run that ends there. Where a "
+        "program starts others, it is that of the first."
+    )
+    table = _memory(figures, figures.beyond, "Peak memory beyond the program's own", note)
+    held = {case: mebibytes(size) for case, size in figures.bare.items()}
+    rows = [[row[0], held.get(row[0], "-"), *row[1:]] for row in table.rows]
+    return Table(table.title, table.note, [table.header[0], "program's own", *table.header[1:]], rows)
 
 
 def processor_time(figures: Figures) -> Table:
@@ -147,6 +165,7 @@ def all_tables(figures: Figures) -> list[Table]:
         means(figures),
         times(figures),
         memory(figures),
+        beyond(figures),
         own_cost(figures),
         processor_time(figures),
         faults(figures),

@@ -87,6 +87,15 @@ def test_programs_explain_themselves_and_refuse_nonsense(program: str) -> None:
 
 
 @built
+def test_what_a_program_holds_by_itself_is_less_than_its_peak() -> None:
+    runner, case = Runner(Places(BUILD), quick=True), next(each for each in WRITTEN if each.name == "nbody")
+    whole = runner.run(case, Allocator(SYSTEM, "peer"), quick=True)
+    held = runner.bare(case)
+    assert whole and held
+    assert 200 << 10 < held < int(whole["peak_rss_bytes"]) - (200 << 10)
+
+
+@built
 def test_another_seed_is_another_result() -> None:
     def check(seed: str) -> str:
         done = subprocess.run(
@@ -118,6 +127,11 @@ class FakeRunner:
     def __init__(self, stop_after: int | None = None, failing: str = "", lying: str = "") -> None:
         self.calls: list[tuple[str, str, bool]] = []
         self.stop_after, self.failing, self.lying = stop_after, failing, lying
+        self.bare_calls: list[str] = []
+
+    def bare(self, case: Case) -> int | None:
+        self.bare_calls.append(case.name)
+        return 1000 if case.name == "one" else None
 
     def run(self, case: Case, allocator: Allocator, quick: bool) -> dict[str, float | int | str] | None:
         if self.stop_after is not None and len(self.calls) >= self.stop_after:
@@ -177,6 +191,8 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert first.calls + second.calls == whole.calls
     keys = [(each.round, each.case, each.allocator) for each in session.load(path).samples]
     assert len(keys) == len(set(keys)) == 28
+    assert (first.bare_calls, second.bare_calls) == (["one", "two"], ["two"])  # what is known is not asked again
+    assert session.load(path).bare == {"one": 1000}
 
 
 def test_a_pair_that_fails_is_not_tried_again(tmp_path: Path) -> None:
@@ -194,6 +210,23 @@ def test_a_wrong_result_is_a_failure(tmp_path: Path) -> None:
     failed = {each.case for each in running.results.failures}
     assert failed == {"one", "two"}
     assert "computed" in running.results.failures[0].reason
+
+
+def test_memory_beyond_the_programs_own(results: Callable[..., Results]) -> None:
+    times = {("a", HAKMEM): [1.0, 1.0], ("a", SYSTEM): [1.0, 1.0], ("a", "lean"): [1.0, 1.0]}
+    kept = results(times, rss={HAKMEM: 3 << 20, SYSTEM: 2 << 20, "lean": 2 << 20})
+    assert [table.title for table in tables.all_tables(Figures(kept))].count("Peak memory beyond the program's own") == 0
+    kept.add(session.Bare(case="a", bytes=1 << 20))
+    found = Figures(kept)
+    ratio = found.ratio("a", HAKMEM, "lean", found.beyond)
+    assert ratio is not None and ratio.value == 2.0  # 3 - 1 by 2 - 1
+    table = next(each for each in tables.all_tables(found) if each.title == "Peak memory beyond the program's own")
+    assert table.rows == [["a", "1.0", "2.0", "1.0", "1.0", "2.000", "lean"]]
+    said = {claim.text: claim.found for claim in figures.claims(found)}
+    assert said["peak memory: on no benchmark more than 1.10 x the leanest fast peer"] == "a 1.50"
+    assert said["beyond the program's own: on no benchmark more than 1.10 x the leanest fast peer"] == "a 2.00"
+    kept.add(session.Bare(case="a", bytes=4 << 20))
+    assert found.beyond(kept.samples[0]) == 4096  # never nothing
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
