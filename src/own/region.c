@@ -46,16 +46,36 @@ static void region_leave_row(const struct hak_region *region)
     hak__lock_release(&regions_lock);
 }
 
+/* A program may have unmapped a region without a word to us, and use the addresses for something else; and a child has no page where
+ * the parent has said MADV_DONTFORK. */
+static bool region_is_there(const struct hak_region *region)
+{
+    unsigned char page;
+    bool mapped = hak__os_resident((uintptr_t)region & -hak__page_size(), hak__page_size(), &page) != ENOMEM;
+    return mapped && hak__is_region(region);
+}
+
+/* Of two, one lies in a block of the other, or is no longer there. */
+static struct hak_region *region_inner(struct hak_region *one, struct hak_region *other)
+{
+    if (one == NULL)
+        return other;
+    if (!region_is_there(other))
+        return one;
+    return !region_is_there(one) || other->size < one->size ? other : one;
+}
+
 struct hak_region *hak__region_of(const void *p)
 {
     uint32_t count = hak_load(&region_count, HAK_ACQUIRE);
+    struct hak_region *found = NULL;
     for (uint32_t i = 0; i < count; i++) {
         size_t size = hak_load(&hak__region_rows[i].size, HAK_ACQUIRE);
         uintptr_t start = hak_load(&hak__region_rows[i].start, HAK_ACQUIRE);
         if ((uintptr_t)p - start < size && hak_load(&hak__region_rows[i].size, HAK_RELAXED) == size)
-            return (struct hak_region *)start;
+            found = region_inner(found, (struct hak_region *)start);
     }
-    return NULL;
+    return found;
 }
 
 /* 0: there is no row for it. */
@@ -67,13 +87,6 @@ static uint64_t region_serial(const struct hak_region *region)
     return 0;
 }
 
-/* Not so for a child where the parent has said MADV_DONTFORK. */
-static bool region_is_mapped(const struct hak_region *region)
-{
-    unsigned char page;
-    return hak__os_resident((uintptr_t)region & -hak__page_size(), hak__page_size(), &page) != ENOMEM;
-}
-
 /* A child has memory of its own where the parent's region was, unless that is shared: then its lock is somebody's. */
 void hak__region_fork_child(void)
 {
@@ -83,7 +96,7 @@ void hak__region_fork_child(void)
         struct hak_region *region = (struct hak_region *)hak_load(&hak__region_rows[i].start, HAK_RELAXED);
         if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) == 0)
             continue;
-        if (!region_is_mapped(region))
+        if (!region_is_there(region))
             hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED);   /* a child has one thread: nothing to order */
         else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
@@ -328,14 +341,13 @@ void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out
     region_unlock(region, me);
 }
 
-/* A program may have unmapped a region without a word to us. */
 bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out)
 {
     while (*i < hak_load(&region_count, HAK_ACQUIRE)) {
         const struct hak_region_row *row = &hak__region_rows[(*i)++];
         size_t size = hak_load(&row->size, HAK_ACQUIRE);   /* as in hak__region_of */
         const struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
-        if (size == 0 || hak_load(&row->size, HAK_RELAXED) != size || !region_is_mapped(region) || !hak__is_region(region))
+        if (size == 0 || hak_load(&row->size, HAK_RELAXED) != size || !region_is_there(region))
             continue;
         *out = region_figures(region);
         return true;
