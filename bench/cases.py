@@ -52,6 +52,8 @@ CASES: tuple[Case, ...] = (
          "strings growing to 4 KiB in small steps"),
     Case("realloc_big", "bench_realloc", "big", "big 10",
          "a buffer growing from 1 to 64 MiB"),
+    Case("plain", "bench_family", "malloc 48 60000000", "malloc 48 1000000",
+         "48 B, malloc and free"),
     Case("usable", "bench_family", "usable 48 60000000", "usable 48 1000000",
          "48 B, malloc_usable_size asked at both ends"),
     Case("memalign", "bench_family", "memalign 100 60000000", "memalign 100 1000000",

@@ -18,9 +18,11 @@ import numpy as np
 
 from hakmem_lab import statistics
 from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
-from listing import MICRO
+from listing import FAMILY, MICRO
 from session import Results, Sample
 
+HUGE = "huge_hot"
+LARGER = ("large_hot", HUGE)  # members of the family that are no small blocks
 LEAST_COST = 0.05e-9  # seconds: an own cost below what can be measured counts as this
 
 Get = Callable[[Sample], float]
@@ -79,7 +81,9 @@ class Figures:
         for sample in kept.samples:
             if sample.round > 0 and (sample.case, sample.allocator) not in broken:
                 self._by.setdefault((sample.case, sample.allocator), {})[sample.round] = sample
-        self.cases = [each for each in kept.head.cases if any((each.name, name) in self._by for name in self.names)]
+        measured = [each for each in kept.head.cases if any((each.name, name) in self._by for name in self.names)]
+        self.cases = [each for each in measured if each.group != FAMILY]
+        self.family = [each for each in measured if each.group == FAMILY]
 
     def beyond(self, sample: Sample) -> float:
         """The peak without what the program holds before its first request; at least a page."""
@@ -257,6 +261,30 @@ def _cost(figures: Figures, ours: str) -> list[Claim]:
         said = f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f})" if ratio else "not measured"
         claims.append(Claim(text, said, ratio.value <= bound if ratio else None))
     return claims
+
+
+def by_plain(figures: Figures, case: str) -> float | None:
+    """Our time of a member of the family by that of our malloc and free, of small blocks."""
+    ratios = {
+        number: sample.time / figures.of("plain", HAKMEM)[number].time
+        for number, sample in figures.of(case, HAKMEM).items()
+        if case not in ("plain", *LARGER) and number in figures.of("plain", HAKMEM)
+    }
+    return median(ratios.values()) if ratios else None
+
+
+def family_claims(figures: Figures) -> list[Claim]:
+    slow, dear = [], []
+    for case in figures.family:
+        ratio, plain = figures.to_best(case.name, HAKMEM), by_plain(figures, case.name)
+        if ratio is not None and ratio.value > (3.0 if case.name == HUGE else 1.15):
+            slow.append(f"{case.name} {ratio.value:.2f}")
+        if plain is not None and plain > 1.5:
+            dear.append(f"{case.name} {plain:.2f}")
+    return [
+        Claim("each member <= 1.15 x the best peer's time, 2 MB <= 3 x", ", ".join(slow) or "all", not slow),
+        Claim("none above 1.5 x malloc and free", ", ".join(dear) or "none", not dear),
+    ]
 
 
 def claims(figures: Figures) -> list[Claim]:

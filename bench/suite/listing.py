@@ -24,7 +24,7 @@ from cases import CASES  # noqa: E402
 from hakmem_lab.errors import LabError  # noqa: E402
 
 LIST = HERE / "cases.toml"
-MICRO, WRITTEN, REAL = "micro", "written", "real"
+MICRO, WRITTEN, REAL, FAMILY = "micro", "written", "real", "family"
 PREPARE_S = 900
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -115,20 +115,22 @@ def load(path: Path = LIST) -> list[Case]:
     """All cases in the list's order, the micro benchmarks first."""
     listed = tomllib.loads(path.read_text(encoding="utf-8"))
     micro = {case.name: case for case in CASES}
-    unknown = sorted(set(listed["micro"]["cases"]) - micro.keys())
+    groups = {MICRO: listed["micro"]["cases"], FAMILY: listed.get("family", {"cases": []})["cases"]}
+    unknown = sorted({name for names in groups.values() for name in names} - micro.keys())
     if unknown:
         raise LabError(f"{path.name}: bench/cases.py has no {', '.join(unknown)}")
     found = [
         Case(
             each.name,
-            MICRO,
+            group,
             each.about,
             each.program,
             tuple(each.args.split()),
             tuple(each.quick_args.split()),
             floor=each.floor,
         )
-        for each in (micro[name] for name in listed["micro"]["cases"])
+        for group, names in groups.items()
+        for each in (micro[name] for name in names)
     ]
     found += [_case(row) for row in listed["case"]]
     names = [case.name for case in found]

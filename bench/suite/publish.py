@@ -1,4 +1,5 @@
-"""Writes a result of the suite into docs/benchmarks.md (tables, charts) and README.md (the short table).
+"""Writes a result of the suite into docs/benchmarks.md (tables, charts) and README.md (the short table). The malloc family has a place
+of its own, so its pairs may be measured by themselves.
 
 Only what stands between the markers is replaced; the reasons beside the tables are written by hand.
 """
@@ -122,8 +123,14 @@ def publish(kept: Results, root: Path) -> None:
     if any(case.group == "scaling" for case in kept.head.cases):
         raise LabError("the file is a result of ./dev bench --scaling", "Publish it with ./dev bench --scaling --publish.")
     figures = Figures(kept)
-    if not figures.cases:
+    if not figures.cases and not figures.family:
         raise LabError("the file holds no measured round", "Let the suite run longer.")
+    if figures.family:
+        where = root / DOCUMENT
+        body = "\n\n".join([environment(figures.head, figures.rounds), *map(markdown, tables.family(figures))])
+        where.write_text(replace(where.read_text(encoding="utf-8"), "family", body, str(DOCUMENT)), encoding="utf-8")
+    if not figures.cases:
+        return
     (root / CHARTS).mkdir(exist_ok=True)
     for name, content in charts(figures).items():
         (root / CHARTS / name).write_text(content, encoding="utf-8")

@@ -111,7 +111,8 @@ def show_table(table: tables.Table) -> None:
 
 def show(kept: Results) -> None:
     """All tables on standard output."""
-    for table in tables.all_tables(Figures(kept)):
+    figures = Figures(kept)
+    for table in [*tables.all_tables(figures), *tables.family(figures)]:
         show_table(table)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from figures import Figures, Get, Ratio, claims, cpu_of, faults_of, memory_of, time_of
+from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, faults_of, family_claims, memory_of, time_of
 from hakmem_lab.allocators import FLOOR, SYSTEM
 
 
@@ -144,10 +145,25 @@ def means(figures: Figures) -> Table | None:
     )
 
 
-def claimed(figures: Figures) -> Table:
+def claimed(found: Sequence[Claim]) -> Table:
     words = {True: "yes", False: "no", None: "-"}
-    rows = [[claim.text, claim.found, words[claim.holds]] for claim in claims(figures)]
+    rows = [[claim.text, claim.found, words[claim.holds]] for claim in found]
     return Table("What has to hold", "With protection on, as by default.", ["", "found", "holds"], rows)
+
+
+def family(figures: Figures) -> list[Table]:
+    """Warm pairs of the malloc family, which take part in nothing else."""
+    if not figures.family or figures.ours is None:
+        return []
+    rows = []
+    for case in figures.family:
+        plain = by_plain(figures, case.name)
+        cells = [duration(figures.median(case.name, name, time_of)) for name in figures.names]
+        ratio = ratio_cells(figures.to_best(case.name, figures.ours))
+        rows.append([case.name, case.about, *cells, *ratio, f"{plain:.2f}" if plain is not None else "-"])
+    header = ["pair", "", *figures.names, "ratio", "95 %", "best peer", "hakmem / plain"]
+    note = "Median time of a pair. The ratio is that to the best peer, chosen as above; plain is malloc and free of 48 bytes."
+    return [Table("The malloc family", note, header, rows), claimed(family_claims(figures))]
 
 
 def failures(figures: Figures) -> Table | None:
@@ -170,6 +186,8 @@ def all_tables(figures: Figures) -> list[Table]:
         processor_time(figures),
         faults(figures),
         failures(figures),
-        claimed(figures) if figures.ours else None,
+        claimed(claims(figures)) if figures.ours else None,
     ]
+    if not figures.cases:
+        found = [failures(figures)]
     return [table for table in found if table is not None and table.rows]

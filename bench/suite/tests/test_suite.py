@@ -31,7 +31,7 @@ built = pytest.mark.skipif(not (BUILD / "suite_factor").is_file(), reason="./dev
 
 def test_list_names_every_kind() -> None:
     cases = listing.load()
-    assert {case.group for case in cases} == {listing.MICRO, listing.WRITTEN, listing.REAL}
+    assert {case.group for case in cases} == {listing.MICRO, listing.WRITTEN, listing.REAL, listing.FAMILY}
     assert len(cases) == len({case.name for case in cases})
     assert all(case.quick != case.args or case.name == "larson" for case in cases)
 
@@ -395,6 +395,36 @@ def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, resul
     assert (tmp_path / "docs" / "benchmarks.md").read_text() == again
 
 
+def test_the_family_has_a_place_of_its_own(tmp_path: Path, results: Make) -> None:
+    times = {
+        ("plain", HAKMEM): flat(1.0),
+        ("plain", "fast"): flat(1.0),
+        ("usable", HAKMEM): flat(1.6),
+        ("usable", "fast"): flat(1.5),
+        ("sized", HAKMEM): flat(1.2),
+        ("sized", "fast"): flat(1.0),
+        ("huge_hot", HAKMEM): flat(29.0),
+        ("huge_hot", "fast"): flat(10.0),
+    }
+    kept = results(times, group=listing.FAMILY)
+    found = Figures(kept)
+    assert not found.cases and [case.name for case in found.family] == ["plain", "usable", "sized", "huge_hot"]
+    said = {claim.text: claim.found for claim in figures.family_claims(found)}
+    assert said == {
+        "each member <= 1.15 x the best peer's time, 2 MB <= 3 x": "sized 1.20",
+        "none above 1.5 x malloc and free": "usable 1.60",
+    }
+    where = tree(tmp_path) / "docs" / "benchmarks.md"
+    where.write_text(where.read_text() + "<!-- family:begin -->\n<!-- family:end -->\n")
+    publish.publish(kept, tmp_path)
+    text = where.read_text()
+    assert "outdated" in text and "| sized | about sized |" in text.partition("family:begin")[2]
+    assert "outdated" in (tmp_path / "README.md").read_text()
+    whole = results({**times, ("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
+    whole.head.cases[:4] = [case.model_copy(update={"group": listing.FAMILY}) for case in whole.head.cases[:4]]
+    assert [case.name for case in Figures(whole).cases] == ["a"]
+
+
 def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> None:
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
     with pytest.raises(LabError, match="no measured round"):
@@ -407,6 +437,7 @@ def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> N
 def test_the_documents_have_their_places() -> None:
     for path, name in publish.NAME.items():
         assert publish.replace((ROOT / path).read_text(), name, "body", str(path)).count("body") >= 1
+    assert "family:begin" in (ROOT / publish.DOCUMENT).read_text()
 
 
 def test_one_round_still_says_something(results: Make) -> None:
