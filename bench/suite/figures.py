@@ -21,8 +21,8 @@ from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
 from listing import FAMILY, MICRO
 from session import Results, Sample
 
-HUGE = "huge_hot"
-LARGER = ("large_hot", HUGE)  # members of the family that are no small blocks
+PLAIN, HUGE = "plain", "huge_hot"  # pairs of the family that have bounds of their own
+LARGER = ("large_hot", HUGE)
 LEAST_COST = 0.05e-9  # seconds: an own cost below what can be measured counts as this
 
 Get = Callable[[Sample], float]
@@ -264,13 +264,12 @@ def _cost(figures: Figures, ours: str) -> list[Claim]:
 
 
 def by_plain(figures: Figures, case: str) -> float | None:
-    """Our time of a member of the family by that of our malloc and free, of small blocks."""
-    ratios = {
-        number: sample.time / figures.of("plain", HAKMEM)[number].time
-        for number, sample in figures.of(case, HAKMEM).items()
-        if case not in ("plain", *LARGER) and number in figures.of("plain", HAKMEM)
-    }
-    return median(ratios.values()) if ratios else None
+    """Our time of a member of the family by that of our malloc and free; None for these and for larger blocks."""
+    if case in (PLAIN, *LARGER):
+        return None
+    plain = figures.of(PLAIN, HAKMEM)
+    ratios = [sample.time / plain[number].time for number, sample in figures.of(case, HAKMEM).items() if number in plain]
+    return median(ratios) if ratios else None
 
 
 def family_claims(figures: Figures) -> list[Claim]:

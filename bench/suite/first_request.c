@@ -5,24 +5,24 @@
 #include <stddef.h>
 #include <unistd.h>
 
-__attribute__((visibility("default"))) void *malloc(size_t n)
+void *malloc(size_t n)
 {
     (void)n;
     _exit(0);
 }
 
-__attribute__((visibility("default"))) void *calloc(size_t count, size_t size) { return malloc(count * size); }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
 
-__attribute__((visibility("default"))) void *realloc(void *p, size_t n)
+void *realloc(void *p, size_t n)
 {
     (void)p;
     return malloc(n);
 }
 
-__attribute__((visibility("default"))) void *aligned_alloc(size_t align, size_t n) { return malloc(align + n); }
-__attribute__((visibility("default"))) void *memalign(size_t align, size_t n) { return malloc(align + n); }
+void *aligned_alloc(size_t align, size_t n) { return malloc(align + n); }
+void *memalign(size_t align, size_t n) { return malloc(align + n); }
 
-__attribute__((visibility("default"))) int posix_memalign(void **out, size_t align, size_t n)
+int posix_memalign(void **out, size_t align, size_t n)
 {
     *out = malloc(align + n);
     return 0;

@@ -21,6 +21,7 @@ from tables import Table
 CHARTS = Path("docs") / "benchmarks"
 DOCUMENT, README = Path("docs") / "benchmarks.md", Path("README.md")
 NAME = {DOCUMENT: "suite", README: "bench"}
+MEANS = {"mean time": time_of, "mean memory": memory_of}  # places in README's sentences
 
 
 def markdown(table: Table, title: str = "### ") -> str:
@@ -86,6 +87,20 @@ def replace(text: str, name: str, body: str, where: str) -> str:
     return f"{text[: text.index(begin)]}{begin}\n\n{body}\n\n{end}{text[text.index(end) + len(end) :]}"
 
 
+def replace_words(text: str, figures: Figures, where: str) -> str:
+    """The text with the means that stand in its sentences replaced; a LabError when it has no place for them."""
+    for name, get in MEANS.items():
+        ratio = figures.mean_ratio(figures.ours, SYSTEM, get) if figures.ours and SYSTEM in figures.names else None
+        text, count = re.subn(
+            rf"(<!-- {name} -->)[^<]*(<!-- / -->)",
+            rf"\g<1>{ratio.value:.2f}\g<2>" if ratio else r"\g<0>",
+            text,
+        )
+        if count != 1:
+            raise LabError(f"{where} has no place <!-- {name} -->...<!-- / -->")
+    return text
+
+
 def full(figures: Figures) -> str:
     """What docs/benchmarks.md holds."""
     parts = [environment(figures.head, figures.rounds)]
@@ -136,4 +151,5 @@ def publish(kept: Results, root: Path) -> None:
         (root / CHARTS / name).write_text(content, encoding="utf-8")
     for path, body in ((DOCUMENT, full(figures)), (README, short(figures))):
         where = root / path
-        where.write_text(replace(where.read_text(encoding="utf-8"), NAME[path], body, str(path)), encoding="utf-8")
+        text = replace(where.read_text(encoding="utf-8"), NAME[path], body, str(path))
+        where.write_text(replace_words(text, figures, str(path)) if path == README else text, encoding="utf-8")

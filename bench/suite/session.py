@@ -8,6 +8,7 @@ tried again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 import re
@@ -256,8 +257,8 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="hakmem-suite-", dir=listing.room()) as fresh:
             where = Path(fresh)
             command = [self.places.program(case.needs[0])] if case.carrier else self.places.command(case, True, where)
-            own = {name: self.places.fill(value, where) for name, value in case.env.items()}
-            environment = {**Allocator("first_request", "peer", library).environment(), **own}
+            alone = dataclasses.replace(case, carrier=False)
+            environment = environment_of(alone, Allocator("first_request", "peer", library), self.places, where)
             outcome = measure.run(command, environment, QUICK_TIMEOUT_S)
         return outcome.peak_rss_bytes if outcome.status == 0 else None
 

@@ -177,6 +177,8 @@ def failures(figures: Figures) -> Table | None:
 
 
 def all_tables(figures: Figures) -> list[Table]:
+    if not figures.cases:  # the family alone
+        return [table for table in [failures(figures)] if table is not None]
     found = [
         means(figures),
         times(figures),
@@ -188,6 +190,4 @@ def all_tables(figures: Figures) -> list[Table]:
         failures(figures),
         claimed(claims(figures)) if figures.ours else None,
     ]
-    if not figures.cases:
-        found = [failures(figures)]
     return [table for table in found if table is not None and table.rows]

@@ -19,18 +19,18 @@ SIZES = (16, 64, 1000, 1025, 30000)
 LIBRARIES = {  # {library: {pair of fast_path.c: {function: its most instructions}}}
     "libhakmem.so": {
         "malloc": {"malloc": 19, "free": 33},
-        "memalign": {"memalign": 37},
-        "posix_memalign": {"posix_memalign": 41},
-        "new": {"new": 23, "delete": 50},
-        "new_aligned": {"new_aligned": 39, "delete_aligned": 45},
+        "memalign": {"memalign": 36},
+        "posix_memalign": {"posix_memalign": 40},
+        "new": {"new": 19, "delete": 48},
+        "new_aligned": {"new_aligned": 38, "delete_aligned": 44},
         "sized": {"free_sized": 42},
-        "usable": {"usable": 29},
+        "usable": {"usable": 28},
     },
     "libhakmem-unprotected.so": {"malloc": {"malloc": 18, "free": 21}},
 }
 # {size: the most instructions}: blocks that the thread keeps; with calls and exchanges.
-KEPT = {100_000: {"malloc": 127, "free": 122}, 2_000_000: {"malloc": 80, "free": 150}}
-ABOVE_TINY = 10  # more instructions that malloc and new may take for the class of a size above 1024 bytes
+KEPT = {100_000: {"malloc": 86, "free": 94}, 2_000_000: {"malloc": 80, "free": 150}}
+ABOVE_TINY = 3  # more instructions that malloc and new may take for the class of a size above 1024 bytes
 
 PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3}
 LOCK = 0xf0

@@ -375,7 +375,10 @@ def tree(folder: Path) -> Path:
     (folder / "docs" / "benchmarks.md").write_text(
         "Before.\n<!-- suite:begin -->\noutdated\n<!-- suite:end -->\nReasons.\n"
     )
-    (folder / "README.md").write_text("Top.\n<!-- bench:begin -->\noutdated\n<!-- bench:end -->\nEnd.\n")
+    (folder / "README.md").write_text(
+        "<!-- mean time -->9.99<!-- / --> of the time, <!-- mean memory -->9.99<!-- / --> times the memory.\n"
+        "<!-- bench:begin -->\noutdated\n<!-- bench:end -->\nEnd.\n"
+    )
     return folder
 
 
@@ -384,7 +387,8 @@ def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, resul
     publish.publish(kept, tree(tmp_path))
     text, readme = (tmp_path / "docs" / "benchmarks.md").read_text(), (tmp_path / "README.md").read_text()
     assert text.startswith("Before.\n") and text.endswith("<!-- suite:end -->\nReasons.\n") and "outdated" not in text
-    assert readme.startswith("Top.\n") and readme.endswith("\nEnd.\n") and "| a | about a | 0.556 |" in readme
+    means = "<!-- mean time -->0.50<!-- / --> of the time, <!-- mean memory -->1.00<!-- / --> times the memory.\n"
+    assert readme.startswith(means) and readme.endswith("\nEnd.\n") and "| a | about a | 0.556 |" in readme
     assert "Linux 6.1 y" in text and "6.1.2" not in text
     for name in ("time-memory.svg", "ratios.svg"):
         assert f"(benchmarks/{name})" in text
@@ -438,6 +442,7 @@ def test_the_documents_have_their_places() -> None:
     for path, name in publish.NAME.items():
         assert publish.replace((ROOT / path).read_text(), name, "body", str(path)).count("body") >= 1
     assert "family:begin" in (ROOT / publish.DOCUMENT).read_text()
+    assert all(f"<!-- {name} -->" in (ROOT / publish.README).read_text() for name in publish.MEANS)
 
 
 def test_one_round_still_says_something(results: Make) -> None:
