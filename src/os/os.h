@@ -110,15 +110,17 @@ hak_cold void hak__os_wake(_Atomic uint32_t *word);
 const char *hak__os_thread_pointer(void);
 
 /* The kernel's knowledge of memory, for the ledger of the statistics (resident.c). These change nothing, so they are
- * not part of the table. Both may be used in signal handlers.
+ * not part of the table. All may be used in signal handlers.
  *
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
  * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
- * hak__os_filter_comes: system calls may be forbidden from now on, so hak__os_resident calls mincore no more (interpose/filter.c);
- * false: it may again, since the filter was not installed. Returns what held before.
+ * hak__os_readable: 0 when the eight bytes there can be read, EFAULT when not, EPERM after hak__os_filter_comes(true).
+ * hak__os_filter_comes: system calls may be forbidden from now on, so the two make none any more (interpose/filter.c);
+ * false: they may again, since the filter was not installed. Returns what held before.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
+hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);

@@ -1,5 +1,5 @@
-/* Asks the kernel which pages are in memory: mincore(2) for ranges, /proc/self/smaps for all mappings. See os.h; through
- * syscall(), as in system.c. */
+/* Asks the kernel which pages are in memory, mincore(2) for ranges, /proc/self/smaps for all mappings, and what can be read. See
+ * os.h; through syscall(), as in system.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -24,6 +24,18 @@ int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
     for (size_t i = 0; i < count && code == 0; i++)
         pages[i] &= 1;
     return code;
+}
+
+/* The call reads its set of signals before it refuses what to do with it (the idea is Abseil's). At NULL there is no set. */
+int hak__os_readable(uintptr_t address)
+{
+    enum { NO_SUCH_CHANGE = -1 };
+    int saved = errno;
+    if (hak_load(&resident_filtered, HAK_RELAXED))
+        return EPERM;
+    bool refused = address == 0 || (syscall(SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, NULL, sizeof(uint64_t)) != 0 && errno == EFAULT);
+    errno = saved;
+    return refused ? EFAULT : 0;
 }
 
 /* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */

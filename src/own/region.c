@@ -46,13 +46,11 @@ static void region_leave_row(const struct hak_region *region)
     hak__lock_release(&regions_lock);
 }
 
-/* A program may have unmapped a region without a word to us, and use the addresses for something else; and a child has no page where
- * the parent has said MADV_DONTFORK. */
+/* A program may have unmapped a region without a word to us, taken its rights away, or use the addresses for something else; and a
+ * child has no page where the parent has said MADV_DONTFORK. */
 static bool region_is_there(const struct hak_region *region)
 {
-    unsigned char page;
-    bool mapped = hak__os_resident((uintptr_t)region & -hak__page_size(), hak__page_size(), &page) != ENOMEM;
-    return mapped && hak__is_region(region);
+    return hak__os_readable((uintptr_t)region) != EFAULT && hak__is_region(region);
 }
 
 /* Of two, one lies in a block of the other, or is no longer there. */

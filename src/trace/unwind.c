@@ -363,12 +363,11 @@ static bool has_table(uintptr_t pc)
     return place >= 0 && read_entry(header + pair_at(header, (uint32_t)place).entry, pc, &entry);
 }
 
-/* Whether that page is mapped; `known` is the last one that was. No system call for frames of one page. */
-static bool is_mapped(uintptr_t address, uintptr_t *known)
+/* Whether that page can be read; `known` is the last one that could. No system call for frames of one page. */
+static bool is_readable(uintptr_t address, uintptr_t *known)
 {
     uintptr_t page = address & -hak__os->page_size();
-    unsigned char resident;
-    if (page != *known && hak__os_resident(page, hak__os->page_size(), &resident) != 0)
+    if (page != *known && hak__os_readable(page) != 0)
         return false;
     *known = page;
     return true;
@@ -381,7 +380,7 @@ static bool leave_trampoline(struct machine *machine, uintptr_t end)
     const uint8_t *code = (const uint8_t *)machine->pc;
     uintptr_t known = 1;   /* no page */
     /* What tables have led to might be no address at all. */
-    if (!BARE_TRAMPOLINES || !is_mapped(machine->pc, &known) || !is_mapped(machine->pc + 4, &known))
+    if (!BARE_TRAMPOLINES || !is_readable(machine->pc, &known) || !is_readable(machine->pc + 4, &known))
         return false;
     uintptr_t at = machine->registers[REGISTER_SP] + code[3];
     if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3 || at >= end)
@@ -397,7 +396,7 @@ static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known
     uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP];
     if (pair < sp || pair - sp > FRAME_MAX || pair % sizeof pair != 0 || pair >= end - 2 * sizeof pair)
         return false;
-    if (!is_mapped(pair, known) || !is_mapped(pair + sizeof pair, known))
+    if (!is_readable(pair, known) || !is_readable(pair + sizeof pair, known))
         return false;
     machine->registers[REGISTER_SP] = pair + 2 * sizeof pair;
     machine->registers[REGISTER_FP] = hak__unwind_word(pair);

@@ -141,6 +141,24 @@ static void counts_by_kind(void **state)
         expect_eq(atomic_load(&hak__os_calls[kind]) - before[kind], made[kind]);
 }
 
+static void knows_what_can_be_read(void **state)
+{
+    (void)state;
+    uint64_t signals = hak__os_block_signals();
+    hak__os_restore_signals(signals);
+    expect_eq(hak__os_readable(room), EFAULT);
+    expect_eq(hak__os_readable(0), EFAULT);
+    hak__os_map(room, page);
+    expect_eq(hak__os_readable(room), 0);
+    expect_eq(mprotect((void *)room, page, PROT_READ), 0);
+    expect_eq(hak__os_readable(room), 0);
+    expect_eq(mprotect((void *)room, page, PROT_NONE), 0);
+    expect_eq(hak__os_readable(room), EFAULT);
+    hak__os_unmap(room, page);
+    expect_eq(hak__os_block_signals(), signals);   /* no signal is blocked by it */
+    hak__os_restore_signals(signals);
+}
+
 static void looks_at_nothing_under_a_filter(void **state)
 {
     (void)state;
@@ -148,6 +166,7 @@ static void looks_at_nothing_under_a_filter(void **state)
     uint64_t looks = atomic_load(&hak__os_calls[HAK_OS_LOOK]);
     expect(!hak__os_filter_comes(true));
     expect_eq(hak__os_resident(room, page, &resident), EPERM);
+    expect_eq(hak__os_readable(room), EPERM);
     expect(atomic_load(&hak__os_calls[HAK_OS_LOOK]) == looks);
     expect(hak__os_filter_comes(true));
     expect(hak__os_filter_comes(false));
@@ -177,7 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(map_gives_zeros), TEST(map_replaces_nothing), TEST(map_refused),      TEST(unmap_part),
         TEST(purge_gives_zeros), TEST(move_keeps_content), TEST(move_refused),     TEST(probe_finds_room),
-        TEST(counts_by_kind),  TEST(looks_at_nothing_under_a_filter), TEST(clock_and_random),
+        TEST(counts_by_kind),  TEST(knows_what_can_be_read), TEST(looks_at_nothing_under_a_filter), TEST(clock_and_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -338,6 +338,19 @@ static void other_memory_is_left_alone_by_a_child(void **state)
     munmap(start, mib);
 }
 
+/* A program has closed its region for the time being. */
+static void a_closed_region_is_left_alone_by_a_child(void **state)
+{
+    (void)state;
+    void *start = map_region(mib);
+    struct hak_region *region = new_region(start, mib, 0);
+    expect_eq(mprotect(start, mib, PROT_NONE), 0);
+    hak__region_fork_child();
+    expect_eq(mprotect(start, mib, PROT_READ | PROT_WRITE), 0);
+    expect(take(region, 16, 100) != NULL);   /* by its handle; its lock was free */
+    munmap(start, mib);
+}
+
 /* A heap is found in addresses that a former one had, and in a block of another one. */
 static void the_inner_heap_is_found(void **state)
 {
@@ -439,6 +452,7 @@ int main(void)
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(what_follows_is_made_anew),
         cmocka_unit_test(other_memory_is_left_alone_by_a_child),
+        cmocka_unit_test(a_closed_region_is_left_alone_by_a_child),
         cmocka_unit_test(the_inner_heap_is_found),
         cmocka_unit_test(whoever_dies_leaves_a_heap),
     };

@@ -164,16 +164,24 @@ static void cpython_trampolines(void **state)
 }
 
 #if defined(__x86_64__)
-/* Its table says that its frame is 8 bytes smaller than it is; there stands 7. */
+/* Its table says that its frame is 8 bytes smaller than it is; there stands this. */
+uintptr_t wrong_return;
 void wrong_table(called *function);
 __asm__(".text\n.type wrong_table, @function\nwrong_table:\n.cfi_startproc\nsub $24, %rsp\n.cfi_def_cfa_offset 24\n"
-        "movq $7, 16(%rsp)\ncall *%rdi\nadd $24, %rsp\nret\n.cfi_endproc\n.size wrong_table, . - wrong_table");
+        "movq wrong_return(%rip), %rax\nmovq %rax, 16(%rsp)\ncall *%rdi\nadd $24, %rsp\nret\n.cfi_endproc\n"
+        ".size wrong_table, . - wrong_table");
 
 static void a_table_that_leads_nowhere(void **state)
 {
     (void)state;
+    wrong_return = 7;
     wrong_table(take);
     expect_eq(frames[2], 7);             /* behind take and wrong_table */
+    void *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    wrong_return = (uintptr_t)closed;
+    wrong_table(take);
+    expect_eq(frames[2], wrong_return);  /* and is not looked at */
+    munmap(closed, 4096);
 }
 
 /* A frame of 32 bytes; the size of arguments, which means nothing here, marks the place in its table. Eight bytes below its end is 7. */
