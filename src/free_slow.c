@@ -65,10 +65,11 @@ void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
 /* Puts a large block into the thread's large cache; false if that takes more than a push. */
 hak_inline bool free_to_cache(struct hak_heap *heap, uint32_t class, void *p)
 {
-    if (!hak__large_cache_begin(&heap->large_cache))
+    uint32_t turns = hak__large_cache_begin(&heap->large_cache);
+    if (turns == 0)
         return false;
     bool cached = hak__large_cache_push_quickly(heap, class, p);
-    hak__large_cache_end(&heap->large_cache);
+    hak__large_cache_end(&heap->large_cache, turns);
     return cached;
 }
 

@@ -17,10 +17,11 @@ enum { CALLS_PER_HUGE = 8 };
 /* A large block that the thread has cached. */
 hak_inline void *alloc_cached(struct hak_heap *heap, uint32_t class)
 {
-    if (!hak__large_cache_begin(&heap->large_cache))
+    uint32_t turns = hak__large_cache_begin(&heap->large_cache);
+    if (turns == 0)
         return NULL;
     void *block = hak__large_cache_pop_near(heap, class);
-    hak__large_cache_end(&heap->large_cache);
+    hak__large_cache_end(&heap->large_cache, turns);
     return block;
 }
 
@@ -128,7 +129,7 @@ static hak_noinline void *malloc_huge(size_t n)
 }
 
 /* Separate functions, so that hak__malloc_slow reaches each by a jump. */
-static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_above_tiny(n)); }
+static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_of_offset(hak__offset_of_large(n))); }
 
 static hak_noinline void *malloc_to_mid(size_t n)
 {

@@ -32,11 +32,10 @@ HAK_FORWARD(void *, memalign, hak_memalign, (size_t align, size_t n), (align, n)
 HAK_FORWARD(int, posix_memalign, hak_posix_memalign, (void **out, size_t align, size_t n), (out, align, n))
 HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
+HAK_FORWARD(size_t, malloc_usable_size, hak_usable_size, (void *p), (p))
 
 /* Not declared by every C library. */
 hak_export void malloc_stats(void);
-
-hak_export size_t malloc_usable_size(void *p) { return hak_usable_size(p); }
 
 hak_export int malloc_trim(size_t pad)
 {

@@ -9,8 +9,8 @@
  * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
  * blocks there, the oldest first, before it grows.
  *
- * Invariants, with the heap locked: bit c of `classes` <=> the bin of class c has a block;  `bytes` is the sum of their sizes;
- * oldest[c] is the time of its lowest block. */
+ * Invariants, with the heap locked: the bin of class c has a block => bit c of `classes`;  `bytes` is the sum of their sizes;
+ * oldest[c] is the time of its lowest block. A pop leaves the bit; who looks for a class takes away those of empty bins. */
 #include "cache/large_cache.h"
 
 #include <string.h>
@@ -33,6 +33,45 @@ enum { LARGE_ASKED_MS = 10 };
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
+/* A request may get a block of up to so many classes above its own. */
+enum { LARGE_REACH = 3 };
+
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+ * requests. */
+#define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
+static const uint64_t single_classes = 0
+#include "size/classes.def"
+    ;
+#undef X
+
+_Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
+
+/* The classes that have blocks. */
+static uint64_t held_classes(struct hak_heap *heap)
+{
+    uint64_t held = heap->large_cache.classes;
+    for (uint64_t left = held; left != 0; left &= left - 1) {
+        const struct hak_heap_class *class = &heap->classes[hak_ctz64(left)];
+        if (class->hidden.top == class->bottom)
+            held &= ~(left & -left);
+    }
+    if (held != heap->large_cache.classes)
+        hak_owner_store(&heap->large_cache.classes, held);
+    return held;
+}
+
+void *hak__large_cache_pop_above(struct hak_heap *heap, uint32_t index)
+{
+    uint64_t fit = heap->large_cache.classes >> index & hak_ones64(LARGE_REACH + 1);
+    fit &= single_classes >> index | ((single_classes >> index & 1) - 1);
+    for (; fit != 0; fit &= fit - 1) {
+        void *block = hak__large_cache_pop(heap, index + hak_ctz64(fit));
+        if (block != NULL)
+            return block;
+    }
+    return NULL;
+}
+
 /* --- out of the bins -------------------------------------------------------------------------------------------------- */
 
 /* Gives back `count` blocks, from a place in the bin on. */
@@ -40,15 +79,15 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t held = (uint32_t)(class->hidden.top - class->bottom), rest = held - at - count;
-    uint32_t *freed = hak__large_times(class) + at;
     void **first = class->bottom + at;
+    uintptr_t *freed = hak__large_time(class, first);
     hak__cache_give(heap, index, first, count, function);
     heap->foreign[index] &= count != held;
     memmove(first, first + count, rest * sizeof *first);
     memmove(freed, freed + count, rest * sizeof *freed);
     hak_owner_store(&class->hidden.top, first + rest);
-    hak__large_bin_lost(heap, index, count, count != held);
-    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = *hak__large_times(class);
+    hak__large_bin_lost(heap, index, count);
+    heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = (uint32_t)*hak__large_time(class, class->bottom);
 }
 
 void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
@@ -77,10 +116,10 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
 }
 
 /* The class whose oldest block was freed first; there is one. */
-static uint32_t oldest_class(const struct hak_heap *heap)
+static uint32_t oldest_class(struct hak_heap *heap)
 {
     uint32_t found = 0, age = 0;
-    for (uint64_t left = heap->large_cache.classes; left != 0; left &= left - 1) {
+    for (uint64_t left = held_classes(heap); left != 0; left &= left - 1) {
         uint32_t class = hak_ctz64(left), its = heap->large_cache.clock - heap->large_cache.oldest[class - HAK_CLASS_FIRST_LARGE];
         if (its >= age) {
             age = its;
@@ -172,7 +211,7 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 /* Releases a cached block in whose place one of the class fits, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index)
 {
-    uint64_t larger = heap->large_cache.classes & hak__single_classes & ~0ull << index;
+    uint64_t larger = held_classes(heap) & single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
 }
 
@@ -194,7 +233,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
         return block;
     hak_count(&heap->classes[index].misses, 1);
     heap->polling.refills++;
-    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && heap->large_cache.classes != 0 && !may_open(heap))
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && held_classes(heap) != 0 && !may_open(heap))
         give_up_for(heap, index);
     if (block == NULL)
         hak__heap_take(heap, index, &block, 1);
@@ -206,7 +245,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 /* Releases the blocks freed before that time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
-    while (heap->large_cache.classes != 0) {
+    while (held_classes(heap) != 0) {
         uint32_t oldest = oldest_class(heap);
         if ((int32_t)(heap->large_cache.oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
@@ -217,7 +256,7 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
 /* Samples the block freed last of one class, and of the next ones while the figure surprises. */
 static void weigh_some(struct hak_heap *heap)
 {
-    uint64_t left = heap->large_cache.classes;
+    uint64_t left = held_classes(heap);
     if (left == 0 || heap->large_cache.pass-- != 0)
         return;
     bool surprised = true;
@@ -240,8 +279,8 @@ void hak__large_cache_age(struct hak_heap *heap)
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
-    while (heap->large_cache.classes != 0)
-        hak__large_cache_drain(heap, hak_ctz64(heap->large_cache.classes), UINT32_MAX, "free");
+    for (uint64_t left; (left = held_classes(heap)) != 0;)
+        hak__large_cache_drain(heap, hak_ctz64(left), UINT32_MAX, "free");
     hak__cache_discharge_large(heap);
 }
 
@@ -269,8 +308,8 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         size_t held = (size_t)(hak_peek(&class->hidden.top) - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= (held != 0) == (classes >> index & 1);
-        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == hak_peek(hak__large_times(class));
+        valid &= held == 0 || (classes >> index & 1) != 0;
+        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == (uint32_t)hak_peek(hak__large_time(class, class->bottom));
     }
     valid &= bytes == hak_peek(&heap->large_cache.bytes) && bytes <= heap->large_cache.charged;
     bool busy = (turns & 1) != 0 || hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) != turns;

@@ -19,21 +19,22 @@
 
 #include "cache/cache.h"
 
-/* Between these two the owner may pop and push without the heap lock. False: a sweeper has asked, so it has to take the lock. */
-hak_inline bool hak__large_cache_begin(struct hak_large_cache *cache)
+/* Between these two the owner may pop and push without the heap lock. Begin gives what end takes; 0: a sweeper has asked, so the owner
+ * has to take the lock. */
+hak_inline uint32_t hak__large_cache_begin(struct hak_large_cache *cache)
 {
     uint32_t turns = hak_load(&cache->owner_turns, HAK_RELAXED) | 1;   /* odd already: a thread was ended inside */
     hak_store(&cache->owner_turns, turns, HAK_RELAXED);
     hak_signal_fence();
     if (hak_likely(hak_load(&cache->asked_ms, HAK_RELAXED) == 0))
-        return true;
+        return turns;
     hak_store(&cache->owner_turns, turns + 1, HAK_RELAXED);
-    return false;
+    return 0;
 }
-hak_inline void hak__large_cache_end(struct hak_large_cache *cache)
+hak_inline void hak__large_cache_end(struct hak_large_cache *cache, uint32_t turns)
 {
     /* release: pairs with the acquire in hak__large_cache_is_busy; what the owner did comes before what a sweeper does. */
-    hak_store(&cache->owner_turns, hak_load(&cache->owner_turns, HAK_RELAXED) + 1, HAK_RELEASE);
+    hak_store(&cache->owner_turns, turns + 1, HAK_RELEASE);
 }
 
 /* Whether the owner is inside; in a forked child, whether a thread that does not exist there was. */
@@ -47,65 +48,38 @@ hak_inline void hak__large_cache_answer(struct hak_large_cache *cache) { hak_sto
 
 /* --- pop and push ------------------------------------------------------------------------------------------------------ */
 
-/* A request may get a block of up to so many classes above its own. */
-enum { HAK_LARGE_REACH = 3 };
-
 /* The limit is computed anew after so many blocks. */
 enum { HAK_LARGE_LOOK_EVERY = 32 };
 
-/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
- * requests. */
-#define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
-static const uint64_t hak__single_classes = 0
-#include "size/classes.def"
-    ;
-#undef X
+/* When the block in a slot was freed; it stands as far behind the slot as the bin has slots. */
+hak_inline uintptr_t *hak__large_time(const struct hak_heap_class *class, void **slot) { return (uintptr_t *)(slot + class->capacity); }
 
-_Static_assert(HAK_CLASSES <= 64, "a class is a bit of a word");
-
-/* The times at which a bin's blocks were freed lie behind its slots. */
-hak_inline uint32_t *hak__large_times(const struct hak_heap_class *class) { return (uint32_t *)(class->bottom + class->capacity); }
-
-/* The bin of a class has lost blocks. */
-hak_inline void hak__large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count, bool any_left)
+/* Blocks have left the bin of a class. */
+hak_inline void hak__large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count)
 {
-    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes & ~((uint64_t)!any_left << class));
     hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
 }
 
-/* The bit of the smallest class with a block for one, or 0. */
-hak_inline uint64_t hak__large_cache_fit(const struct hak_heap *heap, uint32_t class)
-{
-    uint64_t fit = heap->large_cache.classes >> class;
-    if ((fit & 1) != 0)
-        return 1ull << class;
-    fit &= hak_ones64(HAK_LARGE_REACH + 1);
-    fit &= hak__single_classes >> class | ((hak__single_classes >> class & 1) - 1);
-    return (fit & -fit) << class;
-}
+/* A block of the classes above that may serve a request of this one, or NULL. */
+void *hak__large_cache_pop_above(struct hak_heap *heap, uint32_t index);
 
-/* The class has a block. */
-hak_inline void *hak__large_bin_pop(struct hak_heap *heap, uint32_t class)
+hak_inline void *hak__large_cache_pop(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_bin *bin = &heap->classes[class].hidden;
-    void **top = bin->top - 1, *block = *top;
-    hak_owner_store(&bin->top, top);
-    hak__large_bin_lost(heap, class, 1, top != heap->classes[class].bottom);
+    struct hak_heap_class *class = &heap->classes[index];
+    void **top = class->hidden.top;
+    if (top == class->bottom)
+        return NULL;
+    void *block = *--top;
+    hak_owner_store(&class->hidden.top, top);
+    hak__large_bin_lost(heap, index, 1);
     return block;
 }
 
-hak_inline void *hak__large_cache_pop(struct hak_heap *heap, uint32_t class)
+/* Also a block of the next classes, the smallest that has one, for a request without alignment. */
+hak_inline void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t index)
 {
-    if ((heap->large_cache.classes >> class & 1) == 0)
-        return NULL;
-    return hak__large_bin_pop(heap, class);
-}
-
-/* Also a block of the next classes, for a request without alignment. */
-hak_inline void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t class)
-{
-    uint64_t fit = hak__large_cache_fit(heap, class);
-    return hak_likely(fit != 0) ? hak__large_bin_pop(heap, hak_ctz64(fit)) : NULL;
+    void *block = hak__large_cache_pop(heap, index);
+    return hak_likely(block != NULL) ? block : hak__large_cache_pop_above(heap, index);
 }
 
 /* Pushes on a bin that has room. */
@@ -113,13 +87,14 @@ hak_inline void hak__large_bin_push(struct hak_heap *heap, uint32_t index, void 
 {
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
-    uint32_t held = (uint32_t)(top - class->bottom), now = ++heap->large_cache.clock;
-    hak_slot_store(&hak__large_times(class)[held], now);
-    if (held == 0)
+    uint32_t now = ++heap->large_cache.clock;
+    hak_slot_store(hak__large_time(class, top), now);
+    if (top == class->bottom) {
         hak_slot_store(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE], now);
+        hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes | 1ull << index);
+    }
     hak_slot_store(top, block);
     hak_owner_store(&class->hidden.top, top + 1);
-    hak_owner_store(&heap->large_cache.classes, heap->large_cache.classes | 1ull << index);
     hak_owner_store(&heap->large_cache.bytes, sum);
 }
 

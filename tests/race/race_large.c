@@ -53,9 +53,10 @@ static void *take(void)
 {
     struct hak_heap *heap = the_heap();
     void *block = NULL;
-    if (hak__large_cache_begin(&heap->large_cache)) {
+    uint32_t turns = hak__large_cache_begin(&heap->large_cache);
+    if (turns != 0) {
         block = hak__large_cache_pop_near(heap, BIN_CLASS);
-        hak__large_cache_end(&heap->large_cache);
+        hak__large_cache_end(&heap->large_cache, turns);
     }
     if (block == NULL) {
         hak__heap_lock(heap);
@@ -74,9 +75,10 @@ static void give(void *block)
     if (block == NULL)
         return;
     in_use[number(block)]--;
-    if (hak__large_cache_begin(&heap->large_cache)) {
+    uint32_t turns = hak__large_cache_begin(&heap->large_cache);
+    if (turns != 0) {
         cached = hak__large_cache_push_quickly(heap, BIN_CLASS, block);
-        hak__large_cache_end(&heap->large_cache);
+        hak__large_cache_end(&heap->large_cache, turns);
     }
     if (!cached) {
         hak__heap_lock(heap);

@@ -281,11 +281,12 @@ FRESH_TEST(a_silent_owner_is_relieved)
     heap_free_many(heap, CLASS_128K, blocks, 3);
     expect(!hak__large_cache_reclaim(heap, 1000, true));    /* it asks; nobody has before */
     expect(!hak__large_cache_reclaim(heap, 1009, false));
-    expect(!hak__large_cache_begin(cache));
+    expect_eq(hak__large_cache_begin(cache), 0);
     expect(!hak__large_cache_is_busy(cache));
     heap_free(heap, CLASS_128K, blocks[3]);                 /* it comes by */
-    expect(hak__large_cache_begin(cache));
-    hak__large_cache_end(cache);
+    uint32_t turns = hak__large_cache_begin(cache);
+    expect(turns != 0);
+    hak__large_cache_end(cache, turns);
     expect(!hak__large_cache_reclaim(heap, 1020, false));
     expect_eq(kept(heap, CLASS_128K), 4);
     expect(hak__large_cache_reclaim(heap, 1030, false));
@@ -302,7 +303,8 @@ FRESH_TEST(an_owner_inside_is_left_alone)
     struct hak_large_cache *cache = &heap->large_cache;
     heap_malloc_many(heap, CLASS_128K, blocks, 2);
     heap_free_many(heap, CLASS_128K, blocks, 2);
-    expect(hak__large_cache_begin(cache));
+    uint32_t turns = hak__large_cache_begin(cache);
+    expect(turns != 0);
     size_t bytes = cache->bytes;
     cache->bytes = 1;
     expect(hak__large_cache_is_valid(heap));
@@ -310,7 +312,7 @@ FRESH_TEST(an_owner_inside_is_left_alone)
     expect(!hak__large_cache_reclaim(heap, 1ull << 32, false));
     expect(!hak__large_cache_reclaim(heap, (1ull << 32) + 100, true));
     expect_eq(kept(heap, CLASS_128K), 2);
-    hak__large_cache_end(cache);
+    hak__large_cache_end(cache, turns);
     expect(hak__large_cache_reclaim(heap, (1ull << 32) + 100, false));
     expect_eq(kept(heap, CLASS_128K), 0);
     expect_heap_valid(heap);
