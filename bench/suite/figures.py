@@ -23,6 +23,7 @@ from session import Results, Sample
 
 PLAIN, HUGE = "plain", "huge_hot"  # pairs of the family that have bounds of their own
 LARGER = ("large_hot", HUGE)
+RESOLUTION = 0.05  # a ratio is known when its interval reaches no further to both sides, on the mean
 LEAST_COST = 0.05e-9  # seconds: an own cost below what can be measured counts as this
 
 Get = Callable[[Sample], float]
@@ -91,9 +92,16 @@ class Figures:
         return max(sample.peak_rss_bytes - held, self.head.machine.page_bytes)
 
     @property
-    def rounds(self) -> int:
-        """How many there are; fewer than planned where the run was interrupted."""
-        return max((len(each) for each in self._by.values()), default=0)
+    def rounds(self) -> str:
+        """How many there are, by benchmark; fewer than planned where the run was interrupted."""
+        found = [len(self._by[key]) for key in self._by if key[1] == (self.ours or key[1])]
+        least, most = min(found, default=0), max(found, default=0)
+        return f"{least} rounds" if least == most else f"{least} to {most} rounds"
+
+    def is_known(self, case: str) -> bool:
+        """Whether the ratio to the best peer, if there is one, would show a difference of RESOLUTION."""
+        ratio = self.to_best(case, self.ours) if self.ours else None
+        return ratio is None or (ratio.high - ratio.low) / 2 <= RESOLUTION * ratio.value
 
     @property
     def fast_peers(self) -> list[str]:

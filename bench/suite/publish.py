@@ -36,7 +36,7 @@ def markdown(table: Table, title: str = "### ") -> str:
     return "\n".join([*heading, row(table.header), row(rule), *(row(cells) for cells in table.rows)])
 
 
-def environment(head: Head, rounds: int) -> str:
+def environment(head: Head, rounds: str) -> str:
     """Where, when and with what: without names that belong to one machine."""
     facts = dict(head.machine.facts)
     facts.pop("load", None)
@@ -46,7 +46,7 @@ def environment(head: Head, rounds: int) -> str:
     rows.append(
         [
             "run",
-            f"{head.created:%Y-%m-%d}, {rounds} rounds, seed {head.plan.seed}"
+            f"{head.created:%Y-%m-%d}, {rounds}, seed {head.plan.seed}"
             + (", QUICK: the figures mean nothing" if head.plan.quick else ""),
         ]
     )
@@ -114,7 +114,7 @@ def short(figures: Figures) -> str:
     facts = figures.head.machine.facts
     kernel = re.sub(r"(\d+\.\d+)\S*", r"\1", facts.get("kernel", "unknown"), count=1)
     parts = [
-        f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.rounds} rounds."
+        f"{facts.get('processor', 'unknown')}; {kernel}; {facts.get('C library', '')}; {figures.rounds}."
     ]
     means = tables.means(figures)
     if means is not None:

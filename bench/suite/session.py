@@ -3,19 +3,20 @@
 Rounds are interleaved: each runs every case once under every allocator, the allocators of a case one after the other
 in random order, so that a change of the machine's speed meets all of them.  Round 0 is a warm-up with the quick
 arguments; its failures count, its figures don't; a quick run has none.  A pair of case and allocator that failed is not
-tried again.
+tried again.  Further rounds have the cases of which the others do not tell enough.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import random
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -38,6 +39,7 @@ FIRST_REQUEST = "libfirst_request.so"
 class Plan(Model):
     quick: bool
     rounds: int = Field(ge=1)
+    more: int = Field(default=0, ge=0, description="rounds besides, at most, of cases whose ratio is not known well")
     seed: int
 
 
@@ -123,6 +125,10 @@ class Results(Model):
 
     def broken(self) -> set[tuple[str, str]]:
         return {(each.case, each.allocator) for each in self.failures}
+
+    def before(self, number: int) -> Results:
+        """What was known when this round began."""
+        return self.model_copy(update={"samples": [each for each in self.samples if each.round < number]})
 
     def add(self, entry: Entry) -> None:
         if isinstance(entry, Bare):
@@ -299,6 +305,12 @@ def not_loadable(case: Case, places: Places, allocators: Sequence[Allocator]) ->
 
 # --- all rounds ---------------------------------------------------------------------------------------------
 
+Known = Callable[[Results, str], bool]  # whether the results tell enough of a case
+
+
+def all_known(_kept: Results, _case: str) -> bool:
+    return True
+
 
 class Session:
     """The suite being run.  Close it, so that the file is."""
@@ -314,8 +326,12 @@ class Session:
         path: Path,
         *,
         resumed: bool = False,
+        more: int = 0,
+        known: Known = all_known,
     ) -> None:
         self.results = kept
+        self._more = more
+        self._known = known
         self.path = path
         self._cases = list(cases)
         self._allocators = {each.name: each for each in allocators}
@@ -337,15 +353,26 @@ class Session:
         random.Random(f"{self.results.head.plan.seed}:{number}:{case}").shuffle(names)
         return names
 
+    def left_of(self, number: int, cases: Sequence[Case]) -> Iterator[tuple[int, int, Case, str]]:
+        """What is still to be run of a round."""
+        done = {(each.case, each.allocator) for each in self.results.samples if each.round == number}
+        for case in cases:
+            for position, name in enumerate(self.order(number, case.name)):
+                if (case.name, name) not in done and (name != FLOOR or case.floor):
+                    yield number, position, case, name
+
     def steps(self) -> Iterator[tuple[int, int, Case, str]]:
-        """All that is still to be run."""
-        done = {(each.round, each.case, each.allocator) for each in self.results.samples}
+        """All that is still to be run of the rounds in which every case takes part."""
         plan = self.results.head.plan
         for number in range(1 if plan.quick else 0, plan.rounds + 1):
-            for case in self._cases:
-                for position, name in enumerate(self.order(number, case.name)):
-                    if (number, case.name, name) not in done and (name != FLOOR or case.floor):
-                        yield number, position, case, name
+            yield from self.left_of(number, self._cases)
+
+    def further(self) -> Iterator[tuple[int, int, Case, str]]:
+        """... and of those after them.  Who takes part follows from the rounds before, so that a resumed run keeps to it."""
+        first = self.results.head.plan.rounds + 1
+        for number in range(first, first + self._more):
+            before = self.results.before(number)
+            yield from self.left_of(number, [case for case in self._cases if not self._known(before, case.name)])
 
     def one(self, number: int, position: int, case: Case, name: str) -> None:
         if (case.name, name) in self.results.broken():
@@ -399,12 +426,14 @@ class Session:
         try:
             with Progress(*columns, *times, console=console.err, transient=True, disable=not terminal) as progress:
                 task = progress.add_task("warm-up", total=len(steps))
-                for place, (number, position, case, name) in enumerate(steps):
+                for place, (number, position, case, name) in enumerate(itertools.chain(steps, self.further())):
                     what = f"round {number} of {rounds}" if number else "warm-up"
-                    progress.update(task, description=f"{what}: {case.name} under {name}")
+                    if number > rounds:
+                        what = f"round {number}, of what is not known well"
+                    progress.update(task, description=f"{what}: {case.name} under {name}", total=max(place + 1, len(steps)))
                     if number != before and not terminal:
-                        spent = time.monotonic() - began
-                        left = f", about {spent / place * (len(steps) - place) / 60:.0f} min left" if place else ""
+                        spent, rest = time.monotonic() - began, len(steps) - place
+                        left = f", about {spent / place * rest / 60:.0f} min left" if place and rest > 0 else ""
                         console.remark(f"{what}{left}")
                         before = number
                     self.one(number, position, case, name)

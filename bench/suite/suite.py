@@ -1,7 +1,8 @@
 """Run the benchmark suite: HAKMEM, the C library's malloc and every peer that is there.
 
-Rounds are interleaved, the allocators of a case in random order; each run's figures are kept in a file of JSON lines,
-and an interrupted run goes on with --resume. Exit status: 0 all ran, 1 something failed, 2 nothing could be measured,
+Rounds are interleaved, the allocators of a case in random order. Benchmarks whose ratio to the best peer is not known
+well after them get more. Each run's figures are kept in a file of JSON lines, and an interrupted run goes on with
+--resume, also to have more rounds. Exit status: 0 all ran, 1 something failed, 2 nothing could be measured,
 130 interrupted.
 
 ./dev bench --suite --quick shows in under five minutes that everything works; its figures mean nothing.
@@ -23,14 +24,14 @@ import listing
 import publish
 import session
 import tables
-from figures import Figures
+from figures import RESOLUTION, Figures
 from hakmem_lab import console, errors, experiment, libhakmem
 from hakmem_lab.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
 from hakmem_lab.errors import LabError
 from listing import Case, Places
 from session import Missing, Plan, Results, Runner, Session
 
-ROUNDS, QUICK_ROUNDS = 10, 1
+ROUNDS, QUICK_ROUNDS, MORE = 10, 1, 20
 USAGE = 2
 
 
@@ -122,7 +123,13 @@ def print_list(cases: list[Case]) -> None:
         console.out.print(f"{'':25} {' '.join(session.generic(case, quick=False))}", soft_wrap=True, markup=False)
 
 
-def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, plan: Plan, path: Path | None) -> Session:
+def is_known(kept: Results, case: str) -> bool:
+    return Figures(kept).is_known(case)
+
+
+def begin(
+    cases: list[Case], names: list[str], build: Path, lib: Path | None, plan: Plan, path: Path | None, more: int
+) -> Session:
     """A new run, or the continuation of the one in `path` when that exists."""
     places = Places(build)
     allocators, missing = gather(names, build, lib)
@@ -134,11 +141,12 @@ def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, pl
     if path is not None and path.is_file():
         kept = session.load(path)
         session.require_same(kept.head, head)
-        return Session(kept, ready, allocators, runner, path, resumed=True)
-    return Session(Results(head=head), ready, allocators, runner, path or experiment.results_path("suite", None))
+        return Session(kept, ready, allocators, runner, path, resumed=True, more=more, known=is_known)
+    path = path or experiment.results_path("suite", None)
+    return Session(Results(head=head), ready, allocators, runner, path, more=more, known=is_known)
 
 
-def resume(path: Path, build: Path, lib: Path | None) -> Session:
+def resume(path: Path, build: Path, lib: Path | None, more: int | None) -> Session:
     """Goes on with what the file says, whatever else is installed by now."""
     head = session.load(path).head
     listed = {case.name: case for case in listing.load()}
@@ -146,7 +154,8 @@ def resume(path: Path, build: Path, lib: Path | None) -> Session:
     if gone:
         raise LabError(f"{path}: the list has no {', '.join(gone)} any more", "Start a new run.")
     cases = [listed[each.name] for each in head.cases]
-    return begin(cases, [each.name for each in head.allocators], build, lib, head.plan, path)
+    further = head.plan.more if more is None else more
+    return begin(cases, [each.name for each in head.allocators], build, lib, head.plan, path, further)
 
 
 def print_environment(kept: Results) -> None:
@@ -163,6 +172,15 @@ def print_environment(kept: Results) -> None:
 def main(
     quick: arguments.Quick = False,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Measured rounds (10; 1 if quick).")] = None,
+    more: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help=f"At most so many rounds besides, of benchmarks whose ratio is not known to {RESOLUTION:.0%}"
+            f" ({MORE}; 0 with --quick or --rounds).",
+        ),
+    ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Benchmarks whose name or group matches.")
     ] = None,
@@ -196,16 +214,17 @@ def main(
         return
     build = build.absolute()
     if resume_ is not None:
-        running = resume(resume_, build, lib)
+        running = resume(resume_, build, lib, more)
     else:
         plan = Plan(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
+            more=more if more is not None else 0 if quick or rounds else MORE,
             seed=seed if seed is not None else experiment.new_seed(),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")
-        running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out)
+        running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out, plan.more)
     print_environment(running.results)
     try:
         running.run()

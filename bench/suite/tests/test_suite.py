@@ -118,6 +118,13 @@ def test_real_programs_repeat_their_results(name: str) -> None:
     assert first["check"] == second["check"] != ""
 
 
+Make = Callable[..., Results]
+
+
+def flat(value: float, rounds: int = 8) -> Sequence[float]:
+    return [value] * rounds
+
+
 # --- the rounds ----------------------------------------------------------------------------------------------
 
 
@@ -193,6 +200,45 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 28
     assert (first.bare_calls, second.bare_calls) == (["one", "two"], ["two"])  # what is known is not asked again
     assert session.load(path).bare == {"one": 1000}
+
+
+def test_further_rounds_have_what_is_not_known(tmp_path: Path) -> None:
+    """One case is known after two further rounds, the other from the start; a resumed run asks for more."""
+
+    def known(kept: Results, case: str) -> bool:
+        return case == "two" or max(each.round for each in kept.samples) >= 5
+
+    def make(runner: FakeRunner, path: Path, kept: Results | None, more: int) -> Session:
+        head = make_head([case.name for case in CASES], NAMES, 3)
+        allocators = [Allocator(name, "floor" if name == FLOOR else "peer") for name in NAMES]
+        return Session(
+            kept or Results(head=head), CASES, allocators, runner, path, resumed=kept is not None, more=more, known=known
+        )
+
+    path, counts = tmp_path / "r.jsonl", []
+    for more, stop in ((0, None), (1, None), (4, 2), (4, None), (4, None)):
+        runner = FakeRunner(stop_after=stop)
+        running = make(runner, path, session.load(path) if counts else None, more)
+        try:
+            running.run()
+        except LabError:
+            assert stop is not None
+        running.close()
+        counts.append(len(runner.calls))
+        assert {case for case, _, _ in runner.calls} <= ({"one"} if len(counts) > 1 else {"one", "two"})
+    assert counts == [28, 4, 2, 2, 0]
+    rounds = {(each.round, each.case) for each in session.load(path).samples if each.round > 3}
+    assert rounds == {(4, "one"), (5, "one")}
+
+
+def test_a_ratio_is_known_when_it_would_show_five_percent(results: Make) -> None:
+    times = {("a", HAKMEM): [1.0, 1.3] * 4, ("a", SYSTEM): flat(2.0), ("b", HAKMEM): [1.0, 1.01] * 4, ("b", SYSTEM): flat(2.0)}
+    found = Figures(results(times))
+    assert (found.is_known("a"), found.is_known("b"), found.rounds) == (False, True, "8 rounds")
+    assert Figures(results({("a", HAKMEM): flat(1.0)})).is_known("a")  # nobody to compare with
+    kept = results({("a", HAKMEM): flat(1.0), ("b", HAKMEM): flat(1.0, 12)})
+    assert Figures(kept).rounds == "8 to 12 rounds"
+    assert Figures(kept.before(9)).rounds == "8 rounds"
 
 
 def test_a_pair_that_fails_is_not_tried_again(tmp_path: Path) -> None:
@@ -273,12 +319,6 @@ def test_result_lines() -> None:
 
 
 # --- the conclusions -----------------------------------------------------------------------------------------
-
-Make = Callable[..., Results]
-
-
-def flat(value: float, rounds: int = 8) -> Sequence[float]:
-    return [value] * rounds
 
 
 def test_the_best_peer_is_chosen_on_other_rounds_than_it_is_compared_on(results: Make) -> None:
