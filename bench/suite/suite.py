@@ -127,9 +127,7 @@ def is_known(kept: Results, case: str) -> bool:
     return Figures(kept).is_known(case)
 
 
-def begin(
-    cases: list[Case], names: list[str], build: Path, lib: Path | None, plan: Plan, path: Path | None, more: int
-) -> Session:
+def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, plan: Plan, path: Path | None) -> Session:
     """A new run, or the continuation of the one in `path` when that exists."""
     places = Places(build)
     allocators, missing = gather(names, build, lib)
@@ -141,9 +139,9 @@ def begin(
     if path is not None and path.is_file():
         kept = session.load(path)
         session.require_same(kept.head, head)
-        return Session(kept, ready, allocators, runner, path, resumed=True, more=more, known=is_known)
+        return Session(kept, ready, allocators, runner, path, resumed=True, more=plan.more, known=is_known)
     path = path or experiment.results_path("suite", None)
-    return Session(Results(head=head), ready, allocators, runner, path, more=more, known=is_known)
+    return Session(Results(head=head), ready, allocators, runner, path, more=plan.more, known=is_known)
 
 
 def resume(path: Path, build: Path, lib: Path | None, more: int | None) -> Session:
@@ -154,8 +152,8 @@ def resume(path: Path, build: Path, lib: Path | None, more: int | None) -> Sessi
     if gone:
         raise LabError(f"{path}: the list has no {', '.join(gone)} any more", "Start a new run.")
     cases = [listed[each.name] for each in head.cases]
-    further = head.plan.more if more is None else more
-    return begin(cases, [each.name for each in head.allocators], build, lib, head.plan, path, further)
+    plan = head.plan if more is None else head.plan.model_copy(update={"more": more})
+    return begin(cases, [each.name for each in head.allocators], build, lib, plan, path)
 
 
 def print_environment(kept: Results) -> None:
@@ -177,7 +175,7 @@ def main(
         typer.Option(
             min=0,
             metavar="N",
-            help=f"At most so many rounds besides, of benchmarks whose ratio is not known to {RESOLUTION:.0%}"
+            help=f"At most so many rounds besides, of benchmarks whose ratio is not known to {RESOLUTION * 100:g} %"
             f" ({MORE}; 0 with --quick or --rounds).",
         ),
     ] = None,
@@ -224,7 +222,7 @@ def main(
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")
-        running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out, plan.more)
+        running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out)
     print_environment(running.results)
     try:
         running.run()

@@ -33,6 +33,8 @@ enum { LARGE_ASKED_MS = 10 };
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
+/* --- which classes have blocks ---------------------------------------------------------------------------------------- */
+
 /* A request may get a block of up to so many classes above its own. */
 enum { LARGE_REACH = 3 };
 
@@ -115,11 +117,11 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     return false;
 }
 
-/* The class whose oldest block was freed first; there is one. */
-static uint32_t oldest_class(struct hak_heap *heap)
+/* Of the classes in `held`, one at least, that whose oldest block was freed first. */
+static uint32_t oldest_class(const struct hak_heap *heap, uint64_t held)
 {
     uint32_t found = 0, age = 0;
-    for (uint64_t left = held_classes(heap); left != 0; left &= left - 1) {
+    for (uint64_t left = held; left != 0; left &= left - 1) {
         uint32_t class = hak_ctz64(left), its = heap->large_cache.clock - heap->large_cache.oldest[class - HAK_CLASS_FIRST_LARGE];
         if (its >= age) {
             age = its;
@@ -131,7 +133,7 @@ static uint32_t oldest_class(struct hak_heap *heap)
 
 static void give_up_oldest(struct hak_heap *heap)
 {
-    hak__large_cache_drain(heap, oldest_class(heap), 1, "free");
+    hak__large_cache_drain(heap, oldest_class(heap, held_classes(heap)), 1, "free");
 }
 
 /* --- into the bins ---------------------------------------------------------------------------------------------------- */
@@ -209,17 +211,17 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 /* --- a block that is not cached ---------------------------------------------------------------------------------------- */
 
 /* Releases a cached block in whose place one of the class fits, or else the oldest. */
-static void give_up_for(struct hak_heap *heap, uint32_t index)
+static void give_up_for(struct hak_heap *heap, uint32_t index, uint64_t held)
 {
-    uint64_t larger = held_classes(heap) & single_classes & ~0ull << index;
-    hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap), 1, "free");
+    uint64_t larger = held & single_classes & ~0ull << index;
+    hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap, held), 1, "free");
 }
 
 /* Whether a new SuperSlab fits the heap's peak of large blocks. If much of these is absent, cached blocks stay where their pages are:
  * elsewhere they would touch new ones. */
-static bool may_open(struct hak_heap *heap)
+static bool may_open(struct hak_heap *heap, uint64_t held)
 {
-    uint32_t oldest = oldest_class(heap);
+    uint32_t oldest = oldest_class(heap, held);
     if (weigh_due(heap))
         large_weigh(heap, oldest, heap->classes[oldest].bottom[0]);
     return is_mostly_absent(heap) || (hak_max(heap->assigned.count, 1u) + 1) * HAK_SUPER_SIZE <= heap->large_cache.peak;
@@ -233,8 +235,9 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
         return block;
     hak_count(&heap->classes[index].misses, 1);
     heap->polling.refills++;
-    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && held_classes(heap) != 0 && !may_open(heap))
-        give_up_for(heap, index);
+    uint64_t held;
+    while ((block = hak__heap_take_at_hand(heap, index)) == NULL && (held = held_classes(heap)) != 0 && !may_open(heap, held))
+        give_up_for(heap, index, held);
     if (block == NULL)
         hak__heap_take(heap, index, &block, 1);
     return block;
@@ -245,8 +248,8 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 /* Releases the blocks freed before that time. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
-    while (held_classes(heap) != 0) {
-        uint32_t oldest = oldest_class(heap);
+    for (uint64_t held; (held = held_classes(heap)) != 0;) {
+        uint32_t oldest = oldest_class(heap, held);
         if ((int32_t)(heap->large_cache.oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
         hak__large_cache_drain(heap, oldest, 1, "free");
@@ -279,7 +282,7 @@ void hak__large_cache_age(struct hak_heap *heap)
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
-    for (uint64_t left; (left = held_classes(heap)) != 0;)
+    for (uint64_t left = held_classes(heap); left != 0; left &= left - 1)
         hak__large_cache_drain(heap, hak_ctz64(left), UINT32_MAX, "free");
     hak__cache_discharge_large(heap);
 }
@@ -308,8 +311,9 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         size_t held = (size_t)(hak_peek(&class->hidden.top) - class->bottom);
         bytes += held * hak__classes[index].size;
-        valid &= held == 0 || (classes >> index & 1) != 0;
-        valid &= held == 0 || hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == (uint32_t)hak_peek(hak__large_time(class, class->bottom));
+        uint32_t time = (uint32_t)hak_peek(hak__large_time(class, class->bottom));
+        bool noted = (classes >> index & 1) != 0 && hak_peek(&heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE]) == time;
+        valid &= held == 0 || noted;
     }
     valid &= bytes == hak_peek(&heap->large_cache.bytes) && bytes <= heap->large_cache.charged;
     bool busy = (turns & 1) != 0 || hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) != turns;
