@@ -6,6 +6,7 @@
 #include "base/forked.c"
 #include "base/lock.c"
 #include "base/retain.c"
+#include "base/syscall.c"
 #include "os/linux.c"
 #include "os/loaded.c"
 #include "os/os.c"

@@ -6,11 +6,17 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/syscall.h"
+#include "os/loaded.h"
 #include "os/os.h"
+
+#if defined(__aarch64__)
+#define VDSO_CLOCK "__kernel_clock_gettime"
+#else
+#define VDSO_CLOCK "__vdso_clock_gettime"
+#endif
 
 #if !defined(MADV_DONTNEED_LOCKED)
 #define MADV_DONTNEED_LOCKED 24
@@ -31,91 +37,77 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
+static bool linux_failed(long result) { return hak__syscall_code(result) != 0; }
+
 static int linux_map(uintptr_t address, size_t size)
 {
-    int saved = errno;
-    void *want = (void *)address;
-    void *got = mmap(want, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    int code = got == MAP_FAILED ? errno : 0;
-    if (code == 0 && got != want) {
+    long got = hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    int code = hak__syscall_code(got);
+    if (code == 0 && (uintptr_t)got != address) {
         /* Kernels before 4.17 take the address as a hint only. */
-        munmap(got, size);
+        hak__syscall(SYS_munmap, got, size);
         code = EEXIST;
     }
-    errno = saved;
     return code;
 }
 
 static int linux_extend(uintptr_t address, size_t size)
 {
-    int saved = errno;
     size_t page = hak__os_linux.page_size();
-    void *got = mremap((void *)(address - page), page, page + size, 0);
-    errno = saved;
-    return got == MAP_FAILED ? ENOMEM : 0;
+    return linux_failed(hak__syscall(SYS_mremap, address - page, page, page + size, 0)) ? ENOMEM : 0;
 }
 
-/* The result of a call, with errno put back. */
-static int linux_code(bool done, int saved)
-{
-    int code = done ? 0 : errno;
-    errno = saved;
-    return code;
-}
-
-static int linux_unmap(uintptr_t address, size_t size)
-{
-    int saved = errno;
-    return linux_code(munmap((void *)address, size) == 0, saved);
-}
+static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
-    int saved = errno;
-    bool done = madvise((void *)address, size, MADV_DONTNEED) == 0
-                || (errno == EINVAL && madvise((void *)address, size, MADV_DONTNEED_LOCKED) == 0);
-    return linux_code(done, saved);
+    int code = hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED));
+    return code == EINVAL ? hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED_LOCKED)) : code;
 }
 
 static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
 {
-    int saved = errno;
-    void *got = mremap((void *)from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)to);
-    return linux_code(got != MAP_FAILED, saved);
+    return hak__syscall_code(hak__syscall(SYS_mremap, from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
-/* mprotect by its number: that name is the program's, whose calls are noted (protect.c). */
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     static const int advices[] = {
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
         [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
-    int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
-    bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
-    long done = protect ? syscall(SYS_mprotect, address, size, protection) : madvise((void *)address, size, advices[what]);
-    return linux_code(done == 0, saved);
+    if (what == HAK_OS_FORBID || what == HAK_OS_ALLOW) {
+        int rights = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
+        return hak__syscall_code(hak__syscall(SYS_mprotect, address, size, rights));
+    }
+    return hak__syscall_code(hak__syscall(SYS_madvise, address, size, advices[what]));
 }
 
 static uintptr_t linux_probe(size_t size)
 {
-    int saved = errno;
-    void *got = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    uintptr_t found = 0;
-    if (got != MAP_FAILED && munmap(got, size) == 0)
-        found = (uintptr_t)got;
-    errno = saved;
-    return found;
+    long got = hak__syscall(SYS_mmap, 0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return linux_failed(got) || linux_failed(hak__syscall(SYS_munmap, got, size)) ? 0 : (uintptr_t)got;
 }
 
+typedef int linux_clock(clockid_t clock, struct timespec *time);
+
+static int linux_clock_by_call(clockid_t clock, struct timespec *time) { return (int)hak__syscall(SYS_clock_gettime, clock, time); }
+
+/* The kernel's own function for the clock, which enters no kernel; where a process has none, the call. */
 static uint64_t linux_now_ms(void)
 {
+    static _Atomic(linux_clock *) known;   /* relaxed: every thread finds the same one */
     struct timespec t;
-    int saved = errno;
-    if (clock_gettime(CLOCK_MONOTONIC_COARSE, &t) != 0)
+    linux_clock *clock = hak_load(&known, HAK_RELAXED);
+    if (hak_unlikely(clock == NULL)) {
+        clock = (linux_clock *)hak__loaded_by_kernel(VDSO_CLOCK);
+        if (clock == NULL)
+            clock = linux_clock_by_call;
+        hak_store(&known, clock, HAK_RELAXED);
+    }
+    if (clock(CLOCK_MONOTONIC_COARSE, &t) != 0)
         t = (struct timespec){ 0, 0 };
-    errno = saved;
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
@@ -140,9 +132,7 @@ static uint64_t linux_random(void)
 
 static bool linux_fixed(void)
 {
-    int saved = errno;
-    long persona = syscall(SYS_personality, 0xffffffffu);   /* asks */
-    errno = saved;
+    long persona = hak__syscall(SYS_personality, 0xffffffffu);   /* asks */
     return persona > 0 && (persona & ADDR_NO_RANDOMIZE) != 0;
 }
 

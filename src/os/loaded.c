@@ -5,6 +5,7 @@
 #include <elf.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 enum { LOADED_MOST = 64, VERSION_HIDDEN = 0x8000, LOADED_HEADERS = 4 };
 
@@ -208,6 +209,19 @@ static int loaded_visit_once(struct dl_phdr_info *info, size_t size, void *argum
     if (search->found == NULL)
         dl_iterate_phdr(loaded_visit_any, search);
     return 1;
+}
+
+void *hak__loaded_by_kernel(const char *name)
+{
+    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)getauxval(AT_SYSINFO_EHDR);
+    if (file == NULL)
+        return NULL;
+    struct dl_phdr_info info = { .dlpi_phdr = (const ElfW(Phdr) *)((uintptr_t)file + file->e_phoff), .dlpi_phnum = file->e_phnum };
+    for (unsigned i = 0; i < info.dlpi_phnum; i++)
+        if (info.dlpi_phdr[i].p_type == PT_LOAD && info.dlpi_phdr[i].p_offset == 0)
+            info.dlpi_addr = (uintptr_t)file - info.dlpi_phdr[i].p_vaddr;
+    struct loaded object = loaded_of(&info);
+    return object.dynamic == NULL ? NULL : loaded_symbol(&object, name);
 }
 
 void *hak__loaded_first(const char *name)

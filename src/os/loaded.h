@@ -11,6 +11,9 @@
  * is none. */
 hak_cold void *hak__loaded_first(const char *name);
 
+/* A function of the object that the kernel maps into each process; NULL where there is none. Takes no lock. */
+void *hak__loaded_by_kernel(const char *name);
+
 /* The same for the object that has the address `user` in it: its own definition, or that of a library which it needs, or which
  * one of those needs; only where they have none, anybody's first one. */
 hak_cold void *hak__loaded_for(const void *user, const char *name);

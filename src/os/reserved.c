@@ -1,39 +1,27 @@
-/* See reserved.h. System calls are made directly: the C library's functions may be the program's or our own (protect.c). */
+/* See reserved.h. */
 #include "os/reserved.h"
 
-#include <errno.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "os/os.h"
 
 static int protect_pages(uintptr_t address, size_t size)
 {
     size_t page = hak__os->page_size();
     uintptr_t start = hak_align_down(address, page), end = hak_align_up(address + size, page);
-    int saved = errno;
-    int code = syscall(SYS_mprotect, start, end - start, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
-    errno = saved;
-    return code;
+    return hak__syscall_code(hak__syscall(SYS_mprotect, start, end - start, PROT_READ | PROT_WRITE));
 }
 
 uintptr_t hak__os_reserve(size_t size)
 {
-    int saved = errno;
-    long at = syscall(SYS_mmap, NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
-    errno = saved;
-    return at == -1 ? 0 : (uintptr_t)at;
+    long at = hak__syscall(SYS_mmap, 0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return hak__syscall_code(at) != 0 ? 0 : (uintptr_t)at;
 }
 
 int hak__os_commit(uintptr_t address, size_t size) { return protect_pages(address, size); }
 
-void hak__os_discard(uintptr_t address, size_t size)
-{
-    int saved = errno;
-    syscall(SYS_madvise, address, size, MADV_DONTNEED);
-    errno = saved;
-}
+void hak__os_discard(uintptr_t address, size_t size) { hak__syscall(SYS_madvise, address, size, MADV_DONTNEED); }
 
 int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t)data, size); }

@@ -1,10 +1,9 @@
 /* Asks the kernel which pages are in memory, mincore(2) for ranges, /proc/self/smaps for all mappings, and what can be read. See
- * os.h; through syscall(), as in system.c. */
+ * os.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/syscall.h"
 #include "base/text.h"
 #include "os/os.h"
 
@@ -14,12 +13,10 @@ bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, 
 
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
 {
-    int saved = errno;
     if (hak_load(&resident_filtered, HAK_RELAXED))
         return EPERM;
-    int code = syscall(SYS_mincore, address, size, pages) == 0 ? 0 : errno;
+    int code = hak__syscall_code(hak__syscall(SYS_mincore, address, size, pages));
     size_t count = size / hak__os_linux.page_size();
-    errno = saved;
     hak_fetch_add(&hak__os_calls[HAK_OS_LOOK], 1, HAK_RELAXED);
     for (size_t i = 0; i < count && code == 0; i++)
         pages[i] &= 1;
@@ -30,12 +27,12 @@ int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
 int hak__os_readable(uintptr_t address)
 {
     enum { NO_SUCH_CHANGE = -1 };
-    int saved = errno;
     if (hak_load(&resident_filtered, HAK_RELAXED))
         return EPERM;
-    bool refused = address == 0 || (syscall(SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, NULL, sizeof(uint64_t)) != 0 && errno == EFAULT);
-    errno = saved;
-    return refused ? EFAULT : 0;
+    if (address == 0)
+        return EFAULT;
+    long result = hak__syscall(SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, 0, sizeof(uint64_t));
+    return hak__syscall_code(result) == EFAULT ? EFAULT : 0;
 }
 
 /* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */
@@ -65,10 +62,9 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
     char chunk[1024], line[64];
     size_t used = 0;
     uintptr_t start = 0;
-    int saved = errno;
-    long got, file = syscall(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    long got, file = hak__syscall(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC);
     bool any = false;
-    while (file >= 0 && ((got = syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))) {
+    while (file >= 0 && ((got = hak__syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || got == -EINTR)) {
         for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
             if (*at != '\n') {   /* long lines are those with a file's name; only their beginning counts */
                 if (used < sizeof line - 1)
@@ -86,7 +82,6 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
         }
     }
     if (file >= 0)
-        syscall(SYS_close, file);
-    errno = saved;
+        hak__syscall(SYS_close, file);
     return any;
 }

@@ -3,11 +3,10 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/forked.h"
+#include "base/syscall.h"
 
 enum { ROBUST_SPINS = 100, ROBUST_LOOK_MS = 50 };
 
@@ -16,9 +15,9 @@ static _Atomic uint32_t robust_generation = 1;
 static hak_cold void robust_find(struct hak_robust_thread *me)
 {
     size_t bytes;
-    if (syscall(SYS_get_robust_list, 0, &me->list, &bytes) != 0)
+    if (hak__syscall(SYS_get_robust_list, 0, &me->list, &bytes) != 0)
         me->list = NULL;
-    me->number = (uint32_t)syscall(SYS_gettid);
+    me->number = (uint32_t)hak__syscall(SYS_gettid);
     me->generation = hak_load(&robust_generation, HAK_RELAXED);
 }
 
@@ -53,7 +52,7 @@ static void robust_leave(struct hak_robust_thread *me)
 
 static bool robust_lives(uint32_t number)
 {
-    return syscall(SYS_kill, (long)number, 0) == 0 || errno != ESRCH;
+    return hak__syscall(SYS_kill, number, 0) != -ESRCH;
 }
 
 /* Takes the lock where nobody has it. `flags`: what the word says besides afterwards. */
@@ -77,7 +76,7 @@ static void robust_sleep(struct hak_robust *lock, uint32_t word)
     if ((word & FUTEX_WAITERS) == 0
         && !hak_cas_strong(&lock->word, &word, word | FUTEX_WAITERS, HAK_RELAXED, HAK_RELAXED))
         return;
-    syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
+    hak__syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
 }
 
 static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thread *me)
@@ -101,21 +100,16 @@ static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thre
 
 bool hak__robust_acquire(struct hak_robust *lock, struct hak_robust_thread *me)
 {
-    int saved = errno;
     robust_enter(lock, me);
     bool whole = hak_likely(hak_load(&lock->word, HAK_RELAXED) == 0 && robust_try(lock, 0, me->number)) || robust_wait(lock, me);
-    errno = saved;
     return whole;
 }
 
 void hak__robust_release(struct hak_robust *lock, struct hak_robust_thread *me)
 {
     /* release: pairs with the acquire of who takes the lock next. */
-    if (hak_unlikely((hak_exchange(&lock->word, 0, HAK_RELEASE) & FUTEX_WAITERS) != 0)) {
-        int saved = errno;
-        syscall(SYS_futex, &lock->word, FUTEX_WAKE, 1, NULL, NULL, 0);
-        errno = saved;
-    }
+    if (hak_unlikely((hak_exchange(&lock->word, 0, HAK_RELEASE) & FUTEX_WAITERS) != 0))
+        hak__syscall(SYS_futex, &lock->word, FUTEX_WAKE, 1, 0, 0, 0);
     robust_leave(me);
 }
 

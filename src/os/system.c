@@ -1,15 +1,12 @@
 /* The limits that Linux sets this process: its control group's memory limits, its address space, its mappings, its processors. Plain system
- * calls into buffers on the stack. They go through syscall(), the one name of the C library that all of them need: each
- * name costs every process a little at start, and few processes ever come here. */
-#include <errno.h>
+ * calls into buffers on the stack. */
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
+#include "base/syscall.h"
 #include "os/os.h"
 
 enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
@@ -19,10 +16,10 @@ static const char group_root[] = "/sys/fs/cgroup";
 /* A file's first bytes as a text; empty when it cannot be read. The kernel's small files come by one read. */
 static void read_text(const char *path, char *text, size_t size)
 {
-    long got = 0, file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    long got = 0, file = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
     if (file >= 0) {
-        got = syscall(SYS_read, file, text, size - 1);
-        syscall(SYS_close, file);
+        got = hak__syscall(SYS_read, file, text, size - 1);
+        hak__syscall(SYS_close, file);
     }
     text[got < 0 ? 0 : got] = 0;
 }
@@ -30,9 +27,7 @@ static void read_text(const char *path, char *text, size_t size)
 enum hak_os_huge_setting hak__os_linux_huge_setting(void)
 {
     char text[64];   /* "always [madvise] never" */
-    int saved = errno;
     read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-    errno = saved;
     for (const char *at = text; *at != 0; at++)
         if (*at == '[')
             return at[1] == 'a' ? HAK_OS_HUGE_ALWAYS : at[1] == 'm' ? HAK_OS_HUGE_MADVISE : HAK_OS_HUGE_NEVER;
@@ -84,7 +79,7 @@ static char *own_group(char *text)
 static bool groups_are_unified(void)
 {
     struct statfs about;
-    return syscall(SYS_statfs, group_root, &about) == 0 && about.f_type == CGROUP2_SUPER_MAGIC;
+    return hak__syscall(SYS_statfs, group_root, &about) == 0 && about.f_type == CGROUP2_SUPER_MAGIC;
 }
 
 /* A group is bound by its own limits and by those of all groups above it. */
@@ -114,7 +109,7 @@ static void see_groups(struct hak_os_seen *out)
 static uint32_t count_processors(void)
 {
     uint64_t mask[128] = { 0 };   /* 8192 processors */
-    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    long bytes = hak__syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     uint32_t count = 0;
     for (long i = 0; i < bytes / 8; i++)
         count += (uint32_t)__builtin_popcountll(mask[i]);
@@ -123,19 +118,17 @@ static uint32_t count_processors(void)
 
 void hak__os_linux_seen(struct hak_os_seen *out)
 {
-    int saved = errno;
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
     char text[32];
     *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
                                  .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = count_processors() };
     see_groups(out);
-    if (syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;
-    if (syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
+    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
         out->data = data.rlim_cur;
     read_text("/proc/sys/vm/overcommit_memory", text, sizeof text);
     out->strict = text[0] == '2';
     read_text("/proc/sys/vm/max_map_count", text, sizeof text);
     out->mappings = limit_in(text) == HAK_OS_UNLIMITED ? 0 : limit_in(text);
-    errno = saved;
 }

@@ -18,11 +18,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "os/os.h"
 
 enum { STACK_BYTES = 64 << 10, SIGNAL_BITS = 64, MASK_WORDS = 64, NAP_MS = 10 };
@@ -40,7 +40,7 @@ static size_t thread_reach;   /* from the thread pointer to this library's threa
 bool hak__os_can_change_user(void)
 {
     uid_t real = 0, effective = 0, saved = 0;
-    return syscall(SYS_getresuid, &real, &effective, &saved) != 0 || real == 0 || real != effective || real != saved;
+    return hak__syscall(SYS_getresuid, &real, &effective, &saved) != 0 || real == 0 || real != effective || real != saved;
 }
 
 /* --- signals -------------------------------------------------------------------------------------------------------- */
@@ -49,13 +49,13 @@ uint64_t hak__os_block_signals(void)
 {
     static const uint64_t all = ~(uint64_t)0;
     uint64_t before = 0;
-    syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK of the kernel */, &all, &before, SIGNAL_BITS / 8);
+    hak__syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK of the kernel */, &all, &before, SIGNAL_BITS / 8);
     return before;
 }
 
 void hak__os_restore_signals(uint64_t before)
 {
-    syscall(SYS_rt_sigprocmask, 2, &before, NULL, SIGNAL_BITS / 8);
+    hak__syscall(SYS_rt_sigprocmask, 2, &before, NULL, SIGNAL_BITS / 8);
 }
 
 /* --- scheduling ----------------------------------------------------------------------------------------------------- */
@@ -63,11 +63,11 @@ void hak__os_restore_signals(uint64_t before)
 static void thread_look(struct thread_schedule *out)
 {
     int parameter = 0;
-    out->policy = (int)syscall(SYS_sched_getscheduler, 0);
-    syscall(SYS_sched_getparam, 0, &parameter);
+    out->policy = (int)hak__syscall(SYS_sched_getscheduler, 0);
+    hak__syscall(SYS_sched_getparam, 0, &parameter);
     out->priority = parameter;
-    out->nice = (int)syscall(SYS_getpriority, PRIO_PROCESS, 0);
-    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof out->mask, out->mask);
+    out->nice = (int)hak__syscall(SYS_getpriority, PRIO_PROCESS, 0);
+    long bytes = hak__syscall(SYS_sched_getaffinity, 0, sizeof out->mask, out->mask);
     out->mask_bytes = bytes > 0 ? bytes : 0;
 }
 
@@ -83,11 +83,11 @@ static bool thread_same_mask(const struct thread_schedule *now)
 static void thread_reset(const struct thread_schedule *now)
 {
     if (now->policy != thread_first.policy || now->priority != thread_first.priority)
-        syscall(SYS_sched_setscheduler, 0, thread_first.policy, &thread_first.priority);
+        hak__syscall(SYS_sched_setscheduler, 0, thread_first.policy, &thread_first.priority);
     if (now->nice != thread_first.nice)
-        syscall(SYS_setpriority, PRIO_PROCESS, 0, 20 - thread_first.nice);
+        hak__syscall(SYS_setpriority, PRIO_PROCESS, 0, 20 - thread_first.nice);
     if (!thread_same_mask(now) && thread_first.mask_bytes != 0)
-        syscall(SYS_sched_setaffinity, 0, thread_first.mask_bytes, thread_first.mask);
+        hak__syscall(SYS_sched_setaffinity, 0, thread_first.mask_bytes, thread_first.mask);
 }
 
 /* The thread inherits what its maker has, and goes back to what the process began with. A process that filters its system
@@ -98,11 +98,11 @@ bool hak__os_thread_settle(void)
     thread_look(&now);
     bool same = now.policy == thread_first.policy && now.priority == thread_first.priority && now.nice == thread_first.nice
                 && thread_same_mask(&now);
-    if (!same && syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
+    if (!same && hak__syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
         return false;
     if (!same)
         thread_reset(&now);
-    syscall(SYS_prctl, PR_SET_NAME, "hakmem", 0, 0, 0);
+    hak__syscall(SYS_prctl, PR_SET_NAME, "hakmem", 0, 0, 0);
     return true;
 }
 
@@ -142,10 +142,10 @@ static void thread_clear_region(void)
 {
     struct thread_region *region = &thread_region;
     size_t bytes = (size_t)(region->end - region->stack_top);
-    if (madvise(region->stack_top, bytes, MADV_DONTNEED) != 0)   /* locked memory */
+    if (hak__syscall(SYS_madvise, region->stack_top, bytes, MADV_DONTNEED) != 0)   /* locked memory */
         memset(region->stack_top, 0, bytes);
     thread_init_pointer(region->pointer);
-    region->process = syscall(SYS_getpid);
+    region->process = hak__syscall(SYS_getpid);
 }
 
 /* Made once in a process and kept: the next thread finds it warm. */
@@ -154,15 +154,16 @@ static bool thread_make_region(void)
     size_t page = hak__os->page_size(), to_errno = thread_distance(&errno);
     size_t reach = hak_align_up(hak_max(thread_reach, to_errno) + THREAD_MARGIN, page);
     size_t stack = hak_align_up(STACK_BYTES, page), bytes = page + stack + 2 * reach;
-    char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED)
+    long got = hak__syscall(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (hak__syscall_code(got) != 0)
         return false;
-    if (mprotect(start, page, PROT_NONE) != 0) {
-        munmap(start, bytes);
+    if (hak__syscall(SYS_mprotect, got, page, PROT_NONE) != 0) {
+        hak__syscall(SYS_munmap, got, bytes);
         return false;
     }
+    char *start = (char *)got;
     char *zeros = start + page + stack;
-    thread_region = (struct thread_region){ start, zeros, zeros + reach, start + bytes, syscall(SYS_getpid) };
+    thread_region = (struct thread_region){ start, zeros, zeros + reach, start + bytes, hak__syscall(SYS_getpid) };
     thread_init_pointer(thread_region.pointer);
     return true;
 }
@@ -180,7 +181,7 @@ static bool thread_create(_Atomic uint32_t *alive)
                              | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     if (thread_region.start == NULL && !thread_make_region())
         return false;
-    if (thread_region.process != syscall(SYS_getpid))
+    if (thread_region.process != hak__syscall(SYS_getpid))
         thread_clear_region();
     return clone(thread_entry, thread_region.stack_top, flags, NULL, alive, thread_region.pointer, alive) > 0;
 }
@@ -200,7 +201,7 @@ static void *thread_entry(void *argument)
     thread_body();
     /* release: pairs with the acquire of the thread that waits for its end. */
     hak_store(alive, 0, HAK_RELEASE);
-    syscall(SYS_futex, alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    hak__syscall(SYS_futex, alive, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return NULL;
 }
 
@@ -221,10 +222,8 @@ static bool thread_create(_Atomic uint32_t *alive)
 
 void hak__os_thread_init(const void *thread_local_word)
 {
-    int saved = errno;
     thread_reach = thread_distance(thread_local_word);
     thread_look(&thread_first);
-    errno = saved;
 }
 
 bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive)
@@ -242,29 +241,23 @@ bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive)
 void hak__os_thread_wait(_Atomic uint32_t *alive)
 {
     static const struct timespec time = { 0, NAP_MS * 1000000 };
-    int saved = errno;
     uint32_t value;
     /* acquire: a thread that has waited for its end sees all that it has done. */
     while ((value = hak_load(alive, HAK_ACQUIRE)) != 0)
-        syscall(SYS_futex, alive, FUTEX_WAIT, value, &time, NULL, 0);
-    errno = saved;
+        hak__syscall(SYS_futex, alive, FUTEX_WAIT, value, &time, NULL, 0);
 }
 
 /* --- waiting -------------------------------------------------------------------------------------------------------- */
 
 void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 {
-    int saved = errno;
     struct timespec time = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == HAK_OS_UNLIMITED ? NULL : &time, NULL, 0);
-    errno = saved;
+    hak__syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == HAK_OS_UNLIMITED ? NULL : &time, NULL, 0);
 }
 
 void hak__os_wake(_Atomic uint32_t *word)
 {
-    int saved = errno;
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-    errno = saved;
+    hak__syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* The compilers' own word for it is younger on x86-64 than on the others; there the pointer is also the first word that it
