@@ -5,11 +5,14 @@ include(CMakePackageConfigHelpers)
 # What runs rarely is compiled for size.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES COMPILE_OPTIONS -Os)
 
-# hakmem_add_unit(<target> <protect>): the compiled units, with or without the checks of every free.
+# hakmem_add_unit(<target> <protect>): the compiled units, with or without the checks of every free. Never as input of link-time
+# optimisation, which a project around this one may ask for: the compiler would hold its own declarations of malloc's names and of
+# std::bad_alloc against those here.
 function(hakmem_add_unit target protect)
   add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c" "${PROJECT_SOURCE_DIR}/src/unity_rare.c")
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
+  set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
@@ -21,6 +24,7 @@ function(hakmem_add_beside target shared)
   add_library(${target} OBJECT ${ARGN})
   target_link_libraries(${target} PRIVATE hakmem_source)
   target_compile_definitions(${target} PRIVATE HAK_OVERRIDE=1 NDEBUG HAK_SHARED=${shared})
+  set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)

@@ -35,3 +35,7 @@ hak_cold void hak__cxx_linked(struct hak_cxx *runtime);
  * it then has from here, call them. */
 typedef void hak_delete(void *p);
 extern hak_delete *const hak__cxx_delete, *const hak__cxx_delete_array;
+
+/* The operators new of this library, plain and for arrays, as _Znwm and its kin are names of them. */
+void *hak__new(size_t n);
+void *hak__new_aligned(size_t n, size_t align);

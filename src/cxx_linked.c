@@ -8,6 +8,11 @@
  * asks for the two functions only that concern operator new. */
 #include "cxx.h"
 
+#include "base/atomic.h"
+#include "base/limits.h"
+#include "hakmem.h"
+#include "os/loaded.h"
+
 #if HAK_OVERRIDE
 
 /* As the linkers bind them: the program's own where it has replaced them. */
@@ -26,6 +31,81 @@ void hak__cxx_linked(struct hak_cxx *runtime)
 {
     *runtime = (struct hak_cxx){ linked_throw_bad_alloc, { .get_new_handler = linked_get_new_handler } };
 }
+
+/* The nothrow operators new. By the standard they call the plain ones and turn what those throw into NULL, which C cannot do: the
+ * C++ runtime's do it, where something may be thrown. They are here so that no other allocator's come first (a program may be linked
+ * with one, and std::stable_sort asks for them); a program with the archive in it has the runtime's own. */
+typedef void *nothrow_plain(size_t n, size_t align);
+typedef void *nothrow_operator(size_t n, uintptr_t align_or_tag, const void *tag);
+
+struct nothrow {
+    const char *name;
+    nothrow_plain *plain;            /* as the linkers bind it: the program's own where it has replaced it */
+    const void *ours;                /* what it is otherwise */
+    const void *own;                 /* the operator of this name here */
+    _Atomic(nothrow_operator *) next; /* the runtime's; relaxed: every thread finds the same one */
+};
+
+static hak_cold nothrow_operator *nothrow_find(const struct nothrow *which)
+{
+    const void *runtime = hak__loaded_first("__cxa_throw");
+    void *found = runtime == NULL ? NULL : hak__loaded_for(runtime, which->name);
+    return found == which->own ? NULL : (nothrow_operator *)found;
+}
+
+hak_inline bool nothrow_is_ours(const struct nothrow *which) { return (const void *)(uintptr_t)which->plain == which->ours; }
+
+hak_inline void *nothrow_take(size_t n, size_t align) { return align <= HAK_ALIGN ? hak_malloc(n) : hak_memalign(align, n); }
+
+/* Without a runtime that can be found, as where the program has it inside and links with the shared library: what the handler throws
+ * goes on to the caller. */
+static hak_cold void *nothrow_handled(size_t n, size_t align)
+{
+    void *p = NULL;
+    hak_new_handler *handler;
+    while (p == NULL && linked_get_new_handler != NULL && (handler = linked_get_new_handler()) != NULL) {
+        handler();
+        p = nothrow_take(n, align);
+    }
+    return p;
+}
+
+static hak_cold void *nothrow_slow(struct nothrow *which, size_t n, size_t align, const void *tag)
+{
+    nothrow_operator *next = hak_load(&which->next, HAK_RELAXED);
+    if (next == NULL) {
+        next = nothrow_find(which);
+        hak_store(&which->next, next, HAK_RELAXED);
+    }
+    if (next != NULL)
+        return next(n, align > HAK_ALIGN ? align : (uintptr_t)tag, tag);
+    return nothrow_is_ours(which) ? nothrow_handled(n, align) : which->plain(n, align);
+}
+
+hak_inline void *nothrow_new(struct nothrow *which, size_t n, size_t align, const void *tag)
+{
+    if (hak_unlikely(!nothrow_is_ours(which)))
+        return nothrow_slow(which, n, align, tag);
+    void *p = nothrow_take(n, align);
+    bool handled = linked_get_new_handler == NULL || linked_get_new_handler() != NULL;
+    return hak_likely(p != NULL) || !handled ? p : nothrow_slow(which, n, align, tag);
+}
+
+#define NOTHROW_OPERATOR(plain_name, bound, ours_, name, params, align, tag) \
+    extern void *bound(size_t n, size_t to) __asm__(plain_name); \
+    hak_export void *name params; \
+    hak_export void *name params \
+    { \
+        static struct nothrow which = { #name, bound, (const void *)(uintptr_t)ours_, (const void *)(uintptr_t)name, NULL }; \
+        return nothrow_new(&which, n, align, tag); \
+    }
+
+NOTHROW_OPERATOR("_Znwm", bound_new, hak__new, _ZnwmRKSt9nothrow_t, (size_t n, const void *tag), HAK_ALIGN, tag)
+NOTHROW_OPERATOR("_Znam", bound_new_array, hak__new, _ZnamRKSt9nothrow_t, (size_t n, const void *tag), HAK_ALIGN, tag)
+NOTHROW_OPERATOR("_ZnwmSt11align_val_t", bound_new_aligned, hak__new_aligned, _ZnwmSt11align_val_tRKSt9nothrow_t,
+                 (size_t n, size_t align, const void *tag), align, tag)
+NOTHROW_OPERATOR("_ZnamSt11align_val_t", bound_new_array_aligned, hak__new_aligned, _ZnamSt11align_val_tRKSt9nothrow_t,
+                 (size_t n, size_t align, const void *tag), align, tag)
 
 #else
 

@@ -34,6 +34,15 @@ HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
 HAK_FORWARD(size_t, malloc_usable_size, hak_usable_size, (void *p), (p))
 
+/* The C library exports its own functions by these names too. A program that calls one frees its blocks by free. */
+HAK_FORWARD(void *, __libc_malloc, hak_malloc, (size_t n), (n))
+HAK_FORWARD(void *, __libc_calloc, hak_calloc, (size_t count, size_t size), (count, size))
+HAK_FORWARD(void *, __libc_realloc, hak_realloc, (void *p, size_t n), (p, n))
+HAK_FORWARD_VOID(__libc_free, hak_free, (void *p), (p))
+HAK_FORWARD(void *, __libc_memalign, hak_memalign, (size_t align, size_t n), (align, n))
+HAK_FORWARD(void *, __libc_valloc, hak_valloc, (size_t n), (n))
+HAK_FORWARD(void *, __libc_pvalloc, hak_pvalloc, (size_t n), (n))
+
 /* Not declared by every C library. */
 hak_export void malloc_stats(void);
 
@@ -177,14 +186,15 @@ hak_inline void *new_aligned(size_t n, size_t align)
 
 /* Mangled names: Znw new, Zna new[], Zdl delete, Zda delete[]; m size_t, Pv void *, RKSt9nothrow_t the nothrow tag,
  * St11align_val_t an alignment. size_t is "m" on every 64-bit Linux.
- * The nothrow variants of new are the C++ runtime's: by the standard they call the plain ones, which are these, and turn
- * what those or a new-handler throw into a null pointer, which C cannot do. */
+ * The nothrow variants of new are in cxx_linked.c. */
 #define NAMED(ret, name, params) hak_export ret name params; hak_export ret name params
 
-NAMED(void *, _Znwm, (size_t n)) { return new_block(n); }
-NAMED(void *, _Znam, (size_t n)) { return new_block(n); }
-NAMED(void *, _ZnwmSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
-NAMED(void *, _ZnamSt11align_val_t, (size_t n, size_t align)) { return new_aligned(n, align); }
+void *hak__new(size_t n) { return new_block(n); }
+void *hak__new_aligned(size_t n, size_t align) { return new_aligned(n, align); }
+HAK_FORWARD(void *, _Znwm, hak__new, (size_t n), (n))
+HAK_FORWARD(void *, _Znam, hak__new, (size_t n), (n))
+HAK_FORWARD(void *, _ZnwmSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
+HAK_FORWARD(void *, _ZnamSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
 
 #if HAK_UNITY
 /* An alias has its target's parameters; the new ones (alignment, tag) are in registers nobody reads. */

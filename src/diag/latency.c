@@ -1,19 +1,17 @@
 /* The histograms of slow paths. See latency.h. All threads add to the same words, which is slow only while times are taken. */
 #include "diag/latency.h"
 
-#include <errno.h>
 #include <time.h>
 
 #include "base/bits.h"
+#include "base/syscall.h"
 
 hak_rare_data struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
 
 uint64_t hak__latency_now(void)
 {
     struct timespec t = { 0, 0 };
-    int saved = errno;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    errno = saved;
+    hak__syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 

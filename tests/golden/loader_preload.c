@@ -1,6 +1,7 @@
 /* A second preloaded library. With -DWRAPS it wraps malloc and its kin, counts the calls and passes them on to the next
  * library; with -DREPLACES it is an allocator of its own, which never reuses memory; without either it only allocates in
- * its constructor. With -DAUDITS it is an auditor of the dynamic linker. Built by test_loader.py. */
+ * its constructor. With -DNOTES it wraps the C library's functions for system calls, and each wrapper
+ * allocates, as a tracer's may. With -DAUDITS it is an auditor of the dynamic linker. Built by test_loader.py. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -33,6 +34,59 @@ WRAP(void *, realloc, (void *p, size_t n), (p, n))
 WRAP(void, free, (void *p), (p))
 WRAP(int, posix_memalign, (void **p, size_t align, size_t n), (p, align, n))
 WRAP(void *, aligned_alloc, (size_t align, size_t n), (align, n))
+
+#elif defined(NOTES)
+
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+/* What a tracer does to note a call: of all sizes, so that some of it takes a system call again. */
+static void note(void)
+{
+    static _Thread_local int inside;
+    __atomic_fetch_add(&second_calls, 1, __ATOMIC_RELAXED);
+    if (inside++ == 0)
+        for (size_t i = 0; i < 40; i++)
+            free(malloc(i * 100000 + 40));
+    inside--;
+}
+
+static long call(long number, long a, long b, long c, long d, long e, long f)
+{
+    static long (*real)(long, ...);
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "syscall");
+    note();
+    return real(number, a, b, c, d, e, f);
+}
+
+void *mmap(void *p, size_t n, int rights, int flags, int file, off_t at)
+{
+    return (void *)call(SYS_mmap, (long)p, (long)n, rights, flags, file, at);
+}
+int munmap(void *p, size_t n) { return (int)call(SYS_munmap, (long)p, (long)n, 0, 0, 0, 0); }
+int madvise(void *p, size_t n, int advice) { return (int)call(SYS_madvise, (long)p, (long)n, advice, 0, 0, 0); }
+int clock_gettime(clockid_t clock, struct timespec *time) { return (int)call(SYS_clock_gettime, clock, (long)time, 0, 0, 0, 0); }
+void *mremap(void *p, size_t had, size_t n, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    void *to = va_arg(more, void *);
+    va_end(more);
+    return (void *)call(SYS_mremap, (long)p, (long)had, (long)n, flags, (long)to, 0);
+}
+long syscall(long number, ...)
+{
+    va_list more;
+    long a[6];
+    va_start(more, number);
+    for (unsigned i = 0; i < 6; i++)
+        a[i] = va_arg(more, long);
+    va_end(more);
+    return call(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 #elif defined(REPLACES)
 

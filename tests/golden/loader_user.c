@@ -1,6 +1,7 @@
 /* Programs that make the dynamic linker work while they allocate. Run by test_loader.py, which preloads the library.
  *
  *   loader_user plain                    allocates in threads; says whose malloc it uses and what a second library counted
+ *   loader_user large                    allocates, grows and frees large blocks; says whether a second library has counted calls
  *   loader_user cycles PLUGIN COUNT      loads and unloads a library with thread-local memory, with a second thread there
  *   loader_user namespace PLUGIN CALL    a library in a namespace of its own, by dlmopen; CALL is none, or what is done
  *   loader_user deepbind PLUGIN CALL     here with its pointer: free, realloc, malloc_usable_size
@@ -78,6 +79,26 @@ static void plain(void)
     for (size_t n = 1; own != NULL && n < 5000000; n *= 3)
         own_free(memset(own(n), 1, n));
     printf("malloc of %s, %s\n", object_of(find(RTLD_DEFAULT, "malloc")), calls == NULL || *calls == 0 ? "no calls" : "calls");
+}
+
+static void large(void)
+{
+    char *blocks[200];
+    unsigned *calls = find(RTLD_DEFAULT, "second_calls");
+    *calls = 0;
+    for (size_t round = 0; round < 3; round++) {
+        for (size_t i = 0; i < 200; i++) {
+            size_t n = i * 40000 % 5000000 + 1;
+            blocks[i] = memset(malloc(n), 1, n);
+        }
+        for (size_t i = 0; i < 200; i++)
+            if ((blocks[i] = realloc(blocks[i], i * 54000 % 7000000 + 1)) == NULL || blocks[i][0] != 1)
+                fail("content");
+        for (size_t i = 0; i < 200; i++)
+            free(blocks[i]);
+        malloc_trim(0);
+    }
+    puts(*calls == 0 ? "no calls" : "calls");
 }
 
 /* --- dlopen ----------------------------------------------------------------------------------------------------------- */
@@ -206,6 +227,8 @@ int main(int count, char **arguments)
     const char *what = count > 1 ? arguments[1] : "";
     if (strcmp(what, "plain") == 0) {
         plain();
+    } else if (strcmp(what, "large") == 0) {
+        large();
     } else if (count != 4) {
         return 2;
     } else if (strcmp(what, "cycles") == 0) {

@@ -40,7 +40,7 @@ class Loader(unittest.TestCase):
         build(HERE / "loader_user.c", "-o", cls.users["shared"], LIBRARY, "-Wl,-rpath," + os.path.dirname(LIBRARY))
         build(HERE / "loader_user.c", "-o", cls.users["archive"], "-Wl,-u,malloc", ARCHIVE)
         build("-fPIC", "-shared", HERE / "loader_plugin.c", "-o", cls.plugin)
-        for name in ("wraps", "replaces", "audits", "allocates"):
+        for name in ("wraps", "replaces", "audits", "allocates", "notes"):
             setattr(cls, name, str(path / (name + ".so")))
             build("-fPIC", "-shared", "-D" + name.upper(), HERE / "loader_preload.c", "-o", path / (name + ".so"))
 
@@ -95,6 +95,12 @@ class Loader(unittest.TestCase):
 
     def test_a_library_that_allocates_preloaded_after(self):
         self.assertIn(OURS, self.said("plain", preload=LIBRARY + ":" + self.allocates))
+
+    def test_a_wrapper_of_system_calls_that_allocates(self):
+        """None of the library's own calls comes through it."""
+        for order in (self.notes + ":" + LIBRARY, LIBRARY + ":" + self.notes):
+            with self.subTest(order):
+                self.assertEqual(self.said("large", preload=order), "no calls\n")
 
     def test_preloaded_twice(self):
         self.assertIn(OURS, self.said("plain", preload=LIBRARY + ":" + LIBRARY))

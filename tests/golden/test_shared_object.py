@@ -13,12 +13,13 @@ LIBC_NAMES = """
     malloc calloc realloc reallocarray free cfree mprotect aligned_alloc posix_memalign memalign valloc pvalloc
     malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt
     free_sized free_aligned_sized
+    __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
 """.split()
 
 # operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.
 OPERATORS = [new + variant
              for new in ("_Znwm", "_Znam")
-             for variant in ("", "St11align_val_t")]  # the nothrow ones are the C++ runtime's and call these
+             for variant in ("", "RKSt9nothrow_t", "St11align_val_t", "St11align_val_tRKSt9nothrow_t")]
 OPERATORS += [delete + "Pv" + variant
               for delete in ("_Zdl", "_Zda")
               for variant in ("", "m", "RKSt9nothrow_t", "St11align_val_t", "mSt11align_val_t",
@@ -33,6 +34,11 @@ INTERPOSED = """
 # dlopen's interposition exists for these processors, and where the C library knows RTLD_DEEPBIND.
 if platform.machine() in ("x86_64", "aarch64") and hasattr(os, "RTLD_DEEPBIND"):
     INTERPOSED += ["dlopen", "dlmopen"]
+
+
+# Other allocators' libraries, and what they override that gives or takes no block.
+PEERS = ("libjemalloc.so.2", "libmimalloc.so.2", "libmimalloc.so.3", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
+NO_BLOCKS = {"mmap", "mmap64", "mremap", "munmap", "sbrk", "pthread_create", "fork"}
 
 
 def output(*command):
@@ -61,6 +67,24 @@ class SharedObject(unittest.TestCase):
         own = {name for name in self.names if re.fullmatch(r"hak_[a-z0-9]\w*", name)}
         self.assertTrue(own)
         self.assertEqual(self.names - own - set(LIBC_NAMES + OPERATORS + INTERPOSED), set())
+
+    def test_overrides_what_other_allocators_override(self):
+        """A program may be linked with one of them: a name that came from it would give blocks that are not ours."""
+        paths = [line.split()[-1] for line in output("/sbin/ldconfig", "-p").splitlines() if line.split()[0] in PEERS]
+        if not paths:
+            self.skipTest("no other allocator's library is installed")
+        runtimes = [line.split()[-1] for line in output("/sbin/ldconfig", "-p").splitlines()
+                    if line.split()[0] in ("libc.so.6", "libstdc++.so.6") and platform.machine().split("_")[0] in line]
+        standard = {name for path in runtimes for name in self.defined(path)}
+        self.assertIn("malloc", standard)
+        for path in paths:
+            with self.subTest(path):
+                self.assertEqual((self.defined(path) & standard) - self.names - NO_BLOCKS, set())
+
+    @staticmethod
+    def defined(path):
+        return {line.split()[-1].split("@")[0] for line in output("nm", "-D", "--defined-only", path).splitlines()
+                if line.split()[-2] != "A"}
 
     def test_makes_no_thread_of_the_c_library(self):
         """Locks of the caller's callers (the loader, wrappers) would be taken out of malloc."""

@@ -12,6 +12,13 @@ void cfree(void *p);
 void free_sized(void *p, size_t n);
 void free_aligned_sized(void *p, size_t align, size_t n);
 void malloc_stats(void);
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t count, size_t n);
+void *__libc_realloc(void *p, size_t n);
+void __libc_free(void *p);
+void *__libc_memalign(size_t align, size_t n);
+void *__libc_valloc(size_t n);
+void *__libc_pvalloc(size_t n);
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"   /* mallinfo is, and programs use it all the same */
 
@@ -41,6 +48,13 @@ static const struct {
     SAME(mallinfo, NULL),
     SAME(mallinfo2, NULL),
     SAME(mallopt, NULL),
+    SAME(__libc_malloc, hak_malloc),
+    SAME(__libc_calloc, hak_calloc),
+    SAME(__libc_realloc, hak_realloc),
+    SAME(__libc_free, hak_free),
+    SAME(__libc_memalign, hak_memalign),
+    SAME(__libc_valloc, hak_valloc),
+    SAME(__libc_pvalloc, hak_pvalloc),
 };
 
 /* A true alias has its target's address; the rest lies at least in the same object. */

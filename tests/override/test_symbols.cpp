@@ -39,6 +39,8 @@ const Name family[] = {
 
 using New = void *(std::size_t);
 using NewAligned = void *(std::size_t, std::align_val_t);
+using NewNothrow = void *(std::size_t, const std::nothrow_t &) noexcept;
+using NewAlignedNothrow = void *(std::size_t, std::align_val_t, const std::nothrow_t &) noexcept;
 using Delete = void(void *) noexcept;
 using DeleteSized = void(void *, std::size_t) noexcept;
 using DeleteNothrow = void(void *, const std::nothrow_t &) noexcept;
@@ -65,6 +67,14 @@ const Name operators[] = {
     OPERATOR("_ZdaPvSt11align_val_tRKSt9nothrow_t", DeleteAlignedNothrow, ::operator delete[]),
 };
 
+// In a program with the archive they are the C++ runtime's, and call the plain ones.
+const Name nothrow_operators[] = {
+    OPERATOR("_ZnwmRKSt9nothrow_t", NewNothrow, ::operator new),
+    OPERATOR("_ZnamRKSt9nothrow_t", NewNothrow, ::operator new[]),
+    OPERATOR("_ZnwmSt11align_val_tRKSt9nothrow_t", NewAlignedNothrow, ::operator new),
+    OPERATOR("_ZnamSt11align_val_tRKSt9nothrow_t", NewAlignedNothrow, ::operator new[]),
+};
+
 void *object_of(void *address)
 {
     Dl_info info;
@@ -80,19 +90,25 @@ void expect_ours(const char *name, const char *asked, void *address)
     expect(ours);
 }
 
+// The archive's names are the program's own, and it exports those only that its libraries refer to.
+bool is_library() { return object_of(address_of(hak_malloc)) != object_of(const_cast<Name *>(family)); }
+
 template <std::size_t Count> void expect_all_ours(const Name (&list)[Count])
 {
-    // The archive's names are the program's own, and it exports those only that its libraries refer to.
-    const bool library = object_of(address_of(hak_malloc)) != object_of(const_cast<Name *>(family));
     for (const Name &one : list) {
         expect_ours(one.name, "its address", one.address);
-        if (library)
+        if (is_library())
             expect_ours(one.name, "dlsym", dlsym(RTLD_DEFAULT, one.name));
     }
 }
 
 void the_c_librarys_names() { expect_all_ours(family); }
-void the_operators() { expect_all_ours(operators); }
+void the_operators()
+{
+    expect_all_ours(operators);
+    if (is_library())
+        expect_all_ours(nothrow_operators);
+}
 
 // What the C library itself calls: exported in every build, also by a program that has the archive in it.
 void what_the_c_library_calls()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A user's project in C++ that brings the source with it (FetchContent) and is optimised at link time, the library included: with
+# A user's project in C++ that brings the source with it (FetchContent) and is optimised at link time: with
 # the shared library and fully static.
 # test: timeout=240 cost=12
 set -eu
