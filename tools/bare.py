@@ -220,15 +220,17 @@ def make(scratch, release):
         run([*ALONE, "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", "--include=ca-certificates,git",
              *(f"--aptopt={path}" for path in apt_settings(ETC)), "--dpkgopt=force-unsafe-io", f"--setup-hook={kept}",
              "--skip=download/empty", "--skip=essential/unlink", "--skip=cleanup/apt/cache", release, root,
-             *write_sources(release, scratch)], env={**environment(), "LC_ALL": "C.UTF-8"}, timeout=MAKING_SECONDS)
+             *write_sources(release, scratch)], env={**environment(), "PATH": os.environ["PATH"]}, timeout=MAKING_SECONDS)
         copy_settings(root)
         (root / PIP).mkdir(parents=True)
         link_files(CACHE / "pip", root / PIP)
         run(["git", "clone", "--quiet", ROOT, root / CHECKOUT.lstrip("/")])
     except subprocess.TimeoutExpired as late:
         raise Impossible(f"making it took over {MAKING_SECONDS} s") from late
-    except (Failed, OSError) as why:
-        raise Impossible(f"making it failed: {str(why).split(': ', 1)[0]}") from why
+    except OSError as why:
+        raise Impossible(f"making it failed: {why}") from why
+    except Failed as why:
+        raise Impossible(f"making it {str(why).split(': ', 1)[0]}") from why
     if enter(root, ["true"]) != 0:
         raise Impossible("it cannot be entered")
     return root
