@@ -33,7 +33,7 @@ THIRD = "Types: deb\nURIs: http://127.0.0.1/node\nSuites: nodistro\nComponents: 
 # A root for two programs, made by a stand-in of mmdebstrap.
 MMDEBSTRAP = """#!/bin/sh
 set -e
-for word; do case $word in */root) root=$word ;; --setup-hook=*) hook=${word#*=} ;; esac; done
+for word; do case $word in *[/]root) root=$word ;; --setup-hook=*) hook=${word#*=} ;; esac; done
 echo "$*" >ASKED
 for folder in proc sys dev etc bin; do mkdir -p "$root/$folder"; done
 for program in sh sleep true; do
@@ -146,7 +146,8 @@ class Entered(unittest.TestCase):
             (self.root / name).mkdir(parents=True)
         for name in ("bare.py", "package_common.py"):
             shutil.copy(TOOLS / name, self.root / "tools")
-        for name, text in (("dev", DEV), ("bin/mmdebstrap", self.mmdebstrap()), ("etc/hosts", "127.0.0.1 here\n"), ("state", "committed\n"),
+        for name, text in (("dev", DEV), ("bin/mmdebstrap", self.mmdebstrap()), ("etc/hosts", "127.0.0.1 here\n"),
+                           ("state", "committed\n"),
                            ("etc/os-release", "ID=kin\nVERSION_CODENAME=some\n"), ("etc/apt/sources.list.d/a.sources", SOURCES),
                            ("etc/apt/sources.list.d/b.sources", THIRD), ("etc/apt/apt.conf.d/9", 'Acquire::Retries "3";\n')):
             (self.root / name).write_text(text)
@@ -204,7 +205,7 @@ class Entered(unittest.TestCase):
         self.bare("lint")
         asked = (self.root / "asked").read_text()
         self.assertIn(f"--aptopt={self.root}/etc/apt/apt.conf.d/9", asked)
-        self.assertRegex(asked, r"--include=ca-certificates,git .* some \S+/root \S+/0\.sources\n$")
+        self.assertRegex(asked, r"--include=ca-certificates,git .* some \S+[/]root \S+/0\.sources\n$")
 
     def test_packages_are_kept(self):
         self.bare("fill")
