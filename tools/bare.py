@@ -265,7 +265,7 @@ def run_commands(root, commands):
         status = enter(root, ["sh", "-c", IN_CHECKOUT, "sh", *words])
         results.append(f"./dev {' '.join(words)} {'passed' if status == 0 else f'failed with {status}'} in "
                        f"{time.monotonic() - began:.0f} s ({processor_seconds() - used:.0f} s of processors)")
-        worst = worst or status
+        worst = worst or (1 if status == NO_ROOT else status)
     return results, worst
 
 

@@ -52,7 +52,7 @@ case $1 in
   test) read -r line <state; echo "test of $line" ;;
   lint) echo "lint with $*" ;;
   fill) echo new >/var/cache/apt/archives/other_1_all.deb; echo wheel >"$HOME/.cache/pip/wheel" ;;
-  hang) echo started; sleep 98765 & sleep 98765 ;;
+  hang) echo started; sleep SECONDS & sleep SECONDS ;;
   kill) kill -KILL $$ ;;
 esac
 """
@@ -142,11 +142,12 @@ class Entered(unittest.TestCase):
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.root)
+        self.seconds = str(100000 + time.monotonic_ns() % 900000)   # by which its programs are found
         for name in ("tools", "bin", "etc/apt/sources.list.d", "etc/apt/apt.conf.d", "etc/ssl/certs"):
             (self.root / name).mkdir(parents=True)
         for name in ("bare.py", "package_common.py"):
             shutil.copy(TOOLS / name, self.root / "tools")
-        for name, text in (("dev", DEV), ("bin/mmdebstrap", self.mmdebstrap()), ("etc/hosts", "127.0.0.1 here\n"),
+        for name, text in (("dev", DEV.replace("SECONDS", self.seconds)), ("bin/mmdebstrap", self.mmdebstrap()), ("etc/hosts", "127.0.0.1 here\n"),
                            ("state", "committed\n"),
                            ("etc/os-release", "ID=kin\nVERSION_CODENAME=some\n"), ("etc/apt/sources.list.d/a.sources", SOURCES),
                            ("etc/apt/sources.list.d/b.sources", THIRD), ("etc/apt/apt.conf.d/9", 'Acquire::Retries "3";\n')):
@@ -219,7 +220,7 @@ class Entered(unittest.TestCase):
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                if path.read_bytes() == b"sleep\x0098765\0":
+                if path.read_bytes() == f"sleep\0{self.seconds}\0".encode():
                     found.append(path)
             except OSError:
                 pass
