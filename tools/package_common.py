@@ -96,21 +96,29 @@ def needs(*programs):
         raise Failed(f"not installed: {', '.join(missing)}; ./dev setup --packages installs it")
 
 
+def apt_sources(etc=pathlib.Path("/etc")):
+    """The files that say where this machine's packages come from."""
+    return [path for path in [etc / "apt/sources.list", *sorted((etc / "apt/sources.list.d").glob("*"))]
+            if path.suffix in (".list", ".sources") and path.is_file()]
+
+
+def apt_settings(etc=pathlib.Path("/etc")):
+    """The files that say how they are fetched."""
+    return [path for path in sorted((etc / "apt/apt.conf.d").glob("*"))
+            if re.search(r"(?i)acquire", path.read_text(errors="replace"))]
+
+
 def bare_root(name, extra=()):
     """A fresh copy of a minimal Debian with these packages; the base is made once and kept as an archive."""
     needs("mmdebstrap")
     archive = OUT / f"root-{SUITE}-{'-'.join(extra) or 'minimal'}.tar"
     if not archive.is_file():
         OUT.mkdir(parents=True, exist_ok=True)
-        sources = [path for path in [pathlib.Path("/etc/apt/sources.list"),
-                                     *sorted(pathlib.Path("/etc/apt/sources.list.d").glob("*"))]
-                   if path.suffix in (".list", ".sources") and path.is_file()]
-        settings = [f"--aptopt={path}" for path in sorted(pathlib.Path("/etc/apt/apt.conf.d").glob("*"))
-                    if re.search(r"(?i)acquire", path.read_text(errors="replace"))]
+        settings = [f"--aptopt={path}" for path in apt_settings()]
         packages = [f"--include={','.join(extra)}"] if extra else []
         part = archive.with_suffix(".part")
         run(["mmdebstrap", "--variant=minbase", "--mode=root" if os.getuid() == 0 else "--mode=auto", "--format=tar",
-             *settings, *packages, SUITE, part, *sources])
+             *settings, *packages, SUITE, part, *apt_sources()])
         part.rename(archive)
     root = fresh(OUT / "roots" / name)
     run(["tar", "-C", root, "-xf", archive, "--exclude=./dev/*"])
