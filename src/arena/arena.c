@@ -132,14 +132,15 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
             grown = true;
         }
         code = hak__run_open(*first, count);
-        if (code == 0)
-            code = hak__run_map(*first, count, bytes, &at);
-        if (code != EEXIST) {
+        if (code == 0 && (code = hak__run_map(*first, count, bytes, &at)) == EEXIST) {
+            hak__hole_make(at);
+            code = EAGAIN;
+        }
+        if (code != EAGAIN) {
             if (code == 0 && grown && ahead)
                 map_ahead();
             return code;
         }
-        hak__hole_make(at);
         holes++;
     }
     return ENOMEM;

@@ -24,6 +24,9 @@ static _Atomic size_t heaps_begun;              /* ids up to this one have their
 static size_t heap_length;                      /* of the last one's */
 static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where; 0: none is */
 
+/* A small window of blocks has room for fewer heaps too, or it would lie in a gap only that holds 32 GiB more. */
+enum { HEAPS_LEAST = 256 };
+
 /* The most bytes that a window can come to need. */
 static size_t limit_of(enum hak_meta_window window, size_t supers)
 {
@@ -32,7 +35,7 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     case HAK_META_MAP: return slabs * sizeof(struct hak_slab);
     case HAK_META_SUPERS: return supers * sizeof(struct hak_super);
     case HAK_META_WORDS: return hak_div_up(supers, 64) * sizeof(struct hak_super_word);
-    case HAK_META_HEAPS: return HAK_HEAPS_MAX * HAK_HEAP_STRIDE;
+    case HAK_META_HEAPS: return hak_min(hak_max(supers, HEAPS_LEAST), HAK_HEAPS_MAX) * HAK_HEAP_STRIDE;
     case HAK_META_POOL: return slabs * 1024;
     case HAK_META_SPANS: return supers * HAK_SUPER_SPANS;
     case HAK_META_WINDOWS: break;
@@ -128,7 +131,7 @@ size_t hak__meta_bytes(void)
 int hak__meta_heap(size_t id, size_t *bytes)
 {
     size_t begun = hak_load(&heaps_begun, HAK_RELAXED);
-    int code = id < HAK_HEAPS_MAX ? 0 : ENOMEM;
+    int code = (id + 1) * HAK_HEAP_STRIDE <= windows[HAK_META_HEAPS].limit ? 0 : ENOMEM;
     while (code == 0 && begun < id) {
         code = hak__meta_piece(HAK_META_HEAPS, ++begun * HAK_HEAP_STRIDE, *bytes);
         if (code == 0)
