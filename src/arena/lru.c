@@ -116,7 +116,7 @@ bool hak__super_unmap(size_t super)
 static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
-    bool stay = !moved && !hak__limit_exists();
+    bool stay = !moved && !hak__limit_unmaps();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
         /* A SuperSlab that can't be unmapped, for want of mappings or by a prohibition, can still return its pages. */
@@ -187,7 +187,7 @@ void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
 
 static size_t lru_unused(void) { return hak__arena_state.dirty + hak__arena_state.tails; }
 
-static bool lru_pressure(void) { return hak__limit_exists() || hak__ahead_counts(); }
+static bool lru_pressure(void) { return hak__limit_is_near() || hak__ahead_counts(); }
 
 /* How many bytes may be kept, with the tails. */
 static size_t lru_limit(uint64_t now_ms)

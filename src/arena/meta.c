@@ -7,6 +7,7 @@
 #include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
+#include "arena/waiting.h"
 #include "base/bits.h"
 #include "os/os.h"
 
@@ -187,6 +188,8 @@ void *hak__meta_alloc(size_t bytes)
     if (offset + bytes > hak__meta_mapped(HAK_META_POOL)) {
         hak__arena_lock();
         int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
+        if (hak__arena_gives_up(code))
+            code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
         hak__arena_unlock();
         if (code != 0) {
             /* Give the room back, unless another thread has taken more meanwhile; then it is lost address space. */
@@ -214,6 +217,8 @@ void *hak__heap_memory(uint32_t id, size_t *bytes)
         *bytes = least;
         code = hak__meta_heap(id, bytes);
     }
+    if (hak__arena_gives_up(code))
+        code = hak__meta_heap(id, bytes);
     hak__arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
 }
@@ -222,6 +227,8 @@ bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
 {
     hak__arena_lock();
     int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
+    if (hak__arena_gives_up(code))
+        code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
     hak__meta_piece_done();
     hak__arena_unlock();
     return code == 0;

@@ -137,14 +137,14 @@ void hak__hole_make(size_t super)
 {
     size_t end = foreign_end(super);
     int code = end > super + 1 ? hak__run_open(end - 1, 1) : 0;
-    if (code == EAGAIN)
+    if (code == HAK_PASSED)
         end = hak_align_down(end - 1, HAK_REGION_SUPERS);
     else if (code != 0)
         end = super + 1;
     mark_holes(super, end);
 }
 
-/* Somebody else's mapping lies where the descriptors of a region should: what has none is never used. EAGAIN, or ENOMEM where no region
+/* Somebody else's mapping lies where the descriptors of a region should: what has none is never used. HAK_PASSED, or ENOMEM where no region
  * can follow. */
 static int pass_over(size_t region)
 {
@@ -156,5 +156,5 @@ static int pass_over(size_t region)
         return ENOMEM;
     raise_top(hak_max(end, top));
     mark_holes(from, end);
-    return EAGAIN;
+    return HAK_PASSED;
 }

@@ -1,6 +1,8 @@
 /* See waiting.h. */
 #include "arena/waiting.h"
 
+#include <errno.h>
+
 #include "arena/limit.h"
 #include "arena/lru.h"
 #include "arena/state.h"
@@ -32,7 +34,7 @@ static void ask_policy(void)
 {
     struct hak_retention state = {
         .dirty_limit = hak__option(HAK_OPTION_purge_delay) != 0 ? hak__option(HAK_OPTION_dirty_limit) : 0,
-        .pressure = hak__limit_exists() || hak__ahead_counts(),
+        .pressure = hak__limit_is_near() || hak__ahead_counts(),
     };
     hak_store(&hak__waiting_rules.page, hak__page_size(), HAK_RELAXED);
     hak_store(&hak__waiting_rules.left, hak__retain(state).waiting, HAK_RELAXED);
@@ -84,4 +86,13 @@ void hak__waiting_end(void)
     hak__arena_lock();
     hak__waiting_end_locked();
     hak__arena_unlock();
+}
+
+bool hak__arena_gives_up(int code)
+{
+    if (code <= 0 || code == EEXIST)   /* not the system: opening.h */
+        return false;
+    hak__limit_refused(hak__arena_state.mapped);
+    hak__waiting_end_locked();
+    return hak__lru_unmap_all();
 }
