@@ -12,9 +12,19 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
+/* What the first thread has freed in huge blocks before it had a heap. */
+static hak_noinline void note_freed_before(struct hak_heap *heap)
+{
+    hak__heap_idle_more(heap, hak_counted(&hak__arena_published.dirty));
+    hak__polling_hurry(heap);
+}
+
 struct hak_heap *hak__request_heap_slow(void)
 {
-    return !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+    struct hak_heap *heap = !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+    if (heap != NULL && heap->id == 1 && hak_counted(&hak__arena_published.dirty) != 0)
+        note_freed_before(heap);
+    return heap;
 }
 
 void hak__request_note(void *block, size_t n)

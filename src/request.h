@@ -38,5 +38,5 @@ hak_cold void hak__request_relieve(size_t n);
 hak_cold void *hak__fail(int code);
 hak_cold void *hak__no_memory(void);
 
-/* At the end of requests: a huge block has come or gone. */
+/* At the end of requests: a huge block, or a part of a large one, has come or gone. */
 void hak__poll_huge(size_t given, size_t taken);

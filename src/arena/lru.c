@@ -21,6 +21,9 @@
 /* Neighbours that were emptied so soon after one another go back by one call, although the order says otherwise. */
 enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
 
+/* So many SuperSlabs, without pages, are unmapped in one step, which takes a millisecond or two. */
+enum { THINNED_MOST = 2048 };
+
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 
 static void lru_link(size_t super)
@@ -222,12 +225,30 @@ void hak__lru_due(uint64_t now_ms)
     }
 }
 
+/* Free SuperSlabs whose pages went back stay mapped for the next requests: a few for good, the others as long as pages do, since the
+ * program may need their addresses, and a limit on these may have been set without a word to us. */
+static void lru_thin(uint64_t before_ms)
+{
+    size_t keep = hak_max(hak__option(HAK_OPTION_dirty_limit), hak__option(HAK_OPTION_reserve) << HAK_SUPER_SHIFT);
+    size_t super = hak__is_crowded() ? HAK_NO_SUPER : hak__super_before(hak__arena_top());
+    for (unsigned left = THINNED_MOST; super != HAK_NO_SUPER && left > 0 && hak__arena_state.spare > keep + hak__arena_state.dirty;
+         super = hak__super_before(super)) {
+        bool clean = hak__supers[super].mapped != 0 && !hak__super_is_taken(super) && !hak__super_is_dirty(super);
+        if (clean && hak_load(&hak__supers[super].freed_ms, HAK_RELAXED) <= before_ms) {
+            hak__super_unmap(super);
+            left--;
+        }
+    }
+}
+
 size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
     uint64_t before = all ? UINT64_MAX : now_ms - age;
     size_t freed = now_ms >= age ? hak__lru_purge(before, 0) + hak__tails_purge(before) : 0;
+    if (now_ms >= age)
+        lru_thin(before);
     hak__arena_state.returned_by_age += freed;
     hak__arena_unlock();
     return freed;

@@ -158,7 +158,7 @@ bool hak__span_sleep(struct hak_span *span)
     return true;
 }
 
-bool hak__span_wake(struct hak_span *span)
+static hak_cold bool span_wake(struct hak_span *span)
 {
     if (!hak__span_reach(span, (size_t)span->slabs << HAK_SLAB_SHIFT))
         return false;
@@ -397,6 +397,8 @@ uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t wan
 {
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
+    if (hak_unlikely(hak__span_sleeps(span)) && !span_wake(span))
+        return 0;
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
         hardened_extend(span, step);
     uint32_t taken = want < span->free_count ? want : span->free_count;

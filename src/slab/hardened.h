@@ -60,7 +60,6 @@ hak_inline void hak__span_unguard(struct hak_span *span)
  * afterwards. The heap's lock is held, and the span is no share's: those end. Mapped again with its next block; false: the system
  * refuses. */
 hak_cold bool hak__span_sleep(struct hak_span *span);
-hak_cold bool hak__span_wake(struct hak_span *span);
 hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
 
 /* hak__span_take of such a span. */

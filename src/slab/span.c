@@ -317,7 +317,7 @@ static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uin
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
     if (hak_unlikely(span->keys == HAK_SPAN_HARDENED))
-        return hak__span_sleeps(span) && !hak__span_wake(span) ? 0 : hak__span_take_hardened(span, out, want);
+        return hak__span_take_hardened(span, out, want);
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken, taken == 0);
