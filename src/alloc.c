@@ -36,7 +36,7 @@ static hak_cold void *alloc_late(uint32_t class, size_t n)
     return block;
 }
 
-void *hak__alloc_class(uint32_t class, size_t n)
+hak_inline void *alloc_class(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__request_enter();
     void *block = NULL;
@@ -53,7 +53,22 @@ void *hak__alloc_class(uint32_t class, size_t n)
     }
     hak__limit_deliver();
     hak__check_poll();
-    return hak_likely(block != NULL) ? block : hak__no_memory();
+    return block;
+}
+
+static hak_cold void *alloc_class_again(uint32_t class, size_t n)
+{
+    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0)   /* that heap has done so already */
+        return NULL;
+    hak__request_relieve(hak__classes[class].size);
+    void *block = alloc_class(class, n);
+    return block != NULL ? block : hak__no_memory();
+}
+
+void *hak__alloc_class(uint32_t class, size_t n)
+{
+    void *block = alloc_class(class, n);
+    return hak_likely(block != NULL) ? block : alloc_class_again(class, n);
 }
 
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
@@ -84,6 +99,10 @@ void *hak__alloc_huge(size_t n, size_t align, bool *zero)
     if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
         return hak__own_alloc_huge(heap->share.standard, n, align, zero, "malloc");
     void *block = hak__huge_alloc(n, align, zero);
+    if (hak_unlikely(block == NULL)) {
+        hak__request_relieve(n);
+        block = hak__huge_alloc(n, align, zero);
+    }
     hak__poll_huge(0, block != NULL ? n : 0);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }

@@ -4,7 +4,6 @@
 
 #include "arena/limit.h"
 #include "base/version.h"
-#include "cache/flush.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"
@@ -38,13 +37,8 @@ hak_export size_t hak_good_size(size_t n)
 
 hak_export size_t hak_collect(void)
 {
-    struct hak_heap *heap = hak__request_enter();
-    if (heap != NULL) {
-        hak__heap_collect(heap);
-        hak__cache_flush(heap);
-        hak__heap_unlock(heap);
-    }
-    return hak__start() ? hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL) : 0;
+    hak__request_heap();
+    return hak__start() ? hak__request_collect() : 0;
 }
 
 hak_export int hak_check_heap(void) { return !hak__start() || hak__check_report("hak_check_heap()"); }

@@ -68,9 +68,14 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
     return block;
 }
 
-/* The limit has refused: what the heap has cached goes back, then the program is asked. Whether to try again. */
-static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, size_t want, unsigned tries)
+/* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
+ * to try again. */
+static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, uint64_t refused, size_t want, unsigned tries)
 {
+    if (hak_load(&own->account.refused, HAK_RELAXED) == refused) {
+        hak__request_relieve(want);
+        return tries == 0;
+    }
     if (tries == 0) {
         if (mine != NULL)
             hak__own_leave(mine);
@@ -93,8 +98,7 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
     do {
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = mine != NULL ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
-    } while (hak_unlikely(block == NULL) && hak_load(&own->account.refused, HAK_RELAXED) != refused
-             && own_relieve(own, mine, hak__classes[class].size, tries++));
+    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
     if (hak_likely(mine != NULL))
         hak__upkeep_poll(mine);
     hak__limit_deliver();
@@ -115,8 +119,7 @@ void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zer
     do {
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = hak__own_huge_alloc(own, n, align, zero);
-    } while (hak_unlikely(block == NULL) && hak_load(&own->account.refused, HAK_RELAXED) != refused
-             && own_relieve(own, mine, n, tries++));
+    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, n, tries++));
     hak__poll_huge(0, block != NULL ? n : 0);
     return block != NULL ? block : hak__no_memory();
 }

@@ -4,6 +4,8 @@
 #include "arena/limit.h"
 #include "arena/thp.h"
 #include "base/forked.h"
+#include "diag/options.h"
+#include "diag/report.h"
 #include "guard/check.h"
 #include "guard/crash.h"
 #include "guard/ending.h"
@@ -17,12 +19,20 @@
 #include "trace/trace.h"
 #include "upkeep/background.h"
 
+/* Whether something may be said when the program ends. */
+static bool speaks_at_end(void)
+{
+    return (hak__option(HAK_OPTION_stats) | hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)
+            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_harden) | hak__option(HAK_OPTION_profile)) != 0;
+}
+
 __attribute__((constructor(101))) void hak__library_loaded(void)
 {
     if (!hak__start())
         return;
     if (hak__start_options())
         hak__thread_reopen_early();
+    hak__report_begin(speaks_at_end());
     hak__limit_ask_system();
     hak__thp_look();
     hak__thread_init();

@@ -22,10 +22,14 @@
 
 static bool is_large(size_t n) { return n > HAK_MID_MAX && n <= HAK_LARGE_MAX; }
 
-static void *resize_huge(void *p, size_t n)
+/* What is cut off is freed memory like any other: it counts for upkeep. */
+static void *resize_huge(void *p, size_t have, size_t n)
 {
     struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
-    return hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+    void *q = hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+    if (n < have && q != NULL)
+        hak__poll_huge(have - n, 0);
+    return q;
 }
 
 /* A block beside p: one of the same heap, if that is one of one's own. */
@@ -42,7 +46,7 @@ static void *malloc_beside(const void *p, size_t n)
 static void *resize_in_place(void *p, size_t have, size_t n)
 {
     if (have > HAK_LARGE_MAX)
-        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? resize_huge(p, n) : NULL;
+        return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? resize_huge(p, have, n) : NULL;
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
     if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
@@ -51,6 +55,8 @@ static void *resize_in_place(void *p, size_t have, size_t n)
     while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only cached */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__heap_unlock(heap);
+    if (done && n < have)
+        hak__poll_huge(have - n, 0);
     return done ? p : NULL;
 }
 
@@ -148,7 +154,7 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
     bool sealed = hak__harden_huge_unseal(p);
-    void *q = resize_huge(p, hak__harden_huge_room(n));
+    void *q = resize_huge(p, have, hak__harden_huge_room(n));
     if (q != NULL || sealed)
         hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
     return q;

@@ -3,15 +3,28 @@
 
 #include <errno.h>
 
+#include "arena/arena.h"
+#include "cache/flush.h"
+#include "os/os.h"
 #include "profile/profile.h"
 #include "start.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
+/* What the first thread has freed in huge blocks before it had a heap. */
+static hak_noinline void note_freed_before(struct hak_heap *heap)
+{
+    hak__heap_idle_more(heap, hak_counted(&hak__arena_published.dirty));
+    hak__polling_hurry(heap);
+}
+
 struct hak_heap *hak__request_heap_slow(void)
 {
-    return !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+    struct hak_heap *heap = !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+    if (heap != NULL && heap->id == 1 && hak_counted(&hak__arena_published.dirty) != 0)
+        note_freed_before(heap);
+    return heap;
 }
 
 void hak__request_note(void *block, size_t n)
@@ -19,6 +32,45 @@ void hak__request_note(void *block, size_t n)
     struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
     if (heap != NULL)
         hak__profile_note(heap, block, n);
+}
+
+size_t hak__request_collect(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__enter_own(heap)) {
+        hak__heap_collect(heap);
+        hak__cache_flush(heap);
+        hak__heap_unlock(heap);
+    }
+    return hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL);
+}
+
+/* What can be given up is a part of what is mapped, and a long request is not served for want of a little. */
+enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
+
+/* Changes when the thread, or any other in larger steps, has given something back. */
+static uint64_t relief_state(void)
+{
+    const struct hak_heap *heap = hak__heap_current();
+    bool has = (heap->mode & HAK_MODE_SENTINEL) == 0;
+    return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) : 0);
+}
+
+/* A program that goes on asking in vain is spared the walk mostly, and of threads that ask at once one walks. */
+void hak__request_relieve(size_t n)
+{
+    static hak_rare_data _Atomic uint64_t state_then, then_ms;
+    static hak_rare_data _Atomic uint32_t turns;
+    uint64_t now = hak__os->now_ms(), mapped = hak_counted(&hak__arena_published.mapped);
+    hak__upkeep_await();
+    if (mapped < n / RELIEF_SHARE || hak_counted(&hak__arena_published.mapped) < mapped)
+        return;
+    if (relief_state() == hak_load(&state_then, HAK_RELAXED) && now - hak_load(&then_ms, HAK_RELAXED) < RELIEF_MS
+        && hak_fetch_add(&turns, 1, HAK_RELAXED) % RELIEF_TURNS != 0)
+        return;
+    hak__request_collect();
+    hak_store(&then_ms, now, HAK_RELAXED);
+    hak_store(&state_then, relief_state(), HAK_RELAXED);
 }
 
 void *hak__fail(int code)

@@ -27,9 +27,16 @@ hak_inline struct hak_heap *hak__request_enter(void)
  * gets one, since that is where the bytes up to the next sample are counted. */
 hak_cold void hak__request_note(void *block, size_t n);
 
+/* Gives back what the thread caches, and all that upkeep can, due or not; the bytes that went back to the system. The caller holds no
+ * heap lock. */
+hak_cold size_t hak__request_collect(void);
+
+/* For a request of n bytes that the system has refused, and that is tried once more afterwards: does that, unless it would be in vain. */
+hak_cold void hak__request_relieve(size_t n);
+
 /* Sets errno, the second one to ENOMEM, and gives NULL. */
 hak_cold void *hak__fail(int code);
 hak_cold void *hak__no_memory(void);
 
-/* At the end of requests: a huge block has come or gone. */
+/* At the end of requests: a huge block, or a part of a large one, has come or gone. */
 void hak__poll_huge(size_t given, size_t taken);

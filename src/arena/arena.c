@@ -132,14 +132,15 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
             grown = true;
         }
         code = hak__run_open(*first, count);
-        if (code == 0)
-            code = hak__run_map(*first, count, bytes, &at);
-        if (code != EEXIST) {
+        if (code == 0 && (code = hak__run_map(*first, count, bytes, &at)) == EEXIST) {
+            hak__hole_make(at);
+            code = HAK_PASSED;
+        }
+        if (code != HAK_PASSED) {
             if (code == 0 && grown && ahead)
                 map_ahead();
             return code;
         }
-        hak__hole_make(at);
         holes++;
     }
     return ENOMEM;
@@ -174,7 +175,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     bool ahead = kind == HAK_SUPER_IN_SLABS;
     size_t mapped = hak__arena_state.mapped, whole = hak__crowd_bytes(bytes);
     int code = find_and_map(count, align, whole, ahead, &first);
-    if (code != 0 && (hak__lru_unmap_all() || whole != bytes))
+    if (code != 0 && (hak__arena_gives_up(code) || whole != bytes))
         code = find_and_map(count, align, bytes, ahead, &first);
     hak__arena_state.waited += hak__arena_state.mapped != mapped;
     if (code == 0)
@@ -187,21 +188,26 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     return code == 0 ? first : HAK_NO_SUPER;
 }
 
-bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes)
+/* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
+static int run_extend(size_t first, size_t count, size_t new_count, size_t bytes)
 {
     size_t at;
+    int code = hak__run_open(first + count, new_count - count);
+    return code == 0 ? hak__run_map(first, new_count, bytes, &at) : code;
+}
+
+bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes)
+{
     hak__arena_lock();
     hak__waiting_end_locked();
     hak__tail_end(first + count - 1);
     bool done = next_superslab(WHICH_FREE, first + count, false) >= hak_min(first + new_count, hak__arena_top());
-    if (done)
-        done = hak__run_open(first + count, new_count - count) == 0;
-    /* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
     if (done) {
         size_t whole = hak__crowd_bytes(bytes);
-        int code = hak__run_map(first, new_count, whole, &at);
-        bool again = code == ENOMEM && (hak__lru_unmap_all() || whole != bytes);
-        done = code == 0 || (again && hak__run_map(first, new_count, bytes, &at) == 0);
+        int code = run_extend(first, count, new_count, whole);
+        if (hak__arena_gives_up(code) || (code == ENOMEM && whole != bytes))
+            code = run_extend(first, count, new_count, bytes);
+        done = code == 0;
     }
     if (done && new_count > count)
         claim_run(first + count, new_count - count, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HUGE_TAIL);

@@ -39,6 +39,7 @@ static void *on_pressure_argument;
 enum { MAPPINGS_USUAL = 65530 };
 static _Atomic size_t mappings_allowed;    /* 0: not known */
 static _Atomic bool addresses_limited;
+static _Atomic size_t address_room = SIZE_MAX;   /* so much of addresses or data may be mapped, as far as is known */
 static _Atomic bool thrifty;
 static _Atomic bool ahead_at_once;   /* memory mapped ahead had all its pages at once */
 
@@ -59,6 +60,20 @@ bool hak__limit_allows(size_t mapped, size_t more)
 bool hak__limit_exists(void)
 {
     return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0 || hak__option(HAK_OPTION_unmap) != 0;
+}
+
+bool hak__limit_unmaps(void) { return hak__limit_exists() || hak_load(&address_room, HAK_RELAXED) != SIZE_MAX; }
+
+bool hak__limit_is_near(void)
+{
+    return hak__limit_exists() || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
+}
+
+/* An eighth more, since a shorter mapping may still be had. */
+void hak__limit_refused(size_t mapped)
+{
+    size_t room = hak_load(&address_room, HAK_RELAXED);
+    hak_store(&address_room, hak_min(room, mapped + mapped / 8), HAK_RELAXED);
 }
 
 /* --- what nobody uses yet ------------------------------------------------------------------------------------------- */
@@ -83,6 +98,8 @@ void hak__limit_note(size_t mapped)
     size_t limit = hak__option(HAK_OPTION_soft_limit);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
+    if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED)))   /* it has been raised */
+        hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
     if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
         hak_store(&system_asked, true, HAK_RELAXED);
         notify_limit(NOTICE_SYSTEM);
@@ -104,6 +121,8 @@ static void follow_system(void)
     hak__os->seen(&seen);
     hak_store(&mappings_allowed, seen.mappings, HAK_RELAXED);
     hak_store(&addresses_limited, seen.strict || hak_min(seen.address_space, seen.data) != HAK_OS_UNLIMITED, HAK_RELAXED);
+    if (hak_min(seen.address_space, seen.data) != HAK_OS_UNLIMITED)
+        hak_store(&address_room, hak_min(seen.address_space, seen.data), HAK_RELAXED);
     if (seen.strict)
         hak__option_suggest(HAK_OPTION_unmap, 1);
     if (hak_min(seen.address_space, seen.data) <= LITTLE_ROOM)

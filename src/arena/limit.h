@@ -15,6 +15,14 @@ hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
  * than purged, so that the figure compared falls. */
 hak_noinline bool hak__limit_exists(void);
 
+/* Whether addresses are limited: there is such a limit, or the system has said so or has refused some. Free memory is unmapped then, so
+ * that anything else in the process can have the addresses. And whether half of what there may be is mapped: then little is kept. */
+hak_noinline bool hak__limit_unmaps(void);
+hak_noinline bool hak__limit_is_near(void);
+
+/* The system has refused a mapping, while so much was mapped. */
+hak_cold void hak__limit_refused(size_t mapped);
+
 /* How many mappings the kernel allows this process (vm.max_map_count), and whether it limits or counts its addresses. */
 hak_noinline size_t hak__limit_mappings(void);
 hak_noinline bool hak__limit_addresses(void);

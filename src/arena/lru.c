@@ -8,11 +8,14 @@
  * state.dirty is the sum of their dirty bytes. */
 #include "arena/lru.h"
 
+#include <errno.h>
+
 #include "arena/crowd.h"
 #include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "arena/tail.h"
+#include "arena/waiting.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"
@@ -20,6 +23,9 @@
 
 /* Neighbours that were emptied so soon after one another go back by one call, although the order says otherwise. */
 enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
+
+/* So many SuperSlabs, without pages, are unmapped in one step, which takes a millisecond or two. */
+enum { THINNED_MOST = 2048 };
 
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 
@@ -116,7 +122,7 @@ bool hak__super_unmap(size_t super)
 static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
-    bool stay = !moved && !hak__limit_exists();
+    bool stay = !moved && !hak__limit_unmaps();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
         /* A SuperSlab that can't be unmapped, for want of mappings or by a prohibition, can still return its pages. */
@@ -187,7 +193,7 @@ void hak__lru_note(uint64_t now_ms) { lru_peak(now_ms); }
 
 static size_t lru_unused(void) { return hak__arena_state.dirty + hak__arena_state.tails; }
 
-static bool lru_pressure(void) { return hak__limit_exists() || hak__ahead_counts(); }
+static bool lru_pressure(void) { return hak__limit_is_near() || hak__ahead_counts(); }
 
 /* How many bytes may be kept, with the tails. */
 static size_t lru_limit(uint64_t now_ms)
@@ -222,12 +228,30 @@ void hak__lru_due(uint64_t now_ms)
     }
 }
 
+/* Free SuperSlabs whose pages went back stay mapped for the next requests: a few for good, the others as long as pages do, since the
+ * program may need their addresses, and a limit on these may have been set without a word to us. */
+static void lru_thin(uint64_t before_ms)
+{
+    size_t keep = hak_max(hak__option(HAK_OPTION_dirty_limit), hak__option(HAK_OPTION_reserve) << HAK_SUPER_SHIFT);
+    size_t super = hak__is_crowded() ? HAK_NO_SUPER : hak__super_before(hak__arena_top());
+    for (unsigned left = THINNED_MOST; super != HAK_NO_SUPER && left > 0 && hak__arena_state.spare > keep + hak__arena_state.dirty;
+         super = hak__super_before(super)) {
+        bool clean = hak__supers[super].mapped != 0 && !hak__super_is_taken(super) && !hak__super_is_dirty(super);
+        if (clean && hak_load(&hak__supers[super].freed_ms, HAK_RELAXED) <= before_ms) {
+            hak__super_unmap(super);
+            left--;
+        }
+    }
+}
+
 size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
     uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
     uint64_t before = all ? UINT64_MAX : now_ms - age;
     size_t freed = now_ms >= age ? hak__lru_purge(before, 0) + hak__tails_purge(before) : 0;
+    if (now_ms >= age)
+        lru_thin(before);
     hak__arena_state.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
@@ -242,7 +266,8 @@ size_t hak__lru_shorten(size_t keep)
     return left;
 }
 
-bool hak__lru_unmap_all(void)
+/* Every free SuperSlab, and tails. Whether there was something. */
+static bool unmap_all(void)
 {
     size_t before = hak__arena_state.mapped;
     hak__tails_purge(UINT64_MAX);
@@ -250,6 +275,15 @@ bool hak__lru_unmap_all(void)
         if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
             hak__super_unmap(i);
     return hak__arena_state.mapped < before;
+}
+
+bool hak__arena_gives_up(int code)
+{
+    if (code <= 0 || code == EEXIST)   /* not the system: opening.h */
+        return false;
+    hak__limit_refused(hak__arena_state.mapped);
+    hak__waiting_end_locked();
+    return unmap_all();
 }
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */

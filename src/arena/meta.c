@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "arena/limit.h"
+#include "arena/lru.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "base/bits.h"
@@ -24,6 +25,9 @@ static _Atomic size_t heaps_begun;              /* ids up to this one have their
 static size_t heap_length;                      /* of the last one's */
 static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where; 0: none is */
 
+/* A small window of blocks has room for fewer heaps too, or it would lie in a gap only that holds 32 GiB more. */
+enum { HEAPS_LEAST = 256 };
+
 /* The most bytes that a window can come to need. */
 static size_t limit_of(enum hak_meta_window window, size_t supers)
 {
@@ -32,7 +36,7 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     case HAK_META_MAP: return slabs * sizeof(struct hak_slab);
     case HAK_META_SUPERS: return supers * sizeof(struct hak_super);
     case HAK_META_WORDS: return hak_div_up(supers, 64) * sizeof(struct hak_super_word);
-    case HAK_META_HEAPS: return HAK_HEAPS_MAX * HAK_HEAP_STRIDE;
+    case HAK_META_HEAPS: return hak_min(hak_max(supers, HEAPS_LEAST), HAK_HEAPS_MAX) * HAK_HEAP_STRIDE;
     case HAK_META_POOL: return slabs * 1024;
     case HAK_META_SPANS: return supers * HAK_SUPER_SPANS;
     case HAK_META_WINDOWS: break;
@@ -128,7 +132,7 @@ size_t hak__meta_bytes(void)
 int hak__meta_heap(size_t id, size_t *bytes)
 {
     size_t begun = hak_load(&heaps_begun, HAK_RELAXED);
-    int code = id < HAK_HEAPS_MAX ? 0 : ENOMEM;
+    int code = (id + 1) * HAK_HEAP_STRIDE <= windows[HAK_META_HEAPS].limit ? 0 : ENOMEM;
     while (code == 0 && begun < id) {
         code = hak__meta_piece(HAK_META_HEAPS, ++begun * HAK_HEAP_STRIDE, *bytes);
         if (code == 0)
@@ -184,6 +188,8 @@ void *hak__meta_alloc(size_t bytes)
     if (offset + bytes > hak__meta_mapped(HAK_META_POOL)) {
         hak__arena_lock();
         int code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
+        if (hak__arena_gives_up(code))
+            code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
         hak__arena_unlock();
         if (code != 0) {
             /* Give the room back, unless another thread has taken more meanwhile; then it is lost address space. */
@@ -211,6 +217,8 @@ void *hak__heap_memory(uint32_t id, size_t *bytes)
         *bytes = least;
         code = hak__meta_heap(id, bytes);
     }
+    if (hak__arena_gives_up(code))
+        code = hak__meta_heap(id, bytes);
     hak__arena_unlock();
     return code == 0 ? hak__heap_address(id) : NULL;
 }
@@ -219,6 +227,8 @@ bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
 {
     hak__arena_lock();
     int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
+    if (hak__arena_gives_up(code))
+        code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
     hak__meta_piece_done();
     hak__arena_unlock();
     return code == 0;

@@ -8,6 +8,7 @@
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "arena/window.h"
+#include "base/assert.h"
 #include "os/os.h"
 
 /* --- opening --------------------------------------------------------------------------------------------------------- */
@@ -50,14 +51,19 @@ static void raise_top(size_t new_top)
     hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
 }
 
+static int pass_over(size_t region);
+
 int hak__run_open(size_t first, size_t count)
 {
     size_t end = first + count, top = hak__arena_top();
     if (end > hak__window_supers())
         return ENOMEM;
     int code = end > top ? extend_tables(end) : 0;
+    if (code == EEXIST)   /* no table can be found elsewhere */
+        return ENOMEM;
     for (size_t region = first / HAK_REGION_SUPERS; code == 0 && region * HAK_REGION_SUPERS < end; region++)
-        code = region_open(region, hak_max(end, top));
+        if ((code = region_open(region, hak_max(end, top))) == EEXIST)
+            return pass_over(region);
     if (code == 0 && end > top)
         raise_top(end);
     return code;
@@ -111,12 +117,9 @@ static void make_hole(size_t super)
     hak__super_set_taken(super, true);
 }
 
-/* The regions at its two ends are open afterwards; those between need no entries. */
-void hak__hole_make(size_t super)
+/* Closed regions need no entries. */
+static void mark_holes(size_t super, size_t end)
 {
-    size_t end = foreign_end(super);
-    if (end > super + 1 && hak__run_open(end - 1, 1) != 0)
-        end = super + 1;
     hak__arena_state.holes += end - super;
     for (size_t i = super; i < end; i++) {
         size_t region = i / HAK_REGION_SUPERS;
@@ -127,4 +130,31 @@ void hak__hole_make(size_t super)
             i = (region + 1) * HAK_REGION_SUPERS - 1;
         }
     }
+}
+
+/* The regions at its two ends are open afterwards, unless the last one has proved to be foreign as a whole. */
+void hak__hole_make(size_t super)
+{
+    size_t end = foreign_end(super);
+    int code = end > super + 1 ? hak__run_open(end - 1, 1) : 0;
+    if (code == HAK_PASSED)
+        end = hak_align_down(end - 1, HAK_REGION_SUPERS);
+    else if (code != 0)
+        end = super + 1;
+    mark_holes(super, end);
+}
+
+/* Somebody else's mapping lies where the descriptors of a region should: what has none is never used. HAK_PASSED, or ENOMEM where no region
+ * can follow. */
+static int pass_over(size_t region)
+{
+    size_t top = hak__arena_top(), from = region * HAK_REGION_SUPERS, end = from + HAK_REGION_SUPERS;
+    if (hak__region_is_open(region))   /* the first one, as far as it has come */
+        from = top;
+    hak_assert(from < end, "what is open below the frontier has its descriptors");
+    if (end > top && (end > hak__window_supers() || extend_tables(end) != 0))
+        return ENOMEM;
+    raise_top(hak_max(end, top));
+    mark_holes(from, end);
+    return HAK_PASSED;
 }

@@ -69,7 +69,7 @@ int hak__piece_map(void *start, size_t bytes)
     hak__arena_lock();
     hak__waiting_end_locked();
     int code = map_piece((uintptr_t)start, bytes);
-    if (code != 0 && code != EEXIST && hak__lru_unmap_all())
+    if (hak__arena_gives_up(code))
         code = map_piece((uintptr_t)start, bytes);
     if (code == 0) {
         hak__thp_mapped((uintptr_t)start, bytes);

@@ -1,6 +1,6 @@
 /* SuperSlabs mapped ahead of need, so that a growing heap does not wait for the system. Upkeep maps them. A reserved SuperSlab is free
  * like any other, serves first when a request needs one, and is unmapped with the rest before a request is refused (lru.c,
- * hak__lru_unmap_all). Nobody touches it, so it takes no resident memory. */
+ * hak__arena_gives_up). Nobody touches it, so it takes no resident memory. */
 #include "arena/reserve.h"
 
 #include "arena/limit.h"
@@ -23,6 +23,8 @@ void hak__ahead_mapped(size_t first, size_t count)
 {
     unsigned char page = 0;
     size_t bytes = hak__page_size();
+    for (size_t i = first; i < first + count; i++)
+        hak_store(&hak__supers[i].freed_ms, hak__os->now_ms(), HAK_RELAXED);   /* since when it has been unused */
     if (hak__os_resident((uintptr_t)hak__super_start(first + count) - bytes, bytes, &page) != 0 || page == 0)
         return;
     hak__ahead_end();

@@ -32,7 +32,7 @@ static void ask_policy(void)
 {
     struct hak_retention state = {
         .dirty_limit = hak__option(HAK_OPTION_purge_delay) != 0 ? hak__option(HAK_OPTION_dirty_limit) : 0,
-        .pressure = hak__limit_exists() || hak__ahead_counts(),
+        .pressure = hak__limit_is_near() || hak__ahead_counts(),
     };
     hak_store(&hak__waiting_rules.page, hak__page_size(), HAK_RELAXED);
     hak_store(&hak__waiting_rules.left, hak__retain(state).waiting, HAK_RELAXED);

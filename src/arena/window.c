@@ -1,8 +1,7 @@
 /* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit (the same
- * in each run if the process was started with fixed addresses): metadata windows first, then the ranges for sampled blocks and for
- * blocks of no bytes, then user data. Nothing is
- * reserved: the choice is only a number. If a few random bases are refused (a simulator or a small address space),
- * the system is asked where there is room, for less and less. */
+ * in each run if the process was started with fixed addresses): the ranges for sampled blocks and for blocks of no bytes first, then
+ * the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are refused (a
+ * simulator or a small address space), the system is asked where there is room, for less and less. */
 #include "arena/window.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 
-enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28 };
+enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
 
 struct hak_window hak__window;
 static size_t window_supers;
@@ -24,10 +23,13 @@ static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
 uintptr_t hak__guarded_start(void) { return guarded_start; }
-uintptr_t hak__zero_size_start(void) { return guarded_start + HAK_GUARDED_SIZE; }
+uintptr_t hak__zero_size_start(void) { return guarded_start + hak__guarded_size(); }
+
+static size_t guarded_of(size_t supers) { return hak_min(HAK_GUARDED_SIZE, (supers << HAK_SUPER_SHIFT) / GUARDED_SHARE); }
+size_t hak__guarded_size(void) { return guarded_of(window_supers); }
 
 /* The addresses in front of the window. */
-static size_t span_before(size_t supers) { return hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE; }
+static size_t span_before(size_t supers) { return hak__meta_span(supers) + guarded_of(supers) + HAK_ZERO_SIZE_SIZE; }
 
 /* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the
  * pieces mapped so far are given back. */
@@ -47,12 +49,12 @@ static int map_first(void)
 
 static int try_base(uintptr_t base, size_t supers)
 {
-    uintptr_t guarded = hak__meta_layout(base, supers), data = guarded + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE;
+    uintptr_t data = hak__meta_layout(base + guarded_of(supers) + HAK_ZERO_SIZE_SIZE, supers);
     int code = map_first();
     if (code != 0)
         return code;
     window_supers = supers;
-    guarded_start = guarded;
+    guarded_start = base;
     hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;

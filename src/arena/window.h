@@ -12,8 +12,9 @@ int hak__window_choose(void);
 /* The SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);
 
-/* Where the range begins; 0 before the window has been chosen. */
+/* Where the range begins, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */
 uintptr_t hak__guarded_start(void);
+size_t hak__guarded_size(void);
 
 /* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
 uintptr_t hak__zero_size_start(void);

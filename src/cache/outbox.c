@@ -108,13 +108,25 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
     hak__heap_sweep(hak__heap_by_id(hak__owner_id(word)));
 }
 
+/* A thread that has used little of a class leaves nothing here, so that threads of which there are many do without buckets. One that
+ * only frees has common blocks left for good: it is told by how many it has freed. */
+enum { SINGLE_MOST = 32 };
+
+static bool uses_little(struct hak_heap *heap, uint32_t class)
+{
+    if (heap->classes[class].common_left == 0 || heap->outbox.single == SINGLE_MOST)
+        return false;
+    heap->outbox.single++;
+    return true;
+}
+
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     if (hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE) {
         free_large(heap, p, word, function);
         return;
     }
-    if (heap->classes[hak__owner_class(word)].common_left != 0) {
+    if (uses_little(heap, hak__owner_class(word))) {
         free_at_once(heap, p, word, function);
         return;
     }

@@ -13,8 +13,20 @@
 hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
 hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
-/* The whole text to a file descriptor; 0 or an errno code. */
+/* The whole text to a file descriptor; 0 or an errno code. A reader that has gone away makes EPIPE, and no signal; one that takes nothing
+ * for STALL_MS makes EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
+
+/* Reports go where descriptor 2 led when the library was loaded, and nowhere else: a program may have closed it and have a file of its
+ * own there. `keep`: something will be said at the end, by when many programs have closed it, so a second descriptor is made for it, far
+ * from those that programs use. Until the first of these two is called, reports go to descriptor 2. The second gives the descriptor to
+ * write to; -1: there is none. */
+hak_cold void hak__report_begin(bool keep);
+hak_cold int hak__report_fd(void);
+
+/* Opens a file to be written, with flags of open(2) besides; a name for descriptor 2 is the place of reports, and a pipe that nobody reads
+ * fails. -1: errno says why. */
+hak_cold int hak__report_open(const char *path, int more);
 
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);

@@ -118,6 +118,9 @@ void hak__assigned_let_go(struct hak_heap *heap)
         let_go_of(heap, 0);
 }
 
+/* What is left of a slab goes back at once if it is worth a call of the system: nobody else can use it. */
+enum { REST_LEAST = 16 << 10 };
+
 /* --- change of size ----------------------------------------------------------------------------------------------------- */
 
 /* Writes the owner words of the inner slabs that a single-block span gains or keeps. */
@@ -134,6 +137,15 @@ static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t cla
     hak__span_map_places(span);
 }
 
+/* A block that has been cut ends within the last slab that it keeps; the slabs behind are the pool's. */
+static void cut_off(const struct hak_span *span, size_t slab, unsigned had)
+{
+    size_t end = (size_t)span->slabs << HAK_SLAB_SHIFT, used = hak_align_up(hak__classes[span->class].size, hak__page_size());
+    if (end >= used + REST_LEAST)
+        hak__arena_purge_range(hak__slab_start(slab) + used, end - used);
+    hak__pool_give(slab + span->slabs, had - span->slabs);
+}
+
 bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
 {
     size_t slab = hak__slab_of(block);
@@ -143,14 +155,14 @@ bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
     hak_assert(former >= HAK_CLASS_FIRST_LARGE && class >= HAK_CLASS_FIRST_LARGE, "only large blocks resize in place");
     if (span->blocks != 1 || hak__super_is_bare(slab / HAK_SUPER_SLABS))
         return false;
-    while (class + 1 < HAK_CLASSES && hak__class_single_slabs(class + 1) == want)
+    while (want >= have && class + 1 < HAK_CLASSES && hak__class_single_slabs(class + 1) == want)
         class++;
     hak_assert(!span->listed && hak__span_allocated(span) == 1, "the block is in the program's hands");
     if (want > have && !hak__pool_extend(slab, have, want))
         return false;
     describe_large(span, heap->id, class, want);
     if (want < have)
-        hak__pool_give(slab + want, have - want);
+        cut_off(span, slab, have);
     hak__heap_large_moved(heap, former, (size_t)-1);
     hak__heap_large_moved(heap, class, 1);
     hak_count(&heap->classes[former].drained, 1);

@@ -27,6 +27,6 @@ void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
 void hak__assigned_let_go(struct hak_heap *heap);
 
 /* Gives an allocated block of this heap at least the size of another large class in place: takes free slabs behind it, or releases
- * slabs. Its class is then the largest that fits the slabs it has. False: unchanged, because the slabs behind are taken, or other
+ * slabs. Its class is then that one, or if it has grown the largest that fits the slabs it has. False: unchanged, because the slabs behind are taken, or other
  * blocks share the span. */
 bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class);

@@ -61,6 +61,7 @@ struct hak_sample_marks {
 struct hak_outbox {
     _Atomic uint32_t used;      /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t misses;            /* refills since the outbox was last flushed */
+    uint32_t single;            /* blocks published at once, while the thread had freed few; stops counting then */
 };
 
 /* Blocks of one slab of another heap, freed here: those from `taken` on are not yet published. */

@@ -213,8 +213,7 @@ static int dump_to_file(const char *path)
     char beside[HAK_PROFILE_PATH + NAME_ROOM];
     bool plain = is_plain(path);
     hak__format(beside, sizeof beside, plain ? "%s.part" : "%s", path);
-    int how = O_WRONLY | O_CLOEXEC | (plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, beside, how, 0644);
+    int fd = hak__report_open(beside, plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
     if (fd < 0)
         return errno;
     int code = dump_to(fd, ends_in(path, ".json"));

@@ -254,7 +254,7 @@ _Static_assert(HAK_GUARDED_STRIDE / 4 + HAK_MID_MAX + (64u << 10) <= HAK_GUARDED
 void hak__sample_begin(void)
 {
     size_t count = hak__option(HAK_OPTION_sample_slots);
-    if (!hak__sample_on() || hak__sample.places != NULL)
+    if (!hak__sample_on() || hak__sample.places != NULL || count * HAK_GUARDED_STRIDE > hak__guarded_size())
         return;
     hak__sample.places = hak__meta_alloc(count * sizeof *hak__sample.places);
     if (hak__sample.places == NULL)

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "arena/limit.h"
+#include "arena/pieces.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "diag/report.h"
@@ -135,6 +137,33 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
     hak__span_map_places(span);
     if (hak__hardened.guards)
         guard_block(span);
+}
+
+/* --- spans without memory ---------------------------------------------------------------------------------------------- */
+
+bool hak__span_sleep(struct hak_span *span)
+{
+    hak_assert(span->keys == HAK_SPAN_HARDENED && hak__span_allocated(span) == 0, "an empty hardened span");
+    size_t bytes = hak_min(span->reach, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    hak__span_unguard(span);
+    if (!hak__piece_unmap(hak__span_start(span), bytes)) {
+        hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+        return false;
+    }
+    memset(span->free, 0, span->words * sizeof *span->free);
+    span->summary = 0;
+    span->frontier = span->free_count = 0;
+    span->fresh = span->purged = true;
+    span->reach = 0;
+    return true;
+}
+
+static hak_cold bool span_wake(struct hak_span *span)
+{
+    if (!hak__span_reach(span, (size_t)span->slabs << HAK_SLAB_SHIFT))
+        return false;
+    hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+    return true;
 }
 
 /* --- clear memory ------------------------------------------------------------------------------------------------------- */
@@ -368,6 +397,8 @@ uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t wan
 {
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
+    if (hak_unlikely(hak__span_sleeps(span)) && !span_wake(span))
+        return 0;
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
         hardened_extend(span, step);
     uint32_t taken = want < span->free_count ? want : span->free_count;

@@ -56,6 +56,12 @@ hak_inline void hak__span_unguard(struct hak_span *span)
         hak__span_end_guard(span);
 }
 
+/* For want of memory or addresses: such a span of which nothing is allocated returns its memory, and keeps its slabs; it is as new
+ * afterwards. The heap's lock is held, and the span is no share's: those end. Mapped again with its next block; false: the system
+ * refuses. */
+hak_cold bool hak__span_sleep(struct hak_span *span);
+hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
+
 /* hak__span_take of such a span. */
 hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
 

@@ -37,7 +37,7 @@ static void write_file(const struct hak_stats *stats, uint64_t mode)
 {
     char name[2 * HAK_STATS_FILE_SIZE];
     expand_name(name, sizeof name, hak__stats_file);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), error = errno;
+    int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = errno;
     if (fd >= 0) {
         error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats) : hak__print_openmetrics(fd, stats);
         syscall(SYS_close, fd);
@@ -56,16 +56,16 @@ static void put_out(struct hak_stats *stats)
     if (mode == HAK_STATS_JSON || mode == HAK_STATS_PROM)
         write_file(stats, mode);
     else
-        hak__print_text(STDERR_FILENO, stats);
+        hak__print_text(hak__report_fd(), stats);
     errno = saved;
 }
 
 static void put_out_pools(const struct hak_stats *stats)
 {
     if (hak__option(HAK_OPTION_warm_pool_stats) != 0)
-        hak__print_warm_pool(STDERR_FILENO, stats);
+        hak__print_warm_pool(hak__report_fd(), stats);
     if (hak__option(HAK_OPTION_shared_pool_stats) != 0)
-        hak__print_shared_pool(STDERR_FILENO, stats);
+        hak__print_shared_pool(hak__report_fd(), stats);
 }
 
 void hak__output_at_exit(void)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "base/retain.h"
@@ -111,6 +112,12 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
     span->purged = true;
 }
 
+/* A hardened span keeps its slabs, but where addresses are limited not their memory. */
+static bool may_sleep(const struct idle_walk *walk, const struct hak_span *span)
+{
+    return hak__span_allocated(span) == 0 && !hak__span_sleeps(span) && !hak__heap_is_share(walk->entered) && hak__limit_unmaps();
+}
+
 static void look_at(struct idle_walk *walk, struct hak_span *span)
 {
     if (!span->listed || !has_idled(span, walk->work))
@@ -118,6 +125,9 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     if (hak__span_allocated(span) == 0 && !hak__hardened.regions) {
         hak__heap_end_idle(walk->entered, span);
         hak_count(&hak__upkeep_counts.spans_ended, 1);
+    } else if (may_sleep(walk, span)) {
+        walk->bytes += hak__span_sleep(span) ? (size_t)span->slabs << HAK_SLAB_SHIFT : 0;
+        walk->purges++;
     } else if (!span->purged) {
         purge_span(walk, span);
     }

@@ -153,6 +153,8 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     polling_decide(heap, now);
 }
 
+void hak__polling_hurry(struct hak_heap *heap) { heap->polling.calls = CALLS_PER_LOOK; }
+
 void hak__upkeep_poll(struct hak_heap *heap)
 {
     hak__background_poll();

@@ -21,6 +21,9 @@ enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
 /* From a slow path of `heap`, without its lock: cheap unless a step is due. */
 void hak__upkeep_poll(struct hak_heap *heap);
 
+/* Makes the next one look at the clock, for a thread that has given much back at once. */
+void hak__polling_hurry(struct hak_heap *heap);
+
 /* The same when it is time to read the clock. */
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 

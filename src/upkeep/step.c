@@ -18,7 +18,7 @@
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
-enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50 };
+enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50, AWAITED_TRIES = 5000 };
 
 static _Atomic uint32_t stepping;      /* a thread is in a step */
 _Atomic uint64_t hak__upkeep_last_ms;
@@ -111,6 +111,12 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     hak__reserve_refill();
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
+}
+
+void hak__upkeep_await(void)
+{
+    for (unsigned tries = 0; hak_load(&stepping, HAK_ACQUIRE) != 0 && tries < AWAITED_TRIES; tries++)
+        hak__yield(tries);
 }
 
 void hak__upkeep_fork_child(void) { hak_store(&stepping, 0, HAK_RELAXED); }

@@ -21,6 +21,9 @@ enum hak_upkeep_effort {
  * in a step. */
 hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort);
 
+/* Waits for a thread that is in a step, unless that takes very long: it may be the one that a signal's handler has interrupted. */
+hak_cold void hak__upkeep_await(void);
+
 extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */
 
 hak_cold void hak__upkeep_fork_child(void);

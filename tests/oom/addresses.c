@@ -3,8 +3,13 @@
  *   addresses print       prints the addresses of some blocks
  *   addresses hole GIB    somebody else's reservation of so many GiB lies just above the heap: no malloc fails, a block on each
  *                         side keeps its content, and a forked child's first requests fault in few pages
- *   addresses wide BITS   the same after a block at a multiple of 2^BITS */
+ *   addresses wide BITS   the same after a block at a multiple of 2^BITS
+ *   addresses reserved GIB   somebody else reserves all addresses that there are in pieces of so many GiB before the first malloc;
+ *                         256 MiB in small blocks are served from what is left
+ *   addresses full        no page of addresses is left: malloc says ENOMEM, whatever lies on the stack */
+#include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,9 +130,53 @@ static int run_wide(unsigned bits)
     return 0;
 }
 
+static bool reserve(size_t bytes)
+{
+    return mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+static int run_reserved(size_t piece)
+{
+    while (reserve(piece))
+        continue;
+    for (size_t got = 0; got < 256 * (size_t)MIB; got += 1024) {
+        char *p = malloc(1024);
+        if (p == NULL)
+            fail("NULL after bytes:", (long)got);
+        *p = 1;
+    }
+    return 0;
+}
+
+static void dirty_stack(int value)
+{
+    volatile char room[2000];
+    for (size_t i = 0; i < sizeof room; i++)
+        room[i] = (char)value;
+}
+
+static int run_full(void)
+{
+    for (size_t n = (size_t)1 << 46; n >= 4096;)
+        if (!reserve(n))
+            n = n / 2 & ~(size_t)4095;
+    for (int i = 0; i < 64; i++) {
+        dirty_stack(0x11 * (i % 16));
+        errno = 0;
+        char *p = malloc((size_t)16 << i % 20);
+        if (p == NULL && errno != ENOMEM)
+            fail("malloc failed with", errno);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     pthread_t thread;
+    if (argc > 2 && strcmp(argv[1], "reserved") == 0)
+        return run_reserved(strtoull(argv[2], NULL, 10) << 30);
+    if (argc > 1 && strcmp(argv[1], "full") == 0)
+        return run_full();
     if (pthread_create(&thread, NULL, in_a_thread, NULL) != 0 || pthread_join(thread, NULL) != 0)
         fail("pthread_create", 0);
     if (argc > 1 && strcmp(argv[1], "print") == 0)

@@ -28,7 +28,7 @@ void hak__arena_lock(void)
         explore_yield();
 }
 void hak__arena_unlock(void) { hak_store(&locked, 0, HAK_RELEASE); }
-bool hak__limit_exists(void) { return false; }
+bool hak__limit_is_near(void) { return false; }
 bool hak__ahead_counts(void) { return false; }
 void hak__lru_note(uint64_t now_ms) { (void)now_ms; }
 void hak__lru_due(uint64_t now_ms) { (void)now_ms; }

@@ -2,6 +2,7 @@
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
 #include "cache/flush.h"
+#include "cache/outbox.h"
 #include "diag/options.h"
 #include "heap/common.h"
 #include "heap/park.h"
@@ -84,6 +85,26 @@ FRESH_TEST(frees_serve_others)
     expect_heap_valid(first);
     expect_heap_valid(second);
     expect_heap_valid(common);
+}
+
+/* A thread that only frees never takes its share of common blocks; from some frees on they are published in batches all the same. */
+FRESH_TEST(those_that_only_free_batch)
+{
+    (void)argument;
+    enum { MANY = 600 };
+    make_common();
+    struct hak_heap *producer = heap_open(0), *consumer = heap_open(0);
+    void *blocks[MANY];
+    heap_malloc_many(producer, CLASS_64, blocks, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        free_foreign(consumer, CLASS_64, blocks[i]);
+    hak__outbox_flush(consumer, "free");
+    expect_eq(consumer->classes[CLASS_64].common_left, SHARE);
+    expect_op(hak_counted(&consumer->counts.remote_frees), >=, MANY - SHARE);
+    expect_op(hak_counted(&consumer->counts.remote_published), <=, MANY / 8);
+    hak__heap_collect(producer);
+    expect_heap_valid(consumer);
+    expect_heap_valid(producer);
 }
 
 /* What a grown class keeps of others' is what any class does. */
@@ -210,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(not_for_few_heaps), cmocka_unit_test(first_blocks_only), cmocka_unit_test(frees_serve_others),
+        cmocka_unit_test(those_that_only_free_batch),
         cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(small_records_are_not_overfilled),
         cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
         cmocka_unit_test(threads_share),

@@ -1,9 +1,11 @@
 /* arena/regions.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
- * size and to the SuperSlab, walks in both directions pass over what nobody uses, and an interrupted opening leaves no trace.
+ * size and to the SuperSlab, in place of blocks or of their descriptors, walks in both directions pass over what nobody uses, and an
+ * interrupted opening leaves no trace.
  * Foreign mappings are real ones, because the kernel is asked where they end. */
 #include <sys/mman.h>
 
 #include "arena/arena.h"
+#include "arena/meta.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "arena/window.h"
@@ -135,6 +137,77 @@ FRESH_TEST(an_opening_that_is_refused_leaves_no_trace)
     expect(hak__region_is_open(far / EACH));
 }
 
+/* --- somebody else's mappings in the metadata --------------------------------------------------------------------------------- */
+
+static void put_foreign_descriptors(size_t super, size_t count)
+{
+    fake.map_refused_from = hak__meta_start(HAK_META_SPANS) + super * HAK_SUPER_SPANS;
+    fake.map_refused_to = fake.map_refused_from + count * HAK_SUPER_SPANS;
+}
+
+/* The region is passed over, for good; those around it serve. */
+FRESH_TEST(a_region_whose_descriptors_are_foreign)
+{
+    (void)argument;
+    start();
+    take(EACH - 1, 1);
+    put_foreign_descriptors(EACH + 7, 1);
+    expect_eq(take(2, 1), 2 * EACH);
+    expect(!hak__region_is_open(1));
+    expect_eq(hak__region_free(1), 0);
+    expect_eq(holes(), EACH);
+    expect_eq(take(EACH, 1), 2 * EACH + 2);
+    expect_eq(holes(), EACH);
+    expect_eq(take(1, 1), EACH - 1);   /* below it */
+}
+
+/* A run that would end there; and a region far above the frontier, which is no bound of that. */
+FRESH_TEST(a_run_across_foreign_descriptors)
+{
+    (void)argument;
+    start();
+    take(1, 1);
+    size_t far = take(1, 16 * FAR);
+    put_foreign_descriptors(EACH, EACH);
+    expect_eq(take(EACH, 1), 2 * EACH);
+    expect_eq(holes(), EACH);
+    expect_op(far, >, 3 * EACH);
+    expect_eq(take(1, 1), 1);
+}
+
+/* The first region is open as far as it has come. */
+FRESH_TEST(the_first_region_stays_short)
+{
+    (void)argument;
+    start();
+    take(2, 1);
+    put_foreign_descriptors(hak__meta_mapped(HAK_META_SPANS) / HAK_SUPER_SPANS, 1);
+    size_t has = hak__arena_top(), next = take(EACH - 1, 1);
+    expect_eq(next, EACH);
+    expect_eq(holes(), EACH - has);
+    for (size_t i = has; i < EACH; i++)
+        expect(hak__super_is_hole(i) && hak__super_is_taken(i));
+}
+
+/* The tables are found by the address alone: without them nothing more can be had, and what there is serves. */
+FRESH_TEST(foreign_tables_are_no_memory)
+{
+    static const enum hak_meta_window tables[] = { HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS };
+    (void)argument;
+    start();
+    size_t first = take(8, 1);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        bool fresh;
+        fake.map_refused_from = hak__meta_start(tables[i]) + hak__meta_mapped(tables[i]);
+        fake.map_refused_to = fake.map_refused_from + HAK_SUPER_SIZE;
+        expect_eq(hak__supers_take(512 * FAR, 1, HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh), HAK_NO_SUPER);
+        expect(hak__arena_is_valid());
+    }
+    hak__supers_give(first, 8);
+    expect_eq(take(8, 1), first);
+    expect_eq(holes(), 0);
+}
+
 /* --- somebody else's mappings ------------------------------------------------------------------------------------------- */
 
 /* Sizes around a region's and far beyond it: the hole is as long as the mapping, and found by few questions. */
@@ -207,6 +280,10 @@ int main(void)
         cmocka_unit_test(what_was_skipped_serves_afterwards),
         cmocka_unit_test(regions_that_are_alike_are_counted_at_once),
         cmocka_unit_test(an_opening_that_is_refused_leaves_no_trace),
+        cmocka_unit_test(a_region_whose_descriptors_are_foreign),
+        cmocka_unit_test(a_run_across_foreign_descriptors),
+        cmocka_unit_test(the_first_region_stays_short),
+        cmocka_unit_test(foreign_tables_are_no_memory),
         cmocka_unit_test(a_mapping_is_met_once),
         cmocka_unit_test(a_mapping_below_what_is_ours),
         cmocka_unit_test(two_mappings_with_room_between),
