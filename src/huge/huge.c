@@ -203,7 +203,8 @@ void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
 {
     size_t offset = (uintptr_t)p - hak__window.base, first = offset >> HAK_SUPER_SHIFT;
-    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on) || hak_unlikely(hak_load(&hak__shields, HAK_RELAXED)))
+    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on)
+        || hak_unlikely(hak__shield_has_huge(first * HAK_SUPER_SLABS)))
         return false;
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     struct hak_waiting_line *line = hak__waiting_line(heap->id);

@@ -21,6 +21,9 @@
 #if !defined(MADV_WIPEONFORK)
 #define MADV_WIPEONFORK 18
 #endif
+#if !defined(MADV_KEEPONFORK)
+#define MADV_KEEPONFORK 19
+#endif
 #if !defined(MADV_GUARD_INSTALL)
 #define MADV_GUARD_INSTALL 102
 #endif
@@ -44,15 +47,6 @@ static int linux_map(uintptr_t address, size_t size)
     }
     errno = saved;
     return code;
-}
-
-static int linux_extend(uintptr_t address, size_t size)
-{
-    int saved = errno;
-    size_t page = hak__os_linux.page_size();
-    void *got = mremap((void *)(address - page), page, page + size, 0);
-    errno = saved;
-    return got == MAP_FAILED ? ENOMEM : 0;
 }
 
 /* The result of a call, with errno put back. */
@@ -85,6 +79,32 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return linux_code(got != MAP_FAILED, saved);
 }
 
+/* The protection key 0 is every page's at first; kernels and processors without keys have no such call. What is refused with EINVAL
+ * does not exist there. */
+static int linux_restore(uintptr_t address, size_t size)
+{
+    static const int advices[] = { MADV_GUARD_REMOVE, MADV_DOFORK, MADV_KEEPONFORK };
+    int saved = errno, rights = PROT_READ | PROT_WRITE;
+    bool done = syscall(SYS_pkey_mprotect, address, size, rights, 0) == 0 || syscall(SYS_mprotect, address, size, rights) == 0;
+    for (unsigned i = 0; i < sizeof advices / sizeof *advices && done; i++)
+        done = madvise((void *)address, size, advices[i]) == 0 || errno == EINVAL;
+    return linux_code(done, saved);
+}
+
+/* What grows has the rights of its end, which may be a guard or a page that the program has protected. */
+static int linux_extend(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    size_t page = hak__os_linux.page_size();
+    bool done = mremap((void *)(address - page), page, page + size, 0) != MAP_FAILED;
+    if (done && linux_restore(address, size) != 0) {
+        munmap((void *)address, size);
+        done = false;
+    }
+    errno = saved;
+    return done ? 0 : ENOMEM;
+}
+
 /* mprotect by its number: that name is the program's, whose calls are noted (protect.c). */
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
@@ -92,6 +112,8 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
         [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
+    if (what == HAK_OS_RESTORE)
+        return linux_restore(address, size);
     int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
     bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
     long done = protect ? syscall(SYS_mprotect, address, size, protection) : madvise((void *)address, size, advices[what]);

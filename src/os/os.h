@@ -18,7 +18,9 @@
  *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds. GUARD:
  *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
  *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
- *                             by protection, which keeps the pages and splits mappings
+ *                             by protection, which keeps the pages and splits mappings.
+ *                             RESTORE: as it was mapped, whatever rights, keys, guards and advice for forks the program has
+ *                             given it; the content stays
  *   fixed()                   the process was started with addresses that are not random
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #pragma once
@@ -29,7 +31,7 @@
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_LOOK,
                    HAK_OS_CALLS };   /* advice counts with purges */
 enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
-                     HAK_OS_FORBID, HAK_OS_ALLOW,
+                     HAK_OS_FORBID, HAK_OS_ALLOW, HAK_OS_RESTORE,
                      HAK_OS_ADVICES };
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */
