@@ -79,16 +79,20 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return linux_code(got != MAP_FAILED, saved);
 }
 
-/* The protection key 0 is every page's at first; kernels and processors without keys have no such call. What is refused with EINVAL
- * does not exist there. */
+/* A call that does not exist, or that a filter forbids, has nothing to undo; only what the kernel refuses for want of mappings
+ * (ENOMEM) may leave something changed. Programs with filters need not know the call for keys: it is made where the first page cannot be
+ * read otherwise. */
 static int linux_restore(uintptr_t address, size_t size)
 {
     static const int advices[] = { MADV_GUARD_REMOVE, MADV_DOFORK, MADV_KEEPONFORK };
     int saved = errno, rights = PROT_READ | PROT_WRITE;
-    bool done = syscall(SYS_pkey_mprotect, address, size, rights, 0) == 0 || syscall(SYS_mprotect, address, size, rights) == 0;
+    bool done = syscall(SYS_mprotect, address, size, rights) == 0 || errno != ENOMEM;
     for (unsigned i = 0; i < sizeof advices / sizeof *advices && done; i++)
-        done = madvise((void *)address, size, advices[i]) == 0 || errno == EINVAL;
-    return linux_code(done, saved);
+        done = madvise((void *)address, size, advices[i]) == 0 || errno != ENOMEM;
+    if (done && hak__os_readable(address) == EFAULT)
+        done = syscall(SYS_pkey_mprotect, address, size, rights, 0) == 0;
+    errno = saved;
+    return done ? 0 : ENOMEM;
 }
 
 /* What grows has the rights of its end, which may be a guard or a page that the program has protected. */

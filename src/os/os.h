@@ -20,7 +20,7 @@
  *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
  *                             by protection, which keeps the pages and splits mappings.
  *                             RESTORE: as it was mapped, whatever rights, keys, guards and advice for forks the program has
- *                             given it; the content stays
+ *                             given it; the content stays. ENOMEM where it may not be
  *   fixed()                   the process was started with addresses that are not random
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #pragma once
