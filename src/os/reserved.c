@@ -19,12 +19,22 @@ static int protect_pages(uintptr_t address, size_t size)
     return code;
 }
 
-uintptr_t hak__os_reserve(size_t size)
+static uintptr_t map_anywhere(size_t size, int rights, int flags)
 {
     int saved = errno;
-    long at = syscall(SYS_mmap, NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+    long at = syscall(SYS_mmap, NULL, size, rights, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0L);
     errno = saved;
     return at == -1 ? 0 : (uintptr_t)at;
+}
+
+uintptr_t hak__os_reserve(size_t size) { return map_anywhere(size, PROT_NONE, MAP_NORESERVE); }
+uintptr_t hak__os_borrow(size_t size) { return map_anywhere(size, PROT_READ | PROT_WRITE, 0); }
+
+void hak__os_return(uintptr_t address, size_t size)
+{
+    int saved = errno;
+    syscall(SYS_munmap, address, size);
+    errno = saved;
 }
 
 int hak__os_commit(uintptr_t address, size_t size) { return protect_pages(address, size); }
