@@ -23,32 +23,40 @@ static bool shield_is_huge(size_t slab)
     return kind == HAK_SUPER_HUGE || kind == HAK_SUPER_HUGE_TAIL;
 }
 
-/* The descriptor that a slab's block has, NULL if there is none. */
-static struct hak_span *shield_descriptor(size_t slab)
+/* The span that a slab's block lies in, NULL if there is none. */
+static struct hak_span *shield_span(size_t slab)
 {
-    if (slab >= hak_read_mostly(&hak__window.slabs))
-        return NULL;
-    if (!shield_is_huge(slab))
-        return hak__owner_id(hak__owner_at(slab)) - 1 < HAK_HEAPS_MAX ? hak__span_around(slab) : NULL;
+    return hak__owner_id(hak__owner_at(slab)) - 1 < HAK_HEAPS_MAX ? hak__span_around(slab) : NULL;
+}
+
+/* The first SuperSlab of the huge block in which a slab lies. */
+static struct hak_super *shield_huge(size_t slab)
+{
     size_t super = slab / HAK_SUPER_SLABS;
     while (super > 0 && hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HUGE_TAIL)
         super--;
-    return &hak__spans[super * HAK_SUPER_SLABS];
+    return &hak__supers[super];
+}
+
+static void note_slab(size_t slab)
+{
+    struct hak_span *span = shield_span(slab);
+    if (span == NULL)
+        return;
+    hak_fetch_or(&hak__spans[slab].shielded, HAK_SHIELD_SLAB, HAK_RELAXED);
+    hak__span_shield(span);
 }
 
 static void note_in_window(uintptr_t from, uintptr_t to)
 {
-    uintptr_t base = hak__window.base;
-    struct hak_span *last = NULL;
-    for (size_t slab = (from - base) >> HAK_SLAB_SHIFT; slab <= (to - 1 - base) >> HAK_SLAB_SHIFT; slab++) {
-        uint32_t kind = hak_load(&hak__supers[slab / HAK_SUPER_SLABS].kind, HAK_RELAXED);
-        bool goes_on = kind == HAK_SUPER_HUGE_TAIL || (kind == HAK_SUPER_HUGE && slab % HAK_SUPER_SLABS != 0);
-        struct hak_span *span = goes_on && last != NULL ? last : shield_descriptor(slab);
-        if (span != NULL)
-            hak_fetch_or(&(shield_is_huge(slab) ? span : &hak__spans[slab])->shielded, HAK_SHIELD_SLAB, HAK_RELAXED);
-        if (span != NULL && span != last && !shield_is_huge(slab))
-            hak__span_shield(span);
-        last = span;
+    size_t slab = (from - hak__window.base) >> HAK_SLAB_SHIFT, last = (to - 1 - hak__window.base) >> HAK_SLAB_SHIFT;
+    for (bool begun = false; slab <= last; slab++) {
+        bool huge = shield_is_huge(slab), first = slab % HAK_SUPER_SLABS == 0;
+        if (!huge)
+            note_slab(slab);
+        else if (!begun || (first && hak_load(&hak__supers[slab / HAK_SUPER_SLABS].kind, HAK_RELAXED) == HAK_SUPER_HUGE))
+            hak_store(&shield_huge(slab)->shielded, 1, HAK_RELAXED);
+        begun = huge;
     }
 }
 
@@ -76,11 +84,12 @@ bool hak__shield_lift_range_slow(uintptr_t start, size_t bytes)
     return !noted || restore_pages(start, start + bytes);
 }
 
-static bool lift_huge(struct hak_span *first)
+static bool lift_huge(struct hak_super *first)
 {
-    uintptr_t start = (uintptr_t)hak__span_start(first);
-    size_t bytes = hak_load(&hak__supers[hak__span_slab(first) / HAK_SUPER_SLABS].huge_bytes, HAK_RELAXED);
-    if (!restore_pages(start, start + bytes))
+    uintptr_t start = (uintptr_t)hak__super_start((size_t)(first - hak__supers));
+    if (hak_load(&first->shielded, HAK_RELAXED) == 0)
+        return true;
+    if (!restore_pages(start, start + hak_load(&first->huge_bytes, HAK_RELAXED)))
         return false;
     hak_store(&first->shielded, 0, HAK_RELAXED);
     return true;
@@ -88,33 +97,45 @@ static bool lift_huge(struct hak_span *first)
 
 /* The only block of a span takes the notes with it: nobody else has a page there. Elsewhere they stay until the span ends, since a slab
  * may hold parts of others. */
-bool hak__shield_lift_slow(const void *p)
+static bool lift_in_span(struct hak_span *span, uintptr_t block)
 {
-    size_t slab = hak__slab_of(p);
-    struct hak_span *span = shield_descriptor(slab);
-    if (span == NULL || hak_load(&span->shielded, HAK_RELAXED) == 0)
-        return true;
-    if (shield_is_huge(slab))
-        return lift_huge(span);
-    uintptr_t start = (uintptr_t)hak__span_start(span), end = start + ((size_t)span->slabs << HAK_SLAB_SHIFT), from = (uintptr_t)p;
+    uintptr_t start = (uintptr_t)hak__span_start(span), end = start + ((size_t)span->slabs << HAK_SLAB_SHIFT);
     bool alone = span->blocks == 1;
     if (span->keys == HAK_SPAN_HARDENED && hak__hardened.guards)
         end -= hak__page_size();
     if (alone)
-        from = start;
-    bool done = hak__shield_lift_range_slow(from, hak_min(from + hak__classes[span->class].size, end) - from);
+        block = start;
+    bool done = hak__shield_lift_range_slow(block, hak_min(block + hak__classes[span->class].size, end) - block);
     if (done && alone)
         hak__span_unshield(span);
     return done;
 }
 
+/* The span in which a page may have changed its rights; NULL: none has. */
+static struct hak_span *shielded_span(size_t slab)
+{
+    struct hak_span *span = shield_span(slab);
+    return span != NULL && hak_load(&span->shielded, HAK_RELAXED) != 0 ? span : NULL;
+}
+
+bool hak__shield_lift_slow(const void *p)
+{
+    size_t slab = hak__slab_of(p);
+    if (slab >= hak_read_mostly(&hak__window.slabs))
+        return true;
+    if (shield_is_huge(slab))
+        return lift_huge(shield_huge(slab));
+    struct hak_span *span = shielded_span(slab);
+    return span == NULL || lift_in_span(span, (uintptr_t)p);
+}
+
 bool hak__shield_covers_slow(const void *p)
 {
     size_t slab = hak__slab_of(p);
-    const struct hak_span *span = shield_descriptor(slab);
-    if (span == NULL || hak_load(&span->shielded, HAK_RELAXED) == 0)
+    if (slab >= hak_read_mostly(&hak__window.slabs))
         return false;
-    return hak__os_readable((uintptr_t)p) != 0;
+    bool noted = shield_is_huge(slab) ? hak_load(&shield_huge(slab)->shielded, HAK_RELAXED) != 0 : shielded_span(slab) != NULL;
+    return noted && hak__os_readable((uintptr_t)p) != 0;
 }
 
 /* --- notes ----------------------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
  *   - every block of more than 56 KiB that was asked for at a multiple of a page. Such memory gets guard pages, keys and advice by
  *     calls that nobody can see (system calls past the C library), so its rights count as changed from the beginning.
  *
- * A note stands in the descriptor of its slab, of a huge block in that of the first one. Beside the window a note is a bit that
+ * A note stands in the descriptor of its slab, of a huge block in its first SuperSlab's. Beside the window a note is a bit that
  * stands for several places: it costs a system call too many, and never one too few. */
 #pragma once
 
@@ -46,5 +46,5 @@ hak_inline bool hak__shield_lift_range(const void *start, size_t bytes)
     return hak_likely(!hak_load(&hak__shields, HAK_RELAXED)) || hak__shield_lift_range_slow((uintptr_t)start, bytes);
 }
 
-/* Whether the huge block that begins with the slab is noted. */
-hak_inline bool hak__shield_has_huge(size_t slab) { return hak_load(&hak__spans[slab].shielded, HAK_RELAXED) != 0; }
+/* Whether the huge block that begins with the SuperSlab is noted. */
+hak_inline bool hak__shield_has_huge(size_t super) { return hak_load(&hak__supers[super].shielded, HAK_RELAXED) != 0; }

@@ -70,7 +70,7 @@ struct hak_span {
 
 #define HAK_SPAN_DESTROYED ((void *)1)
 
-/* Of any slab: those of its own pages, or of a huge block's that it begins; of a span's first slab: of any page of the span. */
+/* Of any slab: those of its own pages; of a span's first slab: of any page of the span. */
 enum { HAK_SHIELD_SLAB = 1, HAK_SHIELD_SPAN = 2 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
