@@ -63,10 +63,34 @@ static int linux_unmap(uintptr_t address, size_t size)
     return linux_code(munmap((void *)address, size) == 0, saved);
 }
 
+/* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge and
+ * once more when a filter has come (resident.c), by a page that is about to go: NOT_DONE. A refusal says nothing. */
+static bool advice_is_done(uintptr_t address)
+{
+    enum { UNKNOWN, DONE, NOT_DONE };
+    static _Atomic uint8_t known[2];
+    _Atomic uint8_t *state = &known[hak__os_is_filtered()];
+    if (hak_likely(hak_load(state, HAK_RELAXED) != UNKNOWN))
+        return hak_load(state, HAK_RELAXED) == DONE;
+    volatile char *page = (volatile char *)address;
+    char before = *page;
+    *page = 1;
+    bool taken = madvise((void *)address, hak__os_linux.page_size(), MADV_DONTNEED) == 0, done = *page == 0;
+    if (!done)
+        *page = before;
+    if (taken)
+        hak_store(state, done ? DONE : NOT_DONE, HAK_RELAXED);
+    return !taken || done;
+}
+
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
     int saved = errno;
+    bool works = advice_is_done(address);
+    errno = saved;
+    if (!works)
+        return ENOSYS;
     bool done = madvise((void *)address, size, MADV_DONTNEED) == 0
                 || (errno == EINVAL && madvise((void *)address, size, MADV_DONTNEED_LOCKED) == 0);
     return linux_code(done, saved);
@@ -120,6 +144,10 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         return linux_restore(address, size);
     int saved = errno, protection = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
     bool protect = what == HAK_OS_FORBID || what == HAK_OS_ALLOW;
+    bool works = what != HAK_OS_GUARD || advice_is_done(address);
+    errno = saved;
+    if (!works)
+        return EINVAL;
     long done = protect ? syscall(SYS_mprotect, address, size, protection) : madvise((void *)address, size, advices[what]);
     return linux_code(done == 0, saved);
 }

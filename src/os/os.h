@@ -10,7 +10,7 @@
  *                             mappings as it may have too; ENOMEM also if anything is mapped in the range
  *   unmap(address, size)      the range is no longer mapped
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
- *                             the kernel has no call for them (before 5.18)
+ *                             the kernel has no call for them (before 5.18); ENOSYS where such calls do nothing
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
@@ -123,6 +123,7 @@ const char *hak__os_thread_pointer(void);
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
+hak_cold bool hak__os_is_filtered(void);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
