@@ -11,6 +11,7 @@
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"
+#include "slab/shield.h"
 
 /* While a profile counts: by the bytes asked for, not by those of the class. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
@@ -27,7 +28,7 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
     block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);
     if (in_place)
         hak__request_note(block, n);
-    return block;
+    return hak__shield_note_aligned(block, align, n);
 }
 
 static hak_cold void *aligned_hardened(size_t align, size_t n)
@@ -38,7 +39,7 @@ static hak_cold void *aligned_hardened(size_t align, size_t n)
         block = hak__memalign_hardened(align, n, &zero);
     if (in_place)
         hak__request_note(block, n);
-    return block;
+    return hak__shield_note_aligned(block, align, n);
 }
 
 static hak_noinline void *aligned_slow(size_t align, size_t n)
@@ -53,11 +54,11 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
     if (hak_unlikely(hak__profile_counts()))
         return aligned_counted(align, n, class);
     if (class >= HAK_CLASSES)
-        return hak__alloc_huge(n, align, NULL);
+        return hak__shield_note_aligned(hak__alloc_huge(n, align, NULL), align, n);
     /* Of large blocks just this class: those of the next ones, which serve malloc too, need not be aligned as it is, and are larger
      * than what a sized free expects of the alignment. */
     size_t size = hak__classes[class].size;
-    return hak__is_large(class) ? hak__alloc_class(class, size) : hak_malloc(size);
+    return hak__is_large(class) ? hak__shield_note_aligned(hak__alloc_class(class, size), align, n) : hak_malloc(size);
 }
 
 hak_inline void *aligned_by(size_t align, size_t n)

@@ -63,16 +63,16 @@ hak_export void hak_stats_print(int fd)
 
 static int give_stats(struct hak_stats *out, size_t size, bool with_ledger)
 {
-    struct hak_stats stats;
     if (out == NULL || size < offsetof(struct hak_stats, remote_frees))
         return EINVAL;
-    if (!hak__start())
+    struct hak_stats *stats = hak__start() ? hak__snapshot_take() : NULL;
+    if (stats == NULL)
         return ENOMEM;
-    hak__snapshot(&stats);
-    int code = with_ledger && !hak__ledger(&stats) ? ENOSYS : 0;
+    int code = with_ledger && !hak__ledger(stats) ? ENOSYS : 0;
     memset(out, 0, size);
-    stats.size = hak_min(size, sizeof stats);
-    memcpy(out, &stats, stats.size);
+    stats->size = hak_min(size, sizeof *stats);
+    memcpy(out, stats, stats->size);
+    hak__snapshot_give(stats);
     return code;
 }
 

@@ -48,8 +48,9 @@ hak_inline bool free_verified(void *p, uint32_t word)
             hak__free_hardened(p, word);
         return false;
     }
+    bool usable = hak__shield_lift(p);
     hak__check_block(p, word, "free", NULL);
-    return hak__shield_lift(p);
+    return usable;
 }
 
 void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)

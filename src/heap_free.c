@@ -63,9 +63,9 @@ static bool check_own(void *p, uint32_t word, const char *function)
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
     if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
+        bool usable = hak__shield_lift(p);
         hak__check_block(p, word, function, NULL);
-        if (!hak__shield_lift(p))
-            return false;
+        return usable;
     }
     return true;
 }

@@ -12,6 +12,7 @@
 #include "harden/harden.h"
 #include "hardened.h"
 #include "request.h"
+#include "slab/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -151,7 +152,7 @@ void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, 
         class = hak__aligned_class(align, n);
     else if (n <= HAK_LARGE_MAX)
         class = hak__class_of(n);
-    if (class < HAK_CLASSES)
-        return hak__own_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function);
-    return hak__own_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
+    void *block = class < HAK_CLASSES ? hak__own_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
+                                      : hak__own_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
+    return hak__shield_note_aligned(block, align, n);
 }

@@ -75,11 +75,12 @@ static hak_cold struct mallinfo2 info_of(const struct hak_stats *stats)
 
 hak_export struct mallinfo2 mallinfo2(void)
 {
-    struct hak_stats stats;
-    if (hak__arena_top() == 0)
+    struct hak_stats *stats = hak__arena_top() == 0 ? NULL : hak__snapshot_take();
+    if (stats == NULL)
         return (struct mallinfo2){ 0 };
-    hak__snapshot(&stats);
-    return info_of(&stats);
+    struct mallinfo2 info = info_of(stats);
+    hak__snapshot_give(stats);
+    return info;
 }
 
 hak_export struct mallinfo mallinfo(void)
@@ -91,28 +92,41 @@ hak_export struct mallinfo mallinfo(void)
                               .keepcost = (int)wide.keepcost };
 }
 
+/* fprintf takes more of the stack than all else here. */
+static hak_cold void info_line(FILE *stream, const char *format, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    char line[256];
+    hak__format(line, sizeof line, format, a, b, c, d);
+    fputs(line, stream);
+}
+
+static hak_cold void info_classes(FILE *stream, const struct hak_stats *stats)
+{
+    for (unsigned c = 0; c < HAK_CLASSES; c++) {
+        const struct hak_stats_class *class = &stats->classes[c];
+        uint64_t size = hak__classes[c].size, from = c == 0 ? 1 : (uint64_t)hak__classes[c - 1].size + 1;
+        if (class->refilled != 0)
+            info_line(stream, "  <size from=\"%u\" to=\"%u\" total=\"%u\" count=\"%u\"/>\n", from, size, size * class->cached, class->cached);
+    }
+}
+
 /* The C library's outermost elements with what they can hold here; one <size> per class with free blocks. */
 hak_export int malloc_info(int options, FILE *stream)
 {
     if (options != 0)
         return EINVAL;
-    struct hak_stats stats;
-    hak__snapshot(&stats);
-    struct mallinfo2 info = info_of(&stats);
-    fprintf(stream, "<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n");
-    for (unsigned c = 0; c < HAK_CLASSES; c++) {
-        const struct hak_stats_class *class = &stats.classes[c];
-        size_t size = hak__classes[c].size;
-        if (class->refilled != 0)
-            fprintf(stream, "  <size from=\"%zu\" to=\"%zu\" total=\"%zu\" count=\"%zu\"/>\n",
-                    c == 0 ? 1 : (size_t)hak__classes[c - 1].size + 1, size, size * (size_t)class->cached,
-                    (size_t)class->cached);
-    }
-    fprintf(stream, "</sizes>\n<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n"
-            "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
-            "<system type=\"current\" size=\"%zu\"/>\n<system type=\"max\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
-            info.ordblks, (size_t)stats.bytes_cached, (size_t)0, info.fordblks, info.hblks, info.hblkhd,
-            info.arena + info.hblkhd, info.usmblks);
+    struct hak_stats *stats = hak__snapshot_take();
+    if (stats == NULL)
+        return ENOMEM;
+    struct mallinfo2 info = info_of(stats);
+    fputs("<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
+    info_classes(stream, stats);
+    info_line(stream, "</sizes>\n<total type=\"fast\" count=\"%u\" size=\"%u\"/>\n<total type=\"rest\" count=\"%u\" size=\"%u\"/>\n",
+              info.ordblks, stats->bytes_cached, 0, info.fordblks);
+    info_line(stream, "<total type=\"mmap\" count=\"%u\" size=\"%u\"/>\n<system type=\"current\" size=\"%u\"/>\n<system type=\"max\" size=\"%u\"/>\n",
+              info.hblks, info.hblkhd, info.arena + info.hblkhd, info.usmblks);
+    fputs("</heap>\n</malloc>\n", stream);
+    hak__snapshot_give(stats);
     return 0;
 }
 

@@ -28,7 +28,7 @@ const char *hak__why_invalid(const void *p, uint32_t word)
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();
-    if (hak__shield_covers(p) || hak__looks_freed(p))   /* the first may not even be read */
+    if (hak__shield_covers(p) || hak__looks_freed(p))
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
     return keys_lost && hak__looks_purged(p) && hak__cache_has_purged(class, p);
 }

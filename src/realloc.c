@@ -79,8 +79,8 @@ static size_t with_room(size_t have, size_t n)
  * that, the block may be more than twice what the program asked for, which a sized free would refuse. */
 static bool is_too_long(const void *q, size_t n)
 {
-    const struct hak_class *class = hak__class_at(q);
-    return class != NULL && !hak__size_fits(class->size, n);
+    uint32_t word = q == NULL ? 0 : hak__owner_of(q);
+    return hak__names_span(word) && !hak__size_fits(hak__owner_sizes(word)->size, n);
 }
 
 /* Without memory for a smaller block, a block that shrinks stays in place and returns the pages that it can. Sized frees then find

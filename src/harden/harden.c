@@ -10,6 +10,7 @@
 #include "diag/broken.h"
 #include "diag/report.h"
 #include "huge/huge.h"
+#include "slab/shield.h"
 
 enum { BLOCK_LOOKS = 2000 };
 
@@ -29,14 +30,14 @@ static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, co
 }
 
 /* What it is that bears no seal, or, without canaries, may be free. */
-static hak_cold void judge_block(const void *p, uint32_t class, const char *function, const char *why_freed)
+static hak_cold void judge_block(const void *p, uint32_t class, uint64_t first, const char *function, const char *why_freed)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
     bool block = hak__span_index(span, p, &index) == HAK_SPAN_OK;
     if (!block)
         hak__misuse_invalid(function, p, "not the start of a block");
-    if (index >= span->frontier || *hak__hard_word(p, 0) == hak__hardened.never_key)
+    if (index >= span->frontier || first == hak__hardened.never_key)
         hak__misuse_invalid(function, p, "this block was never allocated");
     if (hak__cache_has_freed(NULL, class, p))
         die_of_freed(p, class, function, why_freed);
@@ -52,13 +53,13 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     if (hak_unlikely(hak__hardened_is_closed(p, class)))
         die_of_freed(p, class, function, why_freed);
     if (!hak__hardened.canary) {
-        uint64_t first = *hak__hard_word(p, 0);
+        uint64_t first = hak__shield_covers(p) ? hak__freed_key : *hak__hard_word(p, 0);
         if (first == hak__freed_key || first == hak__hardened.never_key)
-            judge_block(p, class, function, why_freed);
+            judge_block(p, class, first, function, why_freed);
         return n;
     }
     if (hak_unlikely(!hak__is_sealed(p, class, &n))) {
-        judge_block(p, class, function, why_freed);
+        judge_block(p, class, *hak__hard_word(p, 0), function, why_freed);
         die_of_overflow(p, hak__classes[class].size, function);
     }
     if (hak_unlikely(!hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL)))

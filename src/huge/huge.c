@@ -92,6 +92,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         *zero = fresh;
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
+    hak_store(&hak__supers[first].shielded, 0, HAK_RELAXED);
     hak__map_start_bound(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);
     hak__owner_set(first * HAK_SUPER_SLABS, hak__owner_huge());
     hak_fetch_add(&hak__huge_counts.allocated, 1, HAK_RELAXED);
@@ -203,7 +204,8 @@ void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
 {
     size_t offset = (uintptr_t)p - hak__window.base, first = offset >> HAK_SUPER_SHIFT;
-    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on) || hak_unlikely(hak_load(&hak__shields, HAK_RELAXED)))
+    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on)
+        || hak_unlikely(hak__shield_has_huge(first)))
         return false;
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     struct hak_waiting_line *line = hak__waiting_line(heap->id);
@@ -251,6 +253,7 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
         return NULL;
     }
     hak_store(&hak__supers[to].huge_bytes, before, HAK_RELAXED);
+    hak_store(&hak__supers[to].shielded, 0, HAK_RELAXED);
     account_resize(to, before, after);
     begin_guard(to, after, room);
     hak__huge_unsealed(hak__super_start(to));

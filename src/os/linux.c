@@ -27,6 +27,9 @@
 #if !defined(MADV_WIPEONFORK)
 #define MADV_WIPEONFORK 18
 #endif
+#if !defined(MADV_KEEPONFORK)
+#define MADV_KEEPONFORK 19
+#endif
 #if !defined(MADV_GUARD_INSTALL)
 #define MADV_GUARD_INSTALL 102
 #endif
@@ -51,17 +54,33 @@ static int linux_map(uintptr_t address, size_t size)
     return code;
 }
 
-static int linux_extend(uintptr_t address, size_t size)
-{
-    size_t page = hak__os_linux.page_size();
-    return linux_failed(hak__syscall(SYS_mremap, address - page, page, page + size, 0)) ? ENOMEM : 0;
-}
-
 static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
+
+/* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge and
+ * once more when a filter has come (resident.c), by a page that is about to go: NOT_DONE. A refusal says nothing. */
+static bool advice_is_done(uintptr_t address)
+{
+    enum { UNKNOWN, DONE, NOT_DONE };
+    static _Atomic uint8_t known[2];
+    _Atomic uint8_t *state = &known[hak__os_is_filtered()];
+    if (hak_likely(hak_load(state, HAK_RELAXED) != UNKNOWN))
+        return hak_load(state, HAK_RELAXED) == DONE;
+    volatile char *page = (volatile char *)address;
+    char before = *page;
+    *page = 1;
+    bool taken = hak__syscall(SYS_madvise, address, hak__os_linux.page_size(), MADV_DONTNEED) == 0, done = *page == 0;
+    if (!done)
+        *page = before;
+    if (taken)
+        hak_store(state, done ? DONE : NOT_DONE, HAK_RELAXED);
+    return !taken || done;
+}
 
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
+    if (!advice_is_done(address))
+        return ENOSYS;
     int code = hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED));
     return code == EINVAL ? hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED_LOCKED)) : code;
 }
@@ -71,16 +90,47 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return hak__syscall_code(hak__syscall(SYS_mremap, from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
+/* A call that does not exist, or that a filter forbids, has nothing to undo; only what the kernel refuses for want of mappings
+ * (ENOMEM) may leave something changed. Programs with filters need not know the call for keys: it is made where the first page cannot be
+ * read otherwise. */
+static int linux_restore(uintptr_t address, size_t size)
+{
+    static const int advices[] = { MADV_GUARD_REMOVE, MADV_DOFORK, MADV_KEEPONFORK };
+    int rights = PROT_READ | PROT_WRITE;
+    bool done = hak__syscall(SYS_mprotect, address, size, rights) != -ENOMEM;
+    for (unsigned i = 0; i < sizeof advices / sizeof *advices && done; i++)
+        done = hak__syscall(SYS_madvise, address, size, advices[i]) != -ENOMEM;
+    if (done && hak__os_readable(address) == EFAULT)
+        done = !linux_failed(hak__syscall(SYS_pkey_mprotect, address, size, rights, 0));
+    return done ? 0 : ENOMEM;
+}
+
+/* What grows has the rights of its end, which may be a guard or a page that the program has protected. */
+static int linux_extend(uintptr_t address, size_t size)
+{
+    size_t page = hak__os_linux.page_size();
+    if (linux_failed(hak__syscall(SYS_mremap, address - page, page, page + size, 0)))
+        return ENOMEM;
+    if (linux_restore(address, size) == 0)
+        return 0;
+    hak__syscall(SYS_munmap, address, size);
+    return ENOMEM;
+}
+
 static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     static const int advices[] = {
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
         [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
+    if (what == HAK_OS_RESTORE)
+        return linux_restore(address, size);
     if (what == HAK_OS_FORBID || what == HAK_OS_ALLOW) {
         int rights = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
         return hak__syscall_code(hak__syscall(SYS_mprotect, address, size, rights));
     }
+    if (what == HAK_OS_GUARD && !advice_is_done(address))
+        return EINVAL;
     return hak__syscall_code(hak__syscall(SYS_madvise, address, size, advices[what]));
 }
 

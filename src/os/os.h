@@ -10,7 +10,7 @@
  *                             mappings as it may have too; ENOMEM also if anything is mapped in the range
  *   unmap(address, size)      the range is no longer mapped
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
- *                             the kernel has no call for them (before 5.18)
+ *                             the kernel has no call for them (before 5.18); ENOSYS where such calls do nothing
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
@@ -18,7 +18,9 @@
  *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds. GUARD:
  *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
  *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
- *                             by protection, which keeps the pages and splits mappings
+ *                             by protection, which keeps the pages and splits mappings.
+ *                             RESTORE: as it was mapped, whatever rights, keys, guards and advice for forks the program has
+ *                             given it; the content stays. ENOMEM where it may not be
  *   fixed()                   the process was started with addresses that are not random
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #pragma once
@@ -29,7 +31,7 @@
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_LOOK,
                    HAK_OS_CALLS };   /* advice counts with purges */
 enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
-                     HAK_OS_FORBID, HAK_OS_ALLOW,
+                     HAK_OS_FORBID, HAK_OS_ALLOW, HAK_OS_RESTORE,
                      HAK_OS_ADVICES };
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */
@@ -121,6 +123,7 @@ const char *hak__os_thread_pointer(void);
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * those of them in huge pages; false when the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
+hak_cold bool hak__os_is_filtered(void);
 hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);

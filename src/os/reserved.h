@@ -14,5 +14,9 @@ hak_cold int hak__os_commit(uintptr_t address, size_t size);
 /* The pages go back to the system and read as zeros. */
 hak_cold void hak__os_discard(uintptr_t address, size_t size);
 
+/* Zeroed memory for a moment, apart from the heap; 0 when the system refuses. */
+hak_cold uintptr_t hak__os_borrow(size_t size);
+hak_cold void hak__os_return(uintptr_t address, size_t size);
+
 /* Lets data that the loader has made read-only be written. 0 or an errno code. */
 hak_cold int hak__os_unprotect(void *data, size_t size);

@@ -9,6 +9,7 @@
 
 static _Atomic bool resident_filtered;   /* orders nothing: a reader that finds it set need not see what came before */
 
+bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
 
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)

@@ -13,6 +13,7 @@
 #include "own/own.h"
 #include "shared/pool.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
 static struct hak_heap *spare_shares;   /* of no heap and no thread */
@@ -253,6 +254,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
+    size_t whole = (size_t)slabs << HAK_SLAB_SHIFT;
     hak__span_unguard(span);
     hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
     hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
@@ -260,11 +262,14 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     if (end == HAK_SHARE_DESTROYED)
         share_note_destroyed(span);
     span->free_count = span->frontier;   /* no block is allocated any more */
+    bool bare = hak__super_is_bare(slab / HAK_SUPER_SLABS), usable = bare || hak__shield_lift_range(hak__slab_start(slab), whole);
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(share, bitmaps, bytes);
-    if (purge && !hak__super_is_bare(slab / HAK_SUPER_SLABS))
-        hak__arena_purge_range(hak__slab_start(slab), (size_t)slabs << HAK_SLAB_SHIFT);
+    if (!usable)   /* the slabs stay claimed, and nobody's */
+        return;
+    if (purge && !bare)
+        hak__arena_purge_range(hak__slab_start(slab), whole);
     hak__pool_give(slab, slabs);
 }
 
@@ -314,7 +319,8 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     while (slab != 0) {
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
-        if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED) {
+        if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED
+            || hak_load(&span->shielded, HAK_RELAXED) != 0) {
             share_end_with_blocks(share, span, end, purge);
         } else {
             share_rewind_span(share, span);

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/reserved.h"
+#include "slab/shield.h"
 
 enum { CHUNK = 64 << 10, PLACE_CLASSES = HAK_CLASS_MID_LAST + 1, OUTER = PLACE_CLASSES, PLACE_SMALLER = 4, PLACE_TRIES = 3 };
 
@@ -49,6 +50,7 @@ int hak__profile_places_begin(void)
         place_chunks.start = outer_table.start + outer_bytes, place_chunks.size = chunk_bytes;
         hak__profile_sites_begin((struct hak_profile_area){ .start = place_chunks.start + chunk_bytes, .size = site_bytes });
         hak__profile.places = place_range.start;
+        hak__shield_watch(place_range.start, place_bytes);
         hak_owner_store(&hak__profile.places_bytes, place_bytes);
         return 0;
     }

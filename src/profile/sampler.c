@@ -10,6 +10,7 @@
 #include "profile/places.h"
 #include "profile/probes.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 
 enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
 
@@ -173,6 +174,8 @@ void hak__profile_free(void *p, const char *function)
     if (record == NULL || !hak_cas_strong(&record->state, &live, HAK_RECORD_FREE, HAK_ACQUIRE, HAK_RELAXED))
         hak__misuse_double_free(function, p, hak__classes[class].size);
     end_record(record);
+    if (!hak__shield_lift_range(p, hak__classes[class].size))   /* the place is lost */
+        return;
     record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);
 }

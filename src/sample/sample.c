@@ -15,6 +15,7 @@
 #include "diag/report.h"
 #include "os/os.h"
 #include "slab/hardened.h"
+#include "slab/shield.h"
 #include "trace/frames.h"
 #include "trace/unwind.h"
 
@@ -235,7 +236,8 @@ void hak__sample_free(void *p, const char *function)
     uint32_t live = HAK_PLACE_LIVE;
     if (!hak_cas_strong(&place->state, &live, HAK_PLACE_FREEING, HAK_ACQUIRE, HAK_ACQUIRE))
         place_at(p, function);
-    check_slack(place, function);
+    if (hak__shield_lift_range((const void *)place->pages, place->page_bytes))
+        check_slack(place, function);
     sample_note(&place->freed);
     if (hak__guarded_unmap(place->pages, place->page_bytes))
         place->page_bytes = 0;

@@ -34,7 +34,7 @@ static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks 
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    bool verify = span->keys || hak_load(&span->shielded, HAK_RELAXED);
+    bool verify = span->keys || (hak_load(&span->shielded, HAK_RELAXED) & HAK_SHIELD_SPAN) != 0;
     uint32_t limit = verify ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
     for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_start_bound(&hak__window.map[slab + i], limit);
@@ -57,11 +57,17 @@ void hak__span_lose_keys(struct hak_span *span)
     map_limit(span);
 }
 
-void hak__span_shield(struct hak_span *span, bool huge)
+void hak__span_shield(struct hak_span *span)
 {
-    hak_store(&span->shielded, true, HAK_RELAXED);
-    if (!huge)
-        map_limit(span);
+    hak_fetch_or(&span->shielded, HAK_SHIELD_SPAN, HAK_RELAXED);
+    map_limit(span);
+}
+
+void hak__span_unshield(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_store(&span[i].shielded, 0, HAK_RELAXED);
+    map_limit(span);
 }
 
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
@@ -168,6 +174,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     const struct hak_class *class = &hak__classes[class_index];
     struct hak_span *span = &hak__spans[slab];
     size_t bytes = hak__span_bitmap_bytes(class);
+    hak_assert(hak_load(&span->shielded, HAK_RELAXED) == 0, "memory comes back into use with its rights");
     span->free = bytes != 0 ? bitmaps : &span->only_word;
     span->remote = bytes != 0 ? (_Atomic uint64_t *)((char *)bitmaps + bytes / 2) : &span->only_remote;
     if (bytes != 0)
@@ -184,7 +191,6 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->words = (uint8_t)hak_div_up(class->blocks, 64);
     span->fresh = fresh;
     span->keys = HAK_SPAN_KEYS_WHOLE;
-    hak_store(&span->shielded, false, HAK_RELAXED);
     span->listed = false;
     span->warm = 0;
     span->changes++;
@@ -226,6 +232,8 @@ void *hak__span_destroy(struct hak_span *span)
     hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are allocated");
     if (hak_unlikely(span->reach != REACH_ALL))
         leave_pieces(span);
+    if (hak_unlikely(hak_load(&span->shielded, HAK_RELAXED) != 0))
+        hak__span_unshield(span);
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
     for (uint32_t i = 0; i < span->slabs; i++)

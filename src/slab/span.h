@@ -55,7 +55,7 @@ struct hak_span {
     _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
     _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
     _Atomic uint64_t only_remote;
-    _Atomic uint8_t shielded;                    /* the program has taken rights from a page of it (shield.h); any thread */
+    _Atomic uint8_t shielded;                    /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
     _Atomic uint8_t closed;                      /* hardened mode: which freed blocks are inaccessible (hardened.h) */
     _Atomic uint8_t gate;                        /* ... held while a thread changes them, or reads one that may be */
@@ -69,6 +69,9 @@ struct hak_span {
 };
 
 #define HAK_SPAN_DESTROYED ((void *)1)
+
+/* Of any slab: those of its own pages; of a span's first slab: of any page of the span. */
+enum { HAK_SHIELD_SLAB = 1, HAK_SHIELD_SPAN = 2 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
@@ -127,9 +130,11 @@ hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
 /* Unmaps what the span has ahead of its frontier, in a bare SuperSlab. */
 hak_cold void hak__span_retreat(struct hak_span *span);
 
-/* The program takes rights from pages of the span (shield.h): all frees in it are verified until it ends. Of a huge block only
- * the descriptor is marked. From any thread. */
-hak_cold void hak__span_shield(struct hak_span *span, bool huge);
+/* A slab of the span has been noted (shield.h): all frees in the span are verified. From any thread. */
+hak_cold void hak__span_shield(struct hak_span *span);
+
+/* No slab of the span is noted any more. Nobody may be noting one: the span is ending, or its only block is being freed. */
+hak_cold void hak__span_unshield(struct hak_span *span);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);

@@ -219,9 +219,11 @@ int hak__print_shared_pool(int fd, const struct hak_stats *stats)
 
 void hak__dump_text(int fd)
 {
-    struct hak_stats stats;
-    hak__snapshot(&stats);
-    hak__print_text(fd, &stats);
+    struct hak_stats *stats = hak__snapshot_take();
+    if (stats == NULL)
+        return;
+    hak__print_text(fd, stats);
+    hak__snapshot_give(stats);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

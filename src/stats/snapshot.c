@@ -13,6 +13,7 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "os/reserved.h"
 #include "shared/pool.h"
 #include "shared/tiers.h"
 #include "stats/figures.h"
@@ -161,4 +162,27 @@ void hak__snapshot(struct hak_stats *out)
     add_system(out);
     fill_latency(&out->latency_malloc, HAK_LATENCY_MALLOC);
     fill_latency(&out->latency_free, HAK_LATENCY_FREE);
+}
+
+/* One is always there, for the first that asks; others at the same time have pages mapped. In a child the first may be the parent's
+ * for ever. */
+static hak_rare_data struct hak_stats snapshot_shared;
+static _Atomic bool snapshot_taken;
+
+struct hak_stats *hak__snapshot_take(void)
+{
+    struct hak_stats *stats = &snapshot_shared;
+    /* acquire: pairs with the release of who gave it back. */
+    if (hak_exchange(&snapshot_taken, true, HAK_ACQUIRE) && (stats = (struct hak_stats *)hak__os_borrow(sizeof *stats)) == NULL)
+        return NULL;
+    hak__snapshot(stats);
+    return stats;
+}
+
+void hak__snapshot_give(struct hak_stats *stats)
+{
+    if (stats == &snapshot_shared)
+        hak_store(&snapshot_taken, false, HAK_RELEASE);
+    else
+        hak__os_return((uintptr_t)stats, sizeof *stats);
 }

@@ -1,11 +1,13 @@
 /* Blocks of which the program has made pages read-only or inaccessible. Expects: each can be freed and its memory used again,
  * in every size, by any thread; realloc keeps what can be read; asking for a size changes no rights, nor does the free of a
- * neighbour; misuse of such a block is found as ever; and mprotect is what it was. (glibc's frees end in SIGSEGV, or the next
+ * neighbour; misuse of such a block is found as ever; and mprotect is what it was. Large blocks at a multiple of a page may also be
+ * freed with guards, keys, advice for forks and rights that no function of the C library has changed. (glibc's frees end in SIGSEGV, or the next
  * use does, but for blocks that it has mapped one by one.) */
 #include "cases.h"
 
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 
 #define MIB ((size_t)1 << 20)
 enum { AGAIN = 4 };
@@ -140,7 +142,7 @@ static void sizes_are_asked_without_a_touch(void)
     for (unsigned s = 0; s < SIZES; s++) {
         char *p = make(sizes[s], true);
         size_t usable = malloc_usable_size(p);
-        if (getenv("HAKMEM_HARDEN") == NULL && protect(p, sizes[s], WHOLE, PROT_NONE)) {
+        if (protect(p, sizes[s], WHOLE, PROT_NONE)) {
             expect(malloc_usable_size(p) == usable);
             expect(!can_be_read(p));
         }
@@ -163,6 +165,143 @@ static void neighbours_keep_their_rights(void)
         for (unsigned i = 0; i < AGAIN; i += 2)
             free(blocks[i]);
         use_again(sizes[s]);
+    }
+}
+
+/* The memory of a block that had a note serves one of less than half its size; a sized free of that is right. */
+__attribute__((weak)) void free_sized(void *p, size_t n);
+
+static void sized_frees_are_right_afterwards(void)
+{
+    for (size_t size = 64 << 10; size <= MIB; size += 64 << 10)
+        for (size_t n = size / 3; n < size; n += size / 20) {
+            char *p = make(size, true), *neighbour = make(size, false);
+            protect(p, size, WHOLE, PROT_READ);
+            free(p);
+            char *q = realloc(malloc(104), n);
+            expect(q != NULL && malloc_usable_size(q) <= 2 * n);
+            if (free_sized != NULL)
+                free_sized(q, n);
+            else
+                free(q);
+            free(neighbour);
+        }
+}
+
+/* --- what nobody sees ---------------------------------------------------------------------------------------------------- */
+
+enum { GUARD_INSTALL = 102 };
+enum way { GUARD, KEY, NO_KEY, BARE, NOT_IN_CHILDREN, EMPTY_IN_CHILDREN, WAYS };
+static const size_t long_sizes[] = { 64 << 10, 100000, 200 << 10, 600 << 10, 1300000, 5 * MIB };
+enum { LONG_SIZES = sizeof long_sizes / sizeof *long_sizes };
+
+/* False: the kernel does not know it. */
+static bool change_unseen(char *p, size_t n, enum way way)
+{
+    int key;
+    switch (way) {
+    case GUARD: return madvise(p, page_size(), GUARD_INSTALL) == 0;
+    case KEY: return (key = pkey_alloc(0, PKEY_DISABLE_ACCESS)) >= 0 && pkey_mprotect(p, n / 4096 * 4096, PROT_READ | PROT_WRITE, key) == 0;
+    case NO_KEY: return pkey_mprotect(p, page_size(), PROT_NONE, -1) == 0;
+    case BARE: return syscall(SYS_mprotect, p, page_size(), PROT_NONE) == 0;
+    case NOT_IN_CHILDREN: return madvise(p, n / 4096 * 4096, MADV_DONTFORK) == 0;
+    case EMPTY_IN_CHILDREN: return madvise(p, n / 4096 * 4096, MADV_WIPEONFORK) == 0;
+    default: return false;
+    }
+}
+
+/* A child has the content of all blocks, and can free them. */
+static void look_in_child(size_t n)
+{
+    enum { PIECES = 600 };
+    char *blocks[PIECES];
+    size_t each = n / PIECES + 64;
+    for (unsigned i = 0; i < PIECES; i++)
+        blocks[i] = make(each, false);
+    pid_t child = fork();
+    expect(child >= 0);
+    if (child == 0) {
+        limit_child();
+        for (unsigned i = 0; i < PIECES; i++)
+            if (blocks[i][0] != 1 || blocks[i][each - 1] != 1)
+                _exit(1);
+        for (unsigned i = 0; i < PIECES; i++)
+            free(blocks[i]);
+        _exit(0);
+    }
+    expect(end_of_child(child) == 0);
+    for (unsigned i = 0; i < PIECES; i++)
+        free(blocks[i]);
+}
+
+static void rights_that_nobody_saw_change(void)
+{
+    for (unsigned way = 0; way < WAYS; way++)
+        for (unsigned s = 0; s < LONG_SIZES; s++)
+            for (unsigned k = 0; k < 4; k++) {
+                char *p = make(long_sizes[s], true), *neighbour = k / 2 == 0 ? make(long_sizes[s], true) : NULL;
+                if (!change_unseen(p, long_sizes[s], (enum way)way))
+                    printf("way %u: the kernel does not know it\n", way);
+                if (k % 2 == 0)
+                    free_it(p);
+                else
+                    free_elsewhere(p);
+                use_again(long_sizes[s]);
+                free(neighbour);
+                use_again(long_sizes[s] / 2);
+                if (k == 0 && way >= NOT_IN_CHILDREN)
+                    look_in_child(2 * long_sizes[s]);
+            }
+}
+
+/* --- other modes --------------------------------------------------------------------------------------------------------- */
+
+/* Runs a case again with an option. */
+static void with_option(const char *name, const char *value, const char *which)
+{
+    char program[] = "/proc/self/exe";
+    pid_t child = fork();
+    expect(child >= 0);
+    if (child == 0) {
+        char *arguments[] = { program, (char *)(uintptr_t)which, NULL };
+        setenv(name, value, 1);
+        execv(program, arguments);
+        _exit(127);
+    }
+    expect(end_of_child(child) == 0);
+}
+
+static void blocks_that_come_and_go(void)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        size_t n = page_size() * (2 + i % 12);
+        char *p = make(n, true), *q;
+        protect(p, n, WHOLE, rights[i % RIGHTS]);
+        free(p);
+        q = calloc(1, n + 100);
+        p = make(n, false);
+        memset(q, 1, n + 100);
+        free(q);
+        free(p);
+    }
+}
+
+static void sampled(void)
+{
+    setenv("HAKMEM_PROFILE_INTERVAL", "4096", 1);
+    with_option("HAKMEM_PROFILE", "1", "blocks_that_come_and_go");
+    with_option("HAKMEM_PROFILE", "1", "rights_that_nobody_saw_change");
+}
+
+static void sampled_for_guards(void) { with_option("HAKMEM_SAMPLE_GUARDS", "2", "blocks_that_come_and_go"); }
+
+static void parts_of_hardened_mode(void)
+{
+    static const char *const parts[] = { "canary", "zero", "guards", "zero,random,guards,regions" };
+    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
+        with_option("HAKMEM_HARDEN", parts[i], "sizes_are_asked_without_a_touch");
+        with_option("HAKMEM_HARDEN", parts[i], "blocks_that_come_and_go");
+        with_option("HAKMEM_HARDEN", parts[i], "realloc_keeps_what_can_be_read");
     }
 }
 
@@ -237,6 +376,12 @@ int main(int argc, char **argv)
         CASE(realloc_keeps_what_can_be_read),
         CASE(sizes_are_asked_without_a_touch),
         CASE(neighbours_keep_their_rights),
+        CASE(sized_frees_are_right_afterwards),
+        CASE(rights_that_nobody_saw_change),
+        CASE(blocks_that_come_and_go),
+        CASE(sampled),
+        CASE(sampled_for_guards),
+        CASE(parts_of_hardened_mode),
         CASE(misuse_is_found),
         CASE(the_call_is_what_it_was),
         CASE(no_mapping_left),

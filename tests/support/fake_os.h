@@ -148,7 +148,7 @@ static int fake_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         *(volatile char *)(address + at) = 0;
     if (what == HAK_OS_GUARD || what == HAK_OS_UNGUARD)
         return fake_guard(address, size, what == HAK_OS_GUARD);
-    return fake.refuse_advise;
+    return what != HAK_OS_RESTORE || fake.refuse_advise == ENOMEM ? fake.refuse_advise : 0;
 }
 
 static enum hak_os_huge_setting fake_huge_setting(void) { return fake.huge_setting; }

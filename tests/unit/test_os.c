@@ -6,6 +6,8 @@
 #include "support/check.h"
 #include "support/memory.h"
 
+#include <sys/wait.h>
+
 enum { PAGES = 4 };
 
 static size_t page;
@@ -177,6 +179,54 @@ static void looks_at_nothing_under_a_filter(void **state)
     hak__os_unmap(room, page);
 }
 
+/* The page below may be a guard, or the program's: what grows from it can be used all the same, in children too. */
+static void extend_grows_usable_memory(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        hak__os_map(room, page);
+        expect(way != 1 || mprotect(at(0), page, PROT_READ) == 0);
+        expect(way != 2 || mprotect(at(0), page, PROT_NONE) == 0);
+        expect(way != 3 || madvise(at(0), page, MADV_DONTFORK) == 0);
+        expect_eq(hak__os_extend(room + page, 2 * page), 0);
+        memset(at(1), 7, 2 * page);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(at(2)[0] == 7 ? 0 : 1);
+        int status = 1;
+        waitpid(child, &status, 0);
+        expect_eq(status, 0);
+        hak__os_unmap(room, 3 * page);
+    }
+    hak__os_map(room, 2 * page);
+    expect_eq(hak__os_extend(room + page, page), ENOMEM);
+    hak__os_unmap(room, 2 * page);
+}
+
+static void restore_undoes_what_the_program_did(void **state)
+{
+    enum { GUARD_INSTALL = 102 };
+    (void)state;
+    hak__os_map(room, PAGES * page);
+    memset(at(0), 5, PAGES * page);
+    expect(mprotect(at(0), page, PROT_NONE) == 0 && mprotect(at(2), page, PROT_READ) == 0);
+    madvise(at(1), page, GUARD_INSTALL);   /* where the kernel knows it */
+    expect(madvise(at(3), page, MADV_DONTFORK) == 0);
+    errno = 77;
+    expect_eq(hak__os_advise(room, PAGES * page, HAK_OS_RESTORE), 0);
+    expect(at(0)[0] == 5 && at(2)[0] == 5 && at(3)[0] == 5);
+    memset(at(0), 6, PAGES * page);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(at(3)[0] == 6 ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    expect_eq(status, 0);
+    hak__os_unmap(room + page, page);
+    expect(hak__os_advise(room, PAGES * page, HAK_OS_RESTORE) != 0);
+    errno = 77;
+}
+
 static void clock_and_random(void **state)
 {
     (void)state;
@@ -197,6 +247,7 @@ int main(void)
         TEST(map_gives_zeros), TEST(map_replaces_nothing), TEST(map_refused),      TEST(unmap_part),
         TEST(purge_gives_zeros), TEST(move_keeps_content), TEST(move_refused),     TEST(probe_finds_room),
         TEST(counts_by_kind),  TEST(knows_what_can_be_read), TEST(looks_at_nothing_under_a_filter), TEST(clock_and_random),
+        TEST(extend_grows_usable_memory), TEST(restore_undoes_what_the_program_did),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
