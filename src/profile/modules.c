@@ -8,25 +8,18 @@
 #include <unistd.h>
 
 #include "diag/report.h"
-#include "trace/unwind.h"
+#include "os/loaded.h"
 
 static _Atomic(struct hak_profile_module *) modules_seen;
 
-struct module_found {
-    uintptr_t start, end;   /* of all of it */
-    uintptr_t base;
-    const char *name;
-};
-
 /* The program itself has no name here and is never closed; nor is what the kernel brings, whose name is no path. */
-static bool module_at(uintptr_t address, struct module_found *found)
+static bool module_at(uintptr_t address, struct hak_module *found)
 {
-    return hak__unwind_module(address, &found->start, &found->end, &found->base, &found->name) && found->name[0] != 0
-        && strchr(found->name, '/') != NULL;
+    return hak__loaded_at(address, found) && found->name[0] != 0 && strchr(found->name, '/') != NULL;
 }
 
 /* The part with code, by the headers of the ELF file at the beginning of the module's first part. */
-static const ElfW(Phdr) *code_of(const struct module_found *found)
+static const ElfW(Phdr) *code_of(const struct hak_module *found)
 {
     const ElfW(Ehdr) *header = (const void *)found->start;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -76,7 +69,7 @@ static void see_module(struct hak_profile_area *area, const struct hak_profile_m
     }
 }
 
-static void note_module(struct hak_profile_area *area, const struct module_found *found)
+static void note_module(struct hak_profile_area *area, const struct hak_module *found)
 {
     union {
         struct hak_profile_module module;
@@ -94,7 +87,7 @@ static void note_module(struct hak_profile_area *area, const struct module_found
 
 void hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *frames, uint32_t count)
 {
-    struct module_found found = { 0, 0, 0, NULL };
+    struct hak_module found = { .end = 0 };
     for (uint32_t i = 0; i < count; i++)
         if (frames[i] - found.start >= found.end - found.start && module_at(frames[i], &found))
             note_module(area, &found);
@@ -102,7 +95,7 @@ void hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *f
 
 static bool is_open(const struct hak_profile_module *module)
 {
-    struct module_found found;
+    struct hak_module found;
     const ElfW(Phdr) *code = module_at(module->start, &found) ? code_of(&found) : NULL;
     char path[HAK_PROFILE_PATH];
     if (code == NULL || found.base + code->p_vaddr != module->start)

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "trace/unwind.h"
+#include "os/loaded.h"
 #include "os/os.h"
 #include "os/reserved.h"
 #include "profile/modules.h"
+#include "trace/unwind.h"
 
 enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
 
@@ -57,10 +58,9 @@ static uint32_t stack_here(uintptr_t *frames)
 
 static void find_own_code(void)
 {
-    const char *name;
-    uintptr_t base;
-    if (!hak__unwind_module((uintptr_t)hak__profile_sites_begin, &own_start, &own_end, &base, &name) || name[0] == 0)
-        own_start = own_end = 0;
+    struct hak_module own;
+    if (hak__loaded_at((uintptr_t)hak__profile_sites_begin, &own) && own.name[0] != 0)
+        own_start = own.start, own_end = own.end;
 }
 
 /* --- sites ------------------------------------------------------------------------------------------------------------------ */
@@ -70,7 +70,6 @@ void hak__profile_sites_begin(struct hak_profile_area area)
     sites_area = area;
     site_buckets = (void *)hak__profile_area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
     find_own_code();
-    hak__unwind_begin();
 }
 
 /* Huge sizes have four groups to each doubling, as classes are. */
