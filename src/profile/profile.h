@@ -105,6 +105,9 @@ hak_inline bool hak__profile_has(const void *p)
 hak_cold void hak__profile_free(void *p, const char *function);
 hak_cold size_t hak__profile_usable(const void *p, const char *function);
 
+/* Before a block in use is read: the program may have made its pages inaccessible. */
+hak_cold void hak__profile_allow(const void *p);
+
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes what is known: as JSON if the path ends in ".json", else as jemalloc's heap_v2 text. NULL: under a numbered name.

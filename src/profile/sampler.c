@@ -147,6 +147,13 @@ static struct hak_profile_record *live_at(const void *p, uint32_t *class, const 
     return state == HAK_RECORD_LIVE ? record : NULL;
 }
 
+/* The program may have taken rights from the block's pages, by whatever call: all come back before the place is written or used
+ * again. A block without a whole page has none to lose. False: the system refuses. */
+static bool allow_place(const void *p, size_t size)
+{
+    return size < hak__page_size() || hak__os_commit((uintptr_t)p, size) == 0;
+}
+
 /* A free place may stay resident: to discard it interrupts every processor that runs the program, and its pages fault again. Of
  * the large ones only so much stays, and the rest is discarded. Returns the bytes that count against that. */
 static size_t empty_place(void *p, size_t size)
@@ -173,14 +180,24 @@ void hak__profile_free(void *p, const char *function)
     if (record == NULL || !hak_cas_strong(&record->state, &live, HAK_RECORD_FREE, HAK_ACQUIRE, HAK_RELAXED))
         hak__misuse_double_free(function, p, hak__classes[class].size);
     end_record(record);
+    if (!allow_place(p, hak__classes[class].size))
+        return;   /* never used again */
     record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);
+}
+
+void hak__profile_allow(const void *p)
+{
+    uint32_t class = 0;
+    if (hak__profile_record_at(p, &class) != NULL)
+        allow_place(p, hak__classes[class].size);
 }
 
 size_t hak__profile_usable(const void *p, const char *function)
 {
     uint32_t class = 0;
-    if (live_at(p, &class, function) == NULL)
+    const struct hak_profile_record *record = live_at(p, &class, function);
+    if (record == NULL)
         hak__misuse_invalid(function, p, "this block is free");
-    return hak__classes[class].size;
+    return hak__hardened.on ? record->bytes : hak__classes[class].size;   /* as any block of a hardened process */
 }

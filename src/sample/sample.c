@@ -14,6 +14,7 @@
 #include "cache/mark.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "os/reserved.h"
 #include "slab/hardened.h"
 #include "trace/frames.h"
 #include "trace/unwind.h"
@@ -229,12 +230,18 @@ static void check_slack(struct hak_sample_place *place, const char *function)
     abort();
 }
 
+/* The program may have made the pages inaccessible. What the system refuses then faults, as it would at the program's own access. */
+static void sample_allow(const struct hak_sample_place *place) { hak__os_commit(place->pages, place->page_bytes); }
+
+void hak__sample_allow(const void *p, const char *function) { sample_allow(place_at(p, function)); }
+
 void hak__sample_free(void *p, const char *function)
 {
     struct hak_sample_place *place = place_at(p, function);
     uint32_t live = HAK_PLACE_LIVE;
     if (!hak_cas_strong(&place->state, &live, HAK_PLACE_FREEING, HAK_ACQUIRE, HAK_ACQUIRE))
         place_at(p, function);
+    sample_allow(place);
     check_slack(place, function);
     sample_note(&place->freed);
     if (hak__guarded_unmap(place->pages, place->page_bytes))

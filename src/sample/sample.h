@@ -64,6 +64,7 @@ hak_inline bool hak__sample_on(void) { return hak__option(HAK_OPTION_sample_guar
 /* For addresses in the range. They end the program with a report unless a block in use begins at p. */
 hak_cold void hak__sample_free(void *p, const char *function);
 hak_cold size_t hak__sample_usable(const void *p, const char *function);
+hak_cold void hak__sample_allow(const void *p, const char *function);   /* before it is read, whatever rights the program has taken */
 
 /* --- reports (sampled.c) ------------------------------------------------------------------------------------------------ */
 
