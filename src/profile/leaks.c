@@ -155,12 +155,17 @@ static bool each_mapping(void)
 
 static void count_unreached(void)
 {
+    uint64_t lost = 0, bytes = 0;
     uint32_t number = 0;
     for (struct hak_profile_record *record; (record = hak__profile_record_next(&number)) != NULL;)
         if (hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->marked == 0) {
             hak_fetch_add(&record->site->unreachable, 1, HAK_RELAXED);
             hak_fetch_add(&record->site->unreachable_bytes, record->bytes, HAK_RELAXED);
+            lost++;
+            bytes += record->bytes;
         }
+    if (lost != 0)
+        hak__warn("leaks: no pointer leads to %u sampled blocks of %u bytes; the profile says where they come from", lost, bytes);
 }
 
 bool hak__leaks_search(void)

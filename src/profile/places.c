@@ -35,11 +35,11 @@ static struct chunk *chunk_by(size_t number) { return (struct chunk *)place_chun
 /* A process that may not have so many addresses gets by with fewer. */
 int hak__profile_places_begin(void)
 {
-    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20, (size_t)512 << 20 };
+    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20, (size_t)512 << 20 };   /* places, outer table and ghosts, records, sites */
     for (unsigned try = 0, less = 0; try < PLACE_TRIES; try++, less += PLACE_SMALLER) {
         size_t place_bytes = most[0] >> less, record_bytes = most[2] >> less, outer_bytes = most[1] >> less;
         size_t site_bytes = most[3] >> less, chunk_bytes = place_bytes / CHUNK * sizeof(struct chunk);
-        size_t bytes = place_bytes + record_bytes + outer_bytes + site_bytes + chunk_bytes + CHUNK;
+        size_t bytes = place_bytes + record_bytes + 2 * outer_bytes + site_bytes + chunk_bytes + CHUNK;
         uintptr_t at = hak__os_reserve(bytes);
         if (at == 0)
             continue;
@@ -48,7 +48,8 @@ int hak__profile_places_begin(void)
         place_records.start = place_range.start + place_bytes, place_records.size = record_bytes;
         outer_table.start = place_records.start + record_bytes, outer_table.size = outer_bytes;
         place_chunks.start = outer_table.start + outer_bytes, place_chunks.size = chunk_bytes;
-        hak__profile_sites_begin((struct hak_profile_area){ .start = place_chunks.start + chunk_bytes, .size = site_bytes });
+        struct hak_profile_area sites = { .start = place_chunks.start + chunk_bytes, .size = site_bytes };
+        hak__profile_sites_begin(sites, (struct hak_profile_area){ .start = sites.start + site_bytes, .size = outer_bytes });
         hak__profile.places = place_range.start;
         hak_owner_store(&hak__profile.places_bytes, place_bytes);
         return 0;
