@@ -178,7 +178,7 @@ void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 struct hak_heap_figures {
     const char *name;           /* valid until the heap ends */
     uint64_t serial;            /* counts the heaps that the process has made or attached; 0: a region beyond the 64th at a time */
-    uint64_t used_bytes;        /* slabs and huge blocks: what counts against the limit */
+    uint64_t used_bytes;        /* slabs, huge blocks, samples: what counts against the limit */
     uint64_t peak_bytes;        /* the most of that */
     uint64_t live_blocks, live_bytes;   /* in the program's hands, by usable size */
     uint64_t limit;             /* 0: none */

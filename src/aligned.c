@@ -7,7 +7,6 @@
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "hardened.h"
-#include "malloc_slow.h"
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"
@@ -17,7 +16,7 @@
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
     bool in_place = class >= HAK_CLASS_FIRST_LARGE;
-    void *block = in_place ? NULL : hak__malloc_counted_down(align, n);
+    void *block = in_place ? NULL : hak__request_sample(NULL, align, n);
     if (block == NULL && !in_place)
         block = hak__cache_pop(&hak__heap_current()->bins[class]);
     if (block != NULL) {
@@ -34,7 +33,7 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 static hak_cold void *aligned_hardened(size_t align, size_t n)
 {
     bool zero, in_place = hak__aligned_class(align, n) >= HAK_CLASS_FIRST_LARGE;
-    void *block = in_place ? NULL : hak__malloc_counted_down(align, n);
+    void *block = in_place ? NULL : hak__request_sample(NULL, align, n);
     if (block == NULL)
         block = hak__memalign_hardened(align, n, &zero);
     if (in_place)

@@ -5,7 +5,6 @@
 #include "alloc.h"
 #include "hakmem.h"
 #include "hardened.h"
-#include "malloc_slow.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -15,7 +14,7 @@ static hak_noinline void *calloc_above_tiny(size_t n)
     bool zero = false;
     void *block = NULL;
     if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED))) {
-        if (n <= HAK_MID_MAX && (block = hak__malloc_counted_down(HAK_ALIGN, n)) != NULL)
+        if (n <= HAK_MID_MAX && (block = hak__request_sample(NULL, HAK_ALIGN, n)) != NULL)
             return memset(block, 0, n);
         if (hak__is_hardened()) {
             block = hak__memalign_hardened(HAK_ALIGN, n, &zero);

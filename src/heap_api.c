@@ -75,13 +75,30 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
 
+/* While a profile counts, as malloc_slow.c's malloc_counted. NULL: the slow path counts. */
+static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    int64_t left = heap->profile_left - (int64_t)n;
+    if (n > HAK_MID_MAX || left < 0 || hak_peek(&share->own) != own || !hak__profile_has_joined(heap))
+        return NULL;
+    void *block = hak__pop_from(share, n <= HAK_TINY_MAX ? hak__offset_of_tiny(n) : hak__offset_of_mid(n));
+    if (hak_likely(block != NULL))
+        heap->profile_left = left;
+    return block;
+}
+
 static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
 {
     bool zero;
+    void *block;
     if (own == NULL)
         return hak_malloc(n);
     if (hak__is_region(own))
         return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
+    if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
+        return block;
     return hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
@@ -94,9 +111,9 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
     if (hak_unlikely(hak_read_mostly(&share->own) != own))
         return heap_malloc_slow(own, n);
     if (hak_likely(n <= HAK_TINY_MAX))
-        offset = hak__offset_of_tiny(n);
-    else if (hak_likely(n <= HAK_LARGE_MAX))
-        offset = hak__offset_above_tiny(n);
+        offset = hak__bin_of_tiny(n);
+    else if (hak_likely(n <= HAK_MID_MAX))
+        offset = hak__bin_of_mid(n);
     else
         return heap_malloc_slow(own, n);
     void *block = hak__pop_from(share, offset);

@@ -10,6 +10,7 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "pointer.h"
+#include "profile/profile.h"
 #include "slab/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
@@ -70,6 +71,13 @@ static bool check_own(void *p, uint32_t word, const char *function)
     return true;
 }
 
+/* A sample that stays in its place, before another thread may get the block. */
+hak_inline void forget_sample(const void *p, uint32_t word)
+{
+    if (hak_unlikely(hak__profile_ever()) && hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE)
+        hak__profile_forget(p);
+}
+
 static void poll_mine(void)
 {
     struct hak_heap *mine = hak__heap_current();
@@ -82,7 +90,9 @@ hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
     int saved = errno;
     hak__fork_check();
     hak__thread_watch_forks();
-    bool done = !check_own(p, word, function) || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
+    bool usable = check_own(p, word, function);
+    forget_sample(p, word);
+    bool done = !usable || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
     poll_mine();
     errno = saved;
     return done;
@@ -92,6 +102,7 @@ hak_noinline bool hak__own_free_full(void *p, uint32_t word)
 {
     int saved = errno;
     hak__fork_check();
+    forget_sample(p, word);
     bool done = free_in(hak__heap_by_id(hak__owner_id(word)), p, word, "free");
     if (!done)
         hak__mark_live(p);

@@ -11,7 +11,9 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "hardened.h"
+#include "profile/profile.h"
 #include "request.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
@@ -42,17 +44,30 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
     return block;
 }
 
-static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
+/* `due`: not NULL, and becomes true where the request is one for a sample, which it does not get here. */
+static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, bool *due, const char *function)
 {
     struct hak_heap *share = hak__own_attach(mine, own, function);
     if (share == NULL)
         return NULL;
     hak__heap_lock(share);
     bool still = hak_peek(&share->own) == own;
-    void *block = still ? share_take(share, class, n) : NULL;
+    if (hak_unlikely(due != NULL) && still)
+        *due = hak__sample_due(share, class);
+    void *block = still && (due == NULL || !*due) ? share_take(share, class, n) : NULL;
     hak__heap_unlock(share);
     if (!still)
         hak__own_misuse(own, function);
+    return block;
+}
+
+/* In a process that samples blocks for guards. */
+static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    bool due = false;
+    void *block = take_attached(mine, own, class, n, &due, function);
+    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
+        block = take_attached(mine, own, class, n, NULL, function);
     return block;
 }
 
@@ -67,6 +82,14 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
     hak__heap_unlock(share);
     hak__own_let(own, share);
     return block;
+}
+
+static void *take_of(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    if (hak_unlikely(mine == NULL))
+        return take_borrowed(own, class, n, function);
+    return hak_unlikely(hak__sample_on()) ? take_sampling(mine, own, class, n, function)
+                                          : take_attached(mine, own, class, n, NULL, function);
 }
 
 /* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
@@ -98,7 +121,7 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
     unsigned tries = 0;
     do {
         refused = hak_load(&own->account.refused, HAK_RELAXED);
-        block = mine != NULL ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
+        block = take_of(mine, own, class, n, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
     if (hak_likely(mine != NULL))
         hak__upkeep_poll(mine);
@@ -139,20 +162,33 @@ static void *request_hardened(struct hak_own *own, size_t align, size_t n, bool 
     return block;
 }
 
+static void *request_plain(struct hak_own *own, size_t align, size_t n, uint32_t class, bool *zero, const char *function)
+{
+    if (hak_unlikely(hak__is_hardened()))
+        return request_hardened(own, align, n, zero, function);
+    void *block = class < HAK_CLASSES ? hak__own_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
+                                      : hak__own_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
+    return hak__shield_note_aligned(block, align, n);
+}
+
 void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, const char *function)
 {
+    uint32_t class = HAK_CLASSES;
     hak__own_expect(own, function);
     *zero = false;
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return hak__no_memory();
-    if (hak_unlikely(hak__is_hardened()))
-        return request_hardened(own, align, n, zero, function);
-    uint32_t class = HAK_CLASSES;
     if (align > HAK_ALIGN)
         class = hak__aligned_class(align, n);
     else if (n <= HAK_LARGE_MAX)
         class = hak__class_of(n);
-    void *block = class < HAK_CLASSES ? hak__own_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
-                                      : hak__own_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
-    return hak__shield_note_aligned(block, align, n);
+    if (hak_likely(!hak__profile_counts()))
+        return request_plain(own, align, n, class, zero, function);
+    void *block = class <= HAK_CLASS_MID_LAST ? hak__request_sample(own, align, n) : NULL;
+    if (block != NULL)
+        return block;
+    block = request_plain(own, align, n, class, zero, function);
+    if (class > HAK_CLASS_MID_LAST)
+        hak__request_note(block, n);
+    return block;
 }

@@ -17,6 +17,7 @@
 #include "stats/output.h"
 #include "thread.h"
 #include "trace/trace.h"
+#include "trace/unwind.h"
 #include "upkeep/background.h"
 
 /* Whether something may be said when the program ends. */
@@ -37,6 +38,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__thp_look();
     hak__thread_init();
     hak__output_signal_init();
+    hak__unwind_begin();
     hak__crash_init();
     hak__sample_begin();
     if (hak__hardened.on || hak__sample_on())

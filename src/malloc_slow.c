@@ -6,7 +6,6 @@
 #include "cache/large_cache.h"
 #include "hardened.h"
 #include "huge/huge.h"
-#include "os/os.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -63,21 +62,11 @@ hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 
 /* --- while a profile counts ----------------------------------------------------------------------------------------------- */
 
-void *hak__malloc_counted_down(size_t align, size_t n)
-{
-    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
-    if (heap == NULL || !hak__profile_due(heap, n))
-        return NULL;
-    void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n);
-    hak__profile_poll(heap, hak__os->now_ms());   /* a thread whose requests all hit has no other occasion */
-    return block;
-}
-
 /* The real bin is empty or the bytes are used up. The request is not counted yet. */
 static hak_noinline void *malloc_counted_slow(size_t n)
 {
     uint32_t class = hak__class_of(n);
-    void *block = hak__malloc_counted_down(HAK_ALIGN, n);
+    void *block = hak__request_sample(NULL, HAK_ALIGN, n);
     if (block != NULL)
         return block;
     struct hak_heap *heap = hak__heap_current();
@@ -93,7 +82,7 @@ hak_inline void *malloc_counted(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
     int64_t left = heap->profile_left - (int64_t)n;
-    if (hak_unlikely(left < 0))
+    if (hak_unlikely(left < 0 || !hak__profile_has_joined(heap)))
         return malloc_counted_slow(n);
     struct hak_class_offset offset = hak_likely(n <= HAK_TINY_MAX) ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
     void *block = hak__cache_pop(hak__bin_at(heap, offset));

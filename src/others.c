@@ -7,22 +7,31 @@
 #include "hakmem.h"
 #include "harden/zero_size.h"
 #include "os/loaded.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 
+enum { MALLOC_UNKNOWN, MALLOC_OURS, MALLOC_ANOTHER };
+static _Atomic uint32_t programs_malloc;
 static _Atomic uintptr_t others_free, others_realloc, others_usable;
 
 bool hak__is_programs_malloc(void)
 {
+    uint32_t known = hak_load(&programs_malloc, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    if (known != MALLOC_UNKNOWN)
+        return known == MALLOC_OURS;
     const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
-    return c_library == NULL   /* a static program, which is one piece */
-           || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
+    bool ours = c_library == NULL   /* a static program, which is one piece */
+                || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
+    hak_store(&programs_malloc, ours ? MALLOC_OURS : MALLOC_ANOTHER, HAK_RELAXED);
+    return ours;
 }
 
+/* Asked before the loader, whose lock a forked child may find held for ever. */
 static bool others_may_have(const void *p)
 {
     size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
     bool outside = super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
-    return outside && !hak__sample_has(p) && !hak__zero_size_has(p);
+    return outside && !hak__sample_has(p) && !hak__profile_has(p) && !hak__zero_size_has(p);
 }
 
 bool hak__is_others(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }

@@ -118,6 +118,17 @@ static hak_cold void count_anew(const void *before, void *after, size_t n)
     hak__request_note(after, n);
 }
 
+/* The block is to be read, whatever rights the program has taken from its pages. */
+hak_inline void lift_all(const void *p)
+{
+    if (hak_unlikely(hak__sample_has(p)))
+        hak__sample_allow(p, "realloc");
+    else if (hak_unlikely(hak__profile_has(p)))
+        hak__profile_allow(p);
+    else
+        hak__shield_lift(p);
+}
+
 /* Resizes a block of `have` bytes whose class does not fit n. */
 static hak_noinline void *change_size(void *p, size_t have, size_t n)
 {
@@ -125,7 +136,7 @@ static hak_noinline void *change_size(void *p, size_t have, size_t n)
         hak_free(p);
         return NULL;
     }
-    hak__shield_lift(p);
+    lift_all(p);
     void *q = have > HAK_MID_MAX && n > HAK_MID_MAX ? resize_in_place(p, have, n) : NULL;
     if (q == NULL)
         return move_elsewhere(p, have, n);
@@ -172,13 +183,16 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
             count_anew(p, q, n);
         return q;
     }
-    size_t want = n <= HAK_MID_MAX ? with_room(have, n) : n;   /* none grows in place here */
+    /* None grows in place here, and a sample does not shrink there either. */
+    size_t want = n <= HAK_MID_MAX && !hak__sample_on() && !hak__profile_counts() ? with_room(have, n) : n;
     int saved = errno;
     if ((q = malloc_beside(p, want)) == NULL) {
         if (n > have)
             return NULL;
         errno = saved;
-        return (q = resize_hardened(p, have, n, true)) != NULL ? q : p;
+        if ((q = resize_hardened(p, have, n, true)) == NULL)
+            hak__allow_longer();
+        return q != NULL ? q : p;
     }
     memcpy(q, p, have < n ? have : n);
     hak_free(p);
@@ -196,9 +210,9 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (hak__owner_of(p) == 0 && hak__is_others(p))
         return hak__others_realloc(p, n);
     if (hak_unlikely(hak__hardened.on))
-        hak__shield_lift(p);   /* the block's end is to be read */
+        lift_all(p);   /* the block's end is to be read */
     size_t have = hak__usable(p, "realloc");
-    if (hak_unlikely(hak__hardened.on) && !hak__sample_has(p) && !hak__profile_has(p))
+    if (hak_unlikely(hak__hardened.on))
         return realloc_hardened(p, have, n);
     if (hak__sample_has(p))   /* its end is where the program wants it */
         return have == n ? p : change_size(p, have, n);

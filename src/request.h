@@ -23,6 +23,11 @@ hak_inline struct hak_heap *hak__request_enter(void)
     return heap;
 }
 
+/* While a profile counts: counts down the bytes of a request of up to the mid pool, of a user heap or with NULL malloc's. Gives a
+ * sampled block, aligned as asked, when they are used up, else NULL. */
+struct hak_own;
+hak_cold void *hak__request_sample(struct hak_own *own, size_t align, size_t n);
+
 /* To the profiler, while it counts: the program has been given a block above the mid pool (NULL: it has not). A thread without a heap
  * gets one, since that is where the bytes up to the next sample are counted. */
 hak_cold void hak__request_note(void *block, size_t n);

@@ -14,6 +14,7 @@ enum hak_lock_rank {
     HAK_RANK_BACKGROUND,/* the background thread's beginning and end */
     HAK_RANK_OWNS,      /* the list of heaps of one's own */
     HAK_RANK_OWN,       /* one of them: its shares, its huge blocks; before the locks of its shares */
+    HAK_RANK_SAMPLES,   /* the samples of one */
     HAK_RANK_SPARE,     /* the shares that are of no heap */
     HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
     HAK_RANK_CALLBACK,  /* the callback of the soft limit, while it is read or changed */

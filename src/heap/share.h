@@ -2,7 +2,8 @@
  * the slabs that it holds count against the heap's limit, and all its spans are in one list, full ones too, so that the heap
  * can end without a look at any block. Included by heap.h; used by sources.c and own/.
  *
- * account.used = bytes of the slabs of all the heap's shares, and of its huge blocks;  used <= limit, unless that was lowered */
+ * account.used = bytes of the slabs of all the heap's shares, of its huge blocks, and of its samples elsewhere;  used <= limit, unless
+ * that was lowered */
 #pragma once
 
 #include "os/robust.h"

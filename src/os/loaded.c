@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "base/bits.h"
+
 enum { LOADED_MOST = 64, VERSION_HIDDEN = 0x8000, LOADED_HEADERS = 4 };
 
 /* An object, and where its dynamic section is. */
@@ -256,4 +258,60 @@ bool hak__loaded_before(const void *one, const void *other)
     struct loaded_pair pair = { one, other, false };
     dl_iterate_phdr(loaded_visit_pair, &pair);
     return pair.before;
+}
+
+/* --- by address ----------------------------------------------------------------------------------------------------- */
+
+/* The result of the C library's search (glibc's <dlfcn.h>, which older ones do not have). */
+struct unwind_object {
+    unsigned long long flags;
+    void *start, *end;
+    struct link_map *map;
+    void *frame_header;
+    unsigned long long reserved[7];
+};
+extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
+
+enum { KNOWN_MOST = 256 };
+static hak_rare_data struct hak_module known_modules[KNOWN_MOST];   /* where the C library has no search: from the start */
+static hak_rare_data unsigned known_count;
+
+static int know_module(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    struct hak_module module = { .start = UINTPTR_MAX, .base = info->dlpi_addr, .name = info->dlpi_name };
+    (void)size, (void)argument;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD) {
+            module.start = hak_min(module.start, start);
+            module.end = hak_max(module.end, start + part->p_memsz);
+        } else if (part->p_type == PT_GNU_EH_FRAME) {
+            module.tables = (const uint8_t *)start;
+        }
+    }
+    if (known_count < KNOWN_MOST)
+        known_modules[known_count++] = module;
+    return 0;
+}
+
+void hak__loaded_begin(void)
+{
+    if (find_object == NULL && known_count == 0)
+        dl_iterate_phdr(know_module, NULL);
+}
+
+bool hak__loaded_at(uintptr_t address, struct hak_module *module)
+{
+    struct unwind_object object;
+    for (unsigned i = 0; i < known_count; i++)
+        if (address - known_modules[i].start < known_modules[i].end - known_modules[i].start) {
+            *module = known_modules[i];
+            return true;
+        }
+    if (find_object == NULL || find_object((void *)address, &object) != 0)
+        return false;
+    *module = (struct hak_module){ (uintptr_t)object.start, (uintptr_t)object.end, object.map->l_addr, object.map->l_name,
+                                   object.frame_header };
+    return true;
 }

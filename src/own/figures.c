@@ -38,8 +38,8 @@ void hak__own_figures(struct hak_own *own, struct hak_heap_figures *out, bool wa
     out->refused = hak_load(&own->account.refused, HAK_RELAXED);
     out->huge_blocks = hak_load(&own->huge_count, HAK_RELAXED);
     out->huge_bytes = hak_load(&own->huge_bytes, HAK_RELAXED);
-    out->live_blocks += out->huge_blocks;
-    out->live_bytes += out->huge_bytes;
+    out->live_blocks += out->huge_blocks + hak_load(&own->samples.count, HAK_RELAXED);
+    out->live_bytes += out->huge_bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
 }
 
 /* The blocks of a span that are neither free nor about to be. */
@@ -72,8 +72,8 @@ static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *ar
 
 int hak__own_visit(struct hak_own *own, hak_heap_visitor *visit, void *argument)
 {
-    int stop = 0;
     hak__lock_acquire(&own->lock);
+    int stop = hak__samples_visit(&own->samples, visit, argument);
     for (struct hak_heap *share = own->shares; share != NULL && stop == 0; share = share->share.next)
         stop = visit_share(share, visit, argument);
     for (uint32_t slab = own->first_huge; slab != 0 && stop == 0; slab = hak__spans[slab - 1].next_owned) {

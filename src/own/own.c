@@ -51,6 +51,7 @@ static void set_options(struct hak_own *own, const struct hak_heap_options *opti
     hak_store(&own->account.refused, 0, HAK_RELAXED);
     hak_store(&own->huge_bytes, 0, HAK_RELAXED);
     hak_store(&own->huge_count, 0, HAK_RELAXED);
+    hak__samples_open(&own->samples, &own->account);
 }
 
 uint64_t hak__own_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
@@ -133,6 +134,7 @@ void hak__own_destroy(struct hak_own *own, const char *function)
         hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
     /* Nobody attaches from here on. release: pairs with hak__own_is_alive. */
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
+    hak__own_samples_end(own, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__own_huge_end_all(own, false);
     own->shares = NULL;
@@ -146,6 +148,7 @@ void hak__own_destroy(struct hak_own *own, const char *function)
 void hak__own_reset(struct hak_own *own, const char *function)
 {
     own_lock(own, function);
+    hak__own_samples_end(own, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__own_huge_end_all(own, false);
     hak__lock_release(&own->lock);
@@ -154,6 +157,7 @@ void hak__own_reset(struct hak_own *own, const char *function)
 void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *function)
 {
     own_lock(own, function);
+    hak__samples_merge(&own->samples);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
         hak__heap_lock(share);
         if (!hak__heap_is_unusable(share))
@@ -166,6 +170,8 @@ void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *func
 
 struct hak_own *hak__own_of(const void *p)
 {
+    if (hak_unlikely(hak__is_sampled(p)))
+        return hak__own_of_sample(p);
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         return hak__own_of_huge(hak__slab_of(p));
@@ -178,5 +184,5 @@ void hak__own_fork_child(void)
     hak__lock_reset(&owns_lock);
     hak__shares_fork_child();
     for (struct hak_own *own = hak_load(&hak__owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
-        hak__lock_reset(&own->lock);
+        hak__lock_reset(&own->lock), hak__samples_fork_child(&own->samples);
 }

@@ -11,6 +11,8 @@
  * No block of a share is ever in another heap's bin, outbox or span: it goes to the bin of the thread's own share, or under the
  * share's lock into its span. So what ends with the heap is known: its spans and huge blocks, each in a list.
  *
+ * Samples, which lie elsewhere, are in a list of their own (sample/record.h).
+ *
  * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's as any heap's. A thread that has waited for a share's
  * lock checks again whose the block is, or which heap has the share. A handle's memory is never used for anything else.
  *
@@ -21,6 +23,8 @@
 #include "base/lock.h"
 #include "hakmem.h"
 #include "heap/heap.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
 
 enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
 
@@ -31,6 +35,7 @@ enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
 struct hak_own {
     _Atomic uint64_t magic;
     struct hak_account account;
+    struct hak_samples samples;
     struct hak_lock lock;
     _Atomic uint32_t standards;        /* threads whose standard heap it is */
     uint32_t first_huge;               /* its huge blocks: the first one's slab, plus one */
@@ -116,6 +121,15 @@ void *hak__own_huge_alloc(struct hak_own *own, size_t n, size_t align, bool *zer
 void hak__own_huge_free(struct hak_own *own, void *p, const char *function);
 void *hak__own_huge_resize(struct hak_own *own, void *p, size_t n);
 void hak__own_huge_end_all(struct hak_own *own, bool keep);   /* frees them, or makes them the process's; own's lock is held */
+
+/* --- samples (own_samples.c) -------------------------------------------------------------------------------------------- */
+
+/* Whether p lies where samples of up to the mid pool do, and the heap that the one which begins there is of: NULL for malloc's. */
+hak_inline bool hak__is_sampled(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
+hak_cold struct hak_own *hak__own_of_sample(const void *p);
+
+/* All end, before the spans, whose addresses some are known by. `close`: there will be none any more. */
+hak_cold void hak__own_samples_end(struct hak_own *own, bool close, const char *function);
 
 /* --- a thread's standard heap (standard.c) ------------------------------------------------------------------------------ */
 

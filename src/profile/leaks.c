@@ -47,8 +47,8 @@ static struct hak_profile_record *record_around(uintptr_t word)
         record = hak__profile_record_at((void *)word, &class);
     else if (hak__slab_of((void *)word) < hak_read_mostly(&hak__window.slabs))
         record = outer_around(word);
-    bool inside = record != NULL && word - record->block < hak_max(record->bytes, 1);
-    return inside && hak_load(&record->state, HAK_ACQUIRE) == HAK_RECORD_LIVE ? record : NULL;
+    bool inside = record != NULL && word - record->sample.block < hak_max(record->bytes, 1);
+    return inside && hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE ? record : NULL;
 }
 
 static void leaks_reach(uintptr_t word)
@@ -79,7 +79,7 @@ static void scan_waiting(void)
     while (leaks_waiting != NULL) {
         struct hak_profile_record *record = leaks_waiting;
         leaks_waiting = record->leak_next;
-        leaks_scan(record->block, record->block + record->bytes);
+        leaks_scan(record->sample.block, record->sample.block + record->bytes);
     }
 }
 
@@ -155,12 +155,17 @@ static bool each_mapping(void)
 
 static void count_unreached(void)
 {
+    uint64_t lost = 0, bytes = 0;
     uint32_t number = 0;
     for (struct hak_profile_record *record; (record = hak__profile_record_next(&number)) != NULL;)
-        if (hak_load(&record->state, HAK_ACQUIRE) == HAK_RECORD_LIVE && record->marked == 0) {
+        if (hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->marked == 0) {
             hak_fetch_add(&record->site->unreachable, 1, HAK_RELAXED);
             hak_fetch_add(&record->site->unreachable_bytes, record->bytes, HAK_RELAXED);
+            lost++;
+            bytes += record->bytes;
         }
+    if (lost != 0)
+        hak__warn("leaks: no pointer leads to %u sampled blocks of %u bytes; the profile says where they come from", lost, bytes);
 }
 
 bool hak__leaks_search(void)

@@ -7,26 +7,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "diag/report.h"
-#include "trace/unwind.h"
+#include "os/loaded.h"
 
 static _Atomic(struct hak_profile_module *) modules_seen;
 
-struct module_found {
-    uintptr_t start, end;   /* of all of it */
-    uintptr_t base;
-    const char *name;
-};
-
 /* The program itself has no name here and is never closed; nor is what the kernel brings, whose name is no path. */
-static bool module_at(uintptr_t address, struct module_found *found)
+static bool module_at(uintptr_t address, struct hak_module *found)
 {
-    return hak__unwind_module(address, &found->start, &found->end, &found->base, &found->name) && found->name[0] != 0
-        && strchr(found->name, '/') != NULL;
+    return hak__loaded_at(address, found) && found->name[0] != 0 && strchr(found->name, '/') != NULL;
 }
 
 /* The part with code, by the headers of the ELF file at the beginning of the module's first part. */
-static const ElfW(Phdr) *code_of(const struct module_found *found)
+static const ElfW(Phdr) *code_of(const struct hak_module *found)
 {
     const ElfW(Ehdr) *header = (const void *)found->start;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -47,74 +41,103 @@ static void absolute_path(char *path, const char *name)
     hak__format(path, HAK_PROFILE_PATH, given ? "%s%s" : "%s/%s", folder, name);
 }
 
-static bool same_module(const struct hak_profile_module *a, const struct hak_profile_module *b)
+/* Reads nothing of the module, which another thread may be closing, but its name. */
+static bool same_module(const struct hak_profile_module *module, const struct hak_module *found)
 {
-    return a->start == b->start && a->end == b->end && strcmp(a->path, b->path) == 0;
+    size_t length = strlen(module->path), end = strlen(found->name);
+    return module->all.start == found->start && module->all.end == found->end && module->all.base == found->base && end <= length
+           && strcmp(module->path + length - end, found->name) == 0;
 }
 
-static bool is_seen(const struct hak_profile_module *at, const struct hak_profile_module *end,
-                    const struct hak_profile_module *module)
+bool hak__profile_module_holds(const struct hak_profile_module *module)
 {
-    while (at != end && !same_module(at, module))
+    struct hak_module found;
+    return hak_load(&module->moved, HAK_RELAXED) == 0 && module_at(module->start, &found) && same_module(module, &found);
+}
+
+static struct hak_profile_module *find_module(struct hak_profile_module *at, const struct hak_profile_module *end,
+                                              const struct hak_module *found)
+{
+    while (at != end && (hak_load(&at->moved, HAK_RELAXED) != 0 || !same_module(at, found)))
         at = at->next;
-    return at != end;
+    return at != end ? at : NULL;
+}
+
+/* NULL: there is no room, or the module is none of a file. */
+static struct hak_profile_module *make_module(struct hak_profile_area *area, const struct hak_module *found)
+{
+    char path[HAK_PROFILE_PATH];
+    const ElfW(Phdr) *code = code_of(found);
+    if (code == NULL)
+        return NULL;
+    absolute_path(path, found->name);
+    struct hak_profile_module *made;
+    size_t length = strlen(path) + 1;
+    made = (void *)hak__profile_area_take(area, hak_align_up(sizeof *made + length, 16));
+    if (made == NULL)
+        return NULL;
+    made->all = *found;
+    made->start = found->base + code->p_vaddr;
+    made->end = made->start + code->p_memsz;
+    made->offset = code->p_offset;
+    memcpy(made->path, path, length);
+    return made;
 }
 
 /* One that another thread notes at the same time stays unused. */
-static void see_module(struct hak_profile_area *area, const struct hak_profile_module *module)
+static struct hak_profile_module *see_module(struct hak_profile_area *area, const struct hak_module *found)
 {
     /* acquire: pairs with the release below; a module that is found is complete. */
-    struct hak_profile_module *head = hak_load(&modules_seen, HAK_ACQUIRE), *seen = NULL, *made = NULL;
-    size_t bytes = sizeof *module + strlen(module->path) + 1;
-    while (!is_seen(head, seen, module)) {
-        if (made == NULL && (made = (void *)hak__profile_area_take(area, hak_align_up(bytes, 16))) == NULL)
-            return;
-        memcpy(made, module, bytes);
+    struct hak_profile_module *head = hak_load(&modules_seen, HAK_ACQUIRE), *seen = NULL, *made = NULL, *known;
+    while ((known = find_module(head, seen, found)) == NULL) {
+        if (made == NULL && (made = make_module(area, found)) == NULL)
+            return NULL;
         made->next = seen = head;
         if (hak_cas_strong(&modules_seen, &head, made, HAK_ACQ_REL, HAK_ACQUIRE))
-            return;
+            return made;
     }
+    return known;
 }
 
-static void note_module(struct hak_profile_area *area, const struct module_found *found)
+static bool is_among(struct hak_profile_module *const *modules, uint32_t count, const struct hak_profile_module *module)
 {
-    union {
-        struct hak_profile_module module;
-        char room[sizeof(struct hak_profile_module) + HAK_PROFILE_PATH];
-    } noted;
-    const ElfW(Phdr) *code = code_of(found);
-    if (code == NULL)
-        return;
-    noted.module.start = found->base + code->p_vaddr;
-    noted.module.end = noted.module.start + code->p_memsz;
-    noted.module.offset = code->p_offset;
-    absolute_path(noted.module.path, found->name);
-    see_module(area, &noted.module);
+    while (count != 0 && modules[count - 1] != module)
+        count--;
+    return count != 0;
 }
 
-void hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *frames, uint32_t count)
+uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *frames, uint32_t count,
+                                   struct hak_profile_module **modules)
 {
-    struct module_found found = { 0, 0, 0, NULL };
-    for (uint32_t i = 0; i < count; i++)
-        if (frames[i] - found.start >= found.end - found.start && module_at(frames[i], &found))
-            note_module(area, &found);
+    struct hak_module found = { .end = 0 };
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (frames[i] - found.start < found.end - found.start || !module_at(frames[i], &found))
+            continue;
+        struct hak_profile_module *module = see_module(area, &found);
+        if (module != NULL && !is_among(modules, known, module))
+            modules[known++] = module;
+    }
+    return known;
 }
 
-static bool is_open(const struct hak_profile_module *module)
+void hak__profile_modules_settle(struct hak_profile_area *ghosts)
 {
-    struct module_found found;
-    const ElfW(Phdr) *code = module_at(module->start, &found) ? code_of(&found) : NULL;
-    char path[HAK_PROFILE_PATH];
-    if (code == NULL || found.base + code->p_vaddr != module->start)
-        return false;
-    absolute_path(path, found.name);
-    return strcmp(path, module->path) == 0;
+    const uintptr_t page = 64 << 10;   /* the largest that there is: mappings of a file keep their distance */
+    for (struct hak_profile_module *module = hak_load(&modules_seen, HAK_ACQUIRE); module != NULL; module = module->next) {
+        if (hak_load(&module->moved, HAK_RELAXED) != 0 || hak__profile_module_holds(module))
+            continue;
+        size_t bytes = hak_align_up(module->end - module->start, page) + 2 * page;
+        size_t at = hak_fetch_add(&ghosts->used, bytes, HAK_RELAXED);
+        if (at + bytes <= ghosts->size)
+            hak_store(&module->moved, hak_align_up(ghosts->start + at, page) + module->start % page - module->start, HAK_RELEASE);
+    }
 }
 
 bool hak__profile_module_next_closed(struct hak_profile_module **module)
 {
     do
         *module = *module == NULL ? hak_load(&modules_seen, HAK_ACQUIRE) : (*module)->next;
-    while (*module != NULL && is_open(*module));
+    while (*module != NULL && hak_load(&(*module)->moved, HAK_ACQUIRE) == 0);
     return *module != NULL;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "arena/arena.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/reserved.h"
@@ -35,11 +36,11 @@ static struct chunk *chunk_by(size_t number) { return (struct chunk *)place_chun
 /* A process that may not have so many addresses gets by with fewer. */
 int hak__profile_places_begin(void)
 {
-    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)256 << 20, (size_t)512 << 20 };
+    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20, (size_t)512 << 20 };   /* places, outer table and ghosts, records, sites */
     for (unsigned try = 0, less = 0; try < PLACE_TRIES; try++, less += PLACE_SMALLER) {
         size_t place_bytes = most[0] >> less, record_bytes = most[2] >> less, outer_bytes = most[1] >> less;
         size_t site_bytes = most[3] >> less, chunk_bytes = place_bytes / CHUNK * sizeof(struct chunk);
-        size_t bytes = place_bytes + record_bytes + outer_bytes + site_bytes + chunk_bytes + CHUNK;
+        size_t bytes = place_bytes + record_bytes + 2 * outer_bytes + site_bytes + chunk_bytes + CHUNK;
         uintptr_t at = hak__os_reserve(bytes);
         if (at == 0)
             continue;
@@ -48,7 +49,8 @@ int hak__profile_places_begin(void)
         place_records.start = place_range.start + place_bytes, place_records.size = record_bytes;
         outer_table.start = place_records.start + record_bytes, outer_table.size = outer_bytes;
         place_chunks.start = outer_table.start + outer_bytes, place_chunks.size = chunk_bytes;
-        hak__profile_sites_begin((struct hak_profile_area){ .start = place_chunks.start + chunk_bytes, .size = site_bytes });
+        struct hak_profile_area sites = { .start = place_chunks.start + chunk_bytes, .size = site_bytes };
+        hak__profile_sites_begin(sites, (struct hak_profile_area){ .start = sites.start + site_bytes, .size = outer_bytes });
         hak__profile.places = place_range.start;
         hak__shield_watch(place_range.start, place_bytes);
         hak_owner_store(&hak__profile.places_bytes, place_bytes);
@@ -90,7 +92,7 @@ static uint32_t places_in_chunk(uint32_t class) { return CHUNK / hak__classes[cl
 static struct hak_profile_record *place_by(size_t chunk, uint32_t class, uint32_t index)
 {
     struct hak_profile_record *record = record_by(chunk_by(chunk)->first + index);
-    record->block = place_range.start + chunk * CHUNK + (size_t)index * hak__classes[class].size;
+    record->sample.block = place_range.start + chunk * CHUNK + (size_t)index * hak__classes[class].size;
     return record;
 }
 
@@ -126,11 +128,18 @@ struct hak_profile_record *hak__profile_place_take(uint32_t class)
     if (record == NULL)
         record = fresh_place(class);
     if (record != NULL)
-        hak_store(&record->state, HAK_RECORD_TAKEN, HAK_RELAXED);
+        hak_store(&record->sample.state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
     return record;
 }
 
-void hak__profile_place_give(struct hak_profile_record *record, uint32_t class) { push_record(&free_records[class], record); }
+static void give_record(_Atomic uint64_t *head, struct hak_profile_record *record)
+{
+    hak_assert(hak_load(&record->sample.of, HAK_RELAXED) == NULL, "it has left its heap");
+    hak_store(&record->sample.state, HAK_SAMPLE_FREE, HAK_RELAXED);
+    push_record(head, record);
+}
+
+void hak__profile_place_give(struct hak_profile_record *record, uint32_t class) { give_record(&free_records[class], record); }
 
 struct hak_profile_record *hak__profile_record_at(const void *p, uint32_t *class)
 {
@@ -159,8 +168,8 @@ struct hak_profile_record *hak__profile_outer_take(const void *block)
         record = (void *)hak__profile_area_take(&place_records, sizeof *record);
     if (record == NULL)
         return NULL;
-    record->block = (uintptr_t)block;
-    hak_store(&record->state, HAK_RECORD_TAKEN, HAK_RELAXED);
+    record->sample.block = (uintptr_t)block;
+    hak_store(&record->sample.state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
     hak_store(place, number_of(record) + 1, HAK_RELAXED);   /* the program hands it to the thread that frees the block, in order */
     return record;
 }
@@ -170,14 +179,14 @@ struct hak_profile_record *hak__profile_outer_find(const void *block, bool remov
 {
     _Atomic uint32_t *place = outer_at(block, false);
     uint32_t number = place == NULL ? 0 : hak_load(place, HAK_RELAXED);
-    if (number == 0 || record_by(number - 1)->block != (uintptr_t)block)
+    if (number == 0 || record_by(number - 1)->sample.block != (uintptr_t)block)
         return NULL;
     if (remove)
         hak_store(place, 0, HAK_RELAXED);
     return record_by(number - 1);
 }
 
-void hak__profile_outer_give(struct hak_profile_record *record) { push_record(&free_records[OUTER], record); }
+void hak__profile_outer_give(struct hak_profile_record *record) { give_record(&free_records[OUTER], record); }
 
 struct hak_profile_record *hak__profile_record_next(uint32_t *number)
 {

@@ -7,14 +7,12 @@
 #pragma once
 
 #include "profile/sites.h"
-
-enum hak_record_state { HAK_RECORD_UNUSED, HAK_RECORD_FREE, HAK_RECORD_TAKEN, HAK_RECORD_LIVE };
+#include "sample/record.h"
 
 struct hak_profile_record {
-    _Atomic uint32_t state;          /* enum hak_record_state */
+    struct hak_record sample;
     _Atomic uint32_t next;           /* of the free ones: the number of the next one plus one */
     struct hak_profile_site *site;
-    uintptr_t block;
     uint64_t bytes;                  /* asked for; of a free place: resident, and counted as such (sampler.c) */
     uint32_t born_ms;                /* modulo 2^32 */
     uint32_t marked;                 /* reached by the search for leaks (leaks.c), ... */

@@ -15,6 +15,7 @@
 
 #include "cache/cache.h"
 #include "diag/options.h"
+#include "sample/record.h"
 #include "size/size.h"
 
 enum { HAK_PROFILE_FRAMES = 64, HAK_PROFILE_LIFETIMES = 12, HAK_PROFILE_PATH = 256 };
@@ -82,17 +83,25 @@ hak_cold bool hak__profile_claim(_Atomic uint32_t *word);
 /* The heap, the calling thread's, is one that the profile counts for: from now on its large bins say so too. */
 hak_cold void hak__profile_join(struct hak_heap *heap);
 
+hak_inline bool hak__profile_has_joined(const struct hak_heap *heap)
+{
+    return heap->profile_session == hak_load(&hak__profile.session, HAK_RELAXED);
+}
+
 /* Counts a request of n bytes down, of a heap that is the calling thread's and no sentinel; whether it is to be sampled. */
 hak_cold bool hak__profile_due(struct hak_heap *heap, size_t n);
 
-/* A place for a sampled block of the class, n of its bytes asked for; NULL: there is none. */
-hak_cold void *hak__profile_take(uint32_t class, size_t n);
+/* A place for a sampled block of the class, n of its bytes asked for, of a user heap or with NULL malloc's; NULL: there is none. */
+hak_cold void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples);
 
 /* A block above the mid pool has been allocated: counts it down, and notes it if it is to be sampled. */
-hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n);
+hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples);
 
 /* ... is freed, sampled or not; it may be one that never was noted. */
 hak_cold void hak__profile_forget(const void *block);
+
+/* Its heap has ended the sample, whose record has been claimed. */
+hak_cold void hak__profile_end_record(struct hak_record *record);
 
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------- */
 
@@ -101,9 +110,14 @@ hak_inline bool hak__profile_has(const void *p)
     return hak_unlikely((uintptr_t)p - hak__profile.places < hak__profile.places_bytes);
 }
 
+hak_cold struct hak_record *hak__profile_record_of(const void *p);   /* NULL: none ever began there */
+
 /* They end the program with a report unless a block in use begins at p, an address in the range. */
 hak_cold void hak__profile_free(void *p, const char *function);
 hak_cold size_t hak__profile_usable(const void *p, const char *function);
+
+/* Before a block in use is read: the program may have made its pages inaccessible. */
+hak_cold void hak__profile_allow(const void *p);
 
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 

@@ -56,10 +56,9 @@ static int64_t sampler_draw(void)
 
 void hak__profile_join(struct hak_heap *heap)
 {
-    uint32_t session = hak_load(&hak__profile.session, HAK_RELAXED);
-    if (hak_likely(heap->profile_session == session))
+    if (hak_likely(hak__profile_has_joined(heap)))
         return;
-    heap->profile_session = session;
+    heap->profile_session = hak_load(&hak__profile.session, HAK_RELAXED);
     heap->profile_left = sampler_draw();
     if (hak__enter_own(heap)) {
         hak__cache_profile(heap);
@@ -89,50 +88,60 @@ static void begin_record(struct hak_profile_record *record, struct hak_profile_s
     hak__profile_site_add(site, n);
     hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
     /* release: pairs with the acquire of a thread that frees the block, or walks all records. */
-    hak_store(&record->state, HAK_RECORD_LIVE, HAK_RELEASE);
-    HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(site, n));
+    hak_store(&record->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
+    HAK_PROBE3(sample_alloc, record->sample.block, n, hak__profile_weight(site, n));
 }
 
 static void end_record(const struct hak_profile_record *record)
 {
     hak__profile_site_remove(record->site, record->bytes, (uint32_t)(sampler_now_ms() - record->born_ms));
-    HAK_PROBE3(sample_free, record->block, record->bytes, hak__profile_weight(record->site, record->bytes));
+    HAK_PROBE3(sample_free, record->sample.block, record->bytes, hak__profile_weight(record->site, record->bytes));
 }
 
-void *hak__profile_take(uint32_t class, size_t n)
+void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
 {
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_place_take(class);
-    if (record == NULL) {
+    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__classes[class].size);
+    if (record != NULL && !joined)
+        hak__profile_place_give(record, class);
+    if (!joined) {
         sampler_missed();
         return NULL;
     }
     if (record->bytes != 0)
         hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
     begin_record(record, site, n);
-    return (void *)record->block;
+    return (void *)record->sample.block;
 }
 
-void hak__profile_note(struct hak_heap *heap, void *block, size_t n)
+void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples)
 {
     if (!hak__profile_due(heap, n))
         return;
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);
-    if (record != NULL)
-        begin_record(record, site, n);
-    else
+    if (record == NULL) {
         sampler_missed();
+        return;
+    }
+    hak__record_join(&record->sample, samples, 0);
+    begin_record(record, site, n);
+}
+
+/* The record is claimed and out of the table. */
+static void forget_record(struct hak_profile_record *record)
+{
+    end_record(record);
+    hak__record_leave(&record->sample);
+    hak__profile_outer_give(record);
 }
 
 void hak__profile_forget(const void *block)
 {
     struct hak_profile_record *record = hak__profile_outer_find(block, true);
-    uint32_t live = HAK_RECORD_LIVE;
-    if (record == NULL || !hak_cas_strong(&record->state, &live, HAK_RECORD_FREE, HAK_ACQUIRE, HAK_RELAXED))
-        return;
-    end_record(record);
-    hak__profile_outer_give(record);
+    if (record != NULL && hak__record_claim(&record->sample))
+        forget_record(record);
 }
 
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------------- */
@@ -140,12 +149,12 @@ void hak__profile_forget(const void *block)
 static struct hak_profile_record *live_at(const void *p, uint32_t *class, const char *function)
 {
     struct hak_profile_record *record = hak__profile_record_at(p, class);
-    uint32_t state = record == NULL ? HAK_RECORD_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
-    if (state == HAK_RECORD_UNUSED)
+    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->sample.state, HAK_ACQUIRE);
+    if (state == HAK_SAMPLE_UNUSED)
         hak__misuse_invalid(function, p, "this block was never allocated");
-    if (record->block != (uintptr_t)p)
+    if (record->sample.block != (uintptr_t)p)
         hak__misuse_invalid(function, p, "not the start of a block");
-    return state == HAK_RECORD_LIVE ? record : NULL;
+    return state == HAK_SAMPLE_LIVE ? record : NULL;
 }
 
 /* A free place may stay resident: to discard it interrupts every processor that runs the program, and its pages fault again. Of
@@ -166,24 +175,59 @@ static size_t empty_place(void *p, size_t size)
     return large ? size : 0;
 }
 
-void hak__profile_free(void *p, const char *function)
+/* The record is claimed. */
+static void free_record(struct hak_profile_record *record, uint32_t class)
 {
-    uint32_t class = 0, live = HAK_RECORD_LIVE;
-    struct hak_profile_record *record = live_at(p, &class, function);
-    /* acquire: what is known of the block is complete. */
-    if (record == NULL || !hak_cas_strong(&record->state, &live, HAK_RECORD_FREE, HAK_ACQUIRE, HAK_RELAXED))
-        hak__misuse_double_free(function, p, hak__classes[class].size);
+    void *p = (void *)record->sample.block;
     end_record(record);
+    hak__record_leave(&record->sample);
     if (!hak__shield_lift_range(p, hak__classes[class].size))   /* the place is lost */
         return;
     record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);
 }
 
+void hak__profile_free(void *p, const char *function)
+{
+    uint32_t class = 0;
+    struct hak_profile_record *record = live_at(p, &class, function);
+    if (record == NULL || !hak__record_claim(&record->sample))
+        hak__misuse_double_free(function, p, hak__classes[class].size);
+    free_record(record, class);
+}
+
+void hak__profile_end_record(struct hak_record *sample)
+{
+    struct hak_profile_record *record = (struct hak_profile_record *)sample;
+    uint32_t class = 0;
+    if (hak__profile_has((void *)sample->block)) {
+        hak__profile_record_at((void *)sample->block, &class);
+        free_record(record, class);
+    } else {
+        hak__profile_outer_find((void *)sample->block, true);
+        forget_record(record);
+    }
+}
+
+struct hak_record *hak__profile_record_of(const void *p)
+{
+    uint32_t class;
+    struct hak_profile_record *record = hak__profile_record_at(p, &class);
+    return record != NULL && record->sample.block == (uintptr_t)p ? &record->sample : NULL;
+}
+
+void hak__profile_allow(const void *p)
+{
+    uint32_t class = 0;
+    if (hak__profile_record_at(p, &class) != NULL)
+        hak__shield_lift_range(p, hak__classes[class].size);
+}
+
 size_t hak__profile_usable(const void *p, const char *function)
 {
     uint32_t class = 0;
-    if (live_at(p, &class, function) == NULL)
+    const struct hak_profile_record *record = live_at(p, &class, function);
+    if (record == NULL)
         hak__misuse_invalid(function, p, "this block is free");
-    return hak__classes[class].size;
+    return hak__hardened.on ? record->bytes : hak__classes[class].size;   /* as any block of a hardened process */
 }

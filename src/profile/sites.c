@@ -4,14 +4,15 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "trace/unwind.h"
+#include "os/loaded.h"
 #include "os/os.h"
 #include "os/reserved.h"
 #include "profile/modules.h"
+#include "trace/unwind.h"
 
 enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
 
-static struct hak_profile_area sites_area;
+static struct hak_profile_area sites_area, sites_ghosts;
 static _Atomic(struct hak_profile_site *) *site_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
 static uintptr_t own_start, own_end;   /* the library's code, where it is a module of its own */
@@ -57,20 +58,19 @@ static uint32_t stack_here(uintptr_t *frames)
 
 static void find_own_code(void)
 {
-    const char *name;
-    uintptr_t base;
-    if (!hak__unwind_module((uintptr_t)hak__profile_sites_begin, &own_start, &own_end, &base, &name) || name[0] == 0)
-        own_start = own_end = 0;
+    struct hak_module own;
+    if (hak__loaded_at((uintptr_t)hak__profile_sites_begin, &own) && own.name[0] != 0)
+        own_start = own.start, own_end = own.end;
 }
 
 /* --- sites ------------------------------------------------------------------------------------------------------------------ */
 
-void hak__profile_sites_begin(struct hak_profile_area area)
+void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts)
 {
     sites_area = area;
+    sites_ghosts = ghosts;
     site_buckets = (void *)hak__profile_area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
     find_own_code();
-    hak__unwind_begin();
 }
 
 /* Huge sizes have four groups to each doubling, as classes are. */
@@ -97,26 +97,40 @@ static uint32_t bucket_of(const struct site_key *key)
     return (uint32_t)(hash % SITE_BUCKETS);
 }
 
+/* A library may have been closed, and another have come to its place. */
+static bool site_holds(const struct hak_profile_site *site)
+{
+    uint32_t i = 0;
+    while (i < site->module_count && hak__profile_module_holds(site->modules[i]))
+        i++;
+    return i == site->module_count;
+}
+
 static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end, const struct site_key *key)
 {
     for (; at != end; at = at->next)
         if (at->interval == key->interval && at->group == key->group && at->frame_count == key->count &&
-            memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0)
+            memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0 && site_holds(at))
             return at;
     return NULL;
 }
 
 static struct hak_profile_site *new_site(const struct site_key *key)
 {
+    struct hak_profile_module *modules[HAK_PROFILE_FRAMES];
     struct hak_profile_site *site;
-    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(sizeof *site + key->count * sizeof *key->frames, 16));
+    uint32_t known = hak__profile_modules_note(&sites_area, key->frames, key->count, modules);
+    size_t frames_bytes = key->count * sizeof *key->frames, bytes = sizeof *site + frames_bytes + known * sizeof *modules;
+    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(bytes, 16));
     if (site == NULL)
         return NULL;
     site->interval = key->interval;
     site->group = key->group;
-    site->frame_count = key->count;
-    memcpy(site->frames, key->frames, key->count * sizeof *key->frames);
-    hak__profile_modules_note(&sites_area, key->frames, key->count);
+    site->frame_count = (uint16_t)key->count;
+    site->module_count = (uint16_t)known;
+    site->modules = (struct hak_profile_module **)(site->frames + key->count);
+    memcpy(site->frames, key->frames, frames_bytes);
+    memcpy(site->modules, modules, known * sizeof *modules);
     return site;
 }
 
@@ -140,6 +154,17 @@ struct hak_profile_site *hak__profile_site_here(size_t n)
             return made;
     }
 }
+
+uintptr_t hak__profile_site_frame(const struct hak_profile_site *site, uint32_t i)
+{
+    uintptr_t frame = site->frames[i];
+    for (uint32_t at = 0; at < site->module_count; at++)
+        if (frame - site->modules[at]->start < site->modules[at]->end - site->modules[at]->start)
+            return frame + hak_load(&site->modules[at]->moved, HAK_RELAXED);
+    return frame;
+}
+
+void hak__profile_sites_settle(void) { hak__profile_modules_settle(&sites_ghosts); }
 
 bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
 {

@@ -13,7 +13,9 @@
 struct hak_profile_site {
     struct hak_profile_site *next;              /* of the same hash */
     uint64_t interval;
-    uint32_t group, frame_count;                /* of the size: group_of */
+    uint32_t group;                             /* of the size: group_of */
+    uint16_t frame_count, module_count;
+    struct hak_profile_module **modules;        /* that its frames lie in (modules.h), behind these */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
     _Atomic uint64_t unreachable, unreachable_bytes;   /* as the search for leaks has found (leaks.c) */
@@ -32,8 +34,8 @@ struct hak_profile_area {
 hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
 hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end);   /* commits up to there */
 
-/* The tables' areas are laid out; once. */
-hak_cold void hak__profile_sites_begin(struct hak_profile_area area);
+/* The tables' areas are laid out; once. `ghosts` are addresses without memory (modules.h). */
+hak_cold void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts);
 
 /* The site of the calling thread's stack for requests of n bytes; NULL when there is no room. */
 hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
@@ -41,6 +43,12 @@ hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
 /* A sample of n bytes has come, or gone after so many milliseconds. */
 hak_cold void hak__profile_site_add(struct hak_profile_site *site, size_t n);
 hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms);
+
+/* What a dump says for one of the site's frames. */
+hak_cold uintptr_t hak__profile_site_frame(const struct hak_profile_site *site, uint32_t i);
+
+/* Before a dump: what modules have been closed. */
+hak_cold void hak__profile_sites_settle(void);
 
 /* One site of the present interval after another: *bucket is 0 at first, *site NULL. False at the end. */
 hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site);

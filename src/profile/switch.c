@@ -180,6 +180,8 @@ void hak__profile_begin(void)
     uint64_t mode = hak__option(HAK_OPTION_profile);
     if (mode == HAK_PROFILING_OFF)
         return;
+    if (mode == HAK_PROFILING_LEAKS)
+        hak__option_suggest(HAK_OPTION_profile_interval, 1);   /* every block, unless the user wants fewer */
     int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);

@@ -69,13 +69,14 @@ static void out_hex(struct dump_out *dump_out, uintptr_t value, const char *behi
     out_text(dump_out, behind, quoted);
 }
 
-/* In the kernel's form, after what it says: of two modules at one place the one that is there now comes first. */
+/* In the kernel's form, where their frames are told to be. */
 static void out_closed_modules(struct dump_out *dump_out, bool quoted)
 {
     const uintptr_t in_page = 4095;
     for (struct hak_profile_module *module = NULL; hak__profile_module_next_closed(&module);) {
-        out_hex(dump_out, module->start & ~in_page, "-", quoted);
-        out_hex(dump_out, (module->end + in_page) & ~in_page, " r-xp ", quoted);
+        uintptr_t moved = hak_load(&module->moved, HAK_RELAXED);
+        out_hex(dump_out, (module->start + moved) & ~in_page, "-", quoted);
+        out_hex(dump_out, (module->end + moved + in_page) & ~in_page, " r-xp ", quoted);
         out_hex(dump_out, module->offset & ~in_page, " 00:00 0 ", quoted);
         out_text(dump_out, module->path, quoted);
         out_text(dump_out, "\n", quoted);
@@ -119,23 +120,34 @@ static void say_sums(struct dump_out *dump_out, const struct dump_sums *s)
             s->allocated_bytes);
 }
 
+/* This form has no more columns: after a search for leaks, what is lost stands where otherwise all blocks in use do. */
+static struct dump_sums text_sums_of(const struct hak_profile_site *site)
+{
+    struct dump_sums sums = sums_of(site);
+    if (hak__leaks_were_searched()) {
+        sums.freed = sums.allocated - hak_load(&site->unreachable, HAK_RELAXED);
+        sums.freed_bytes = sums.allocated_bytes - hak_load(&site->unreachable_bytes, HAK_RELAXED);
+    }
+    return sums;
+}
+
 static void write_heap_v2(struct dump_out *dump_out)
 {
     struct hak_profile_site *site = NULL;
     struct dump_sums all = { 0, 0, 0, 0 };
     uint32_t bucket = 0;
     while (hak__profile_site_next(&bucket, &site)) {
-        struct dump_sums sums = sums_of(site);
+        struct dump_sums sums = text_sums_of(site);
         all.allocated += sums.allocated, all.allocated_bytes += sums.allocated_bytes;
         all.freed += sums.freed, all.freed_bytes += sums.freed_bytes;
     }
     out_say(dump_out, "heap_v2/%u\n", hak_load(&hak__profile.interval, HAK_RELAXED));
     say_sums(dump_out, &all);
     for (bucket = 0, site = NULL; hak__profile_site_next(&bucket, &site);) {
-        struct dump_sums sums = sums_of(site);
+        struct dump_sums sums = text_sums_of(site);
         out_say(dump_out, "@");
         for (uint32_t i = 0; i < site->frame_count; i++)
-            out_say(dump_out, " %p", (void *)site->frames[i]);
+            out_say(dump_out, " %p", (void *)hak__profile_site_frame(site, i));
         out_say(dump_out, "\n");
         say_sums(dump_out, &sums);
     }
@@ -158,7 +170,7 @@ static void write_json_site(struct dump_out *dump_out, const struct hak_profile_
         out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak_load(&site->lifetimes[i], HAK_RELAXED));
     out_say(dump_out, "],\"frames\":[");
     for (uint32_t i = 0; i < site->frame_count; i++)
-        out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)site->frames[i]);
+        out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak__profile_site_frame(site, i));
     out_say(dump_out, "]}");
 }
 
@@ -194,6 +206,7 @@ static bool ends_in(const char *text, const char *end)
 static int dump_to(int fd, bool json)
 {
     struct dump_out dump_out = { .fd = fd, .error = 0, .used = 0 };
+    hak__profile_sites_settle();
     if (json)
         write_json(&dump_out);
     else

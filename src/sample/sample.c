@@ -14,6 +14,7 @@
 #include "cache/mark.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "os/reserved.h"
 #include "slab/hardened.h"
 #include "slab/shield.h"
 #include "trace/frames.h"
@@ -48,7 +49,7 @@ static bool rate_allows(void)
 static struct hak_sample_place *sample_claim(struct hak_sample_place *place, uint32_t state)
 {
     /* acquire: pairs with the release of who freed it; what is known of the block before is complete. */
-    bool done = hak_cas_strong(&place->state, &state, HAK_PLACE_TAKEN, HAK_ACQUIRE, HAK_RELAXED);
+    bool done = hak_cas_strong(&place->sample.state, &state, HAK_SAMPLE_TAKEN, HAK_ACQUIRE, HAK_RELAXED);
     return done ? place : NULL;
 }
 
@@ -57,7 +58,7 @@ static struct hak_sample_place *next_unused(void)
     uint32_t count = (uint32_t)hak__option(HAK_OPTION_sample_slots), used = hak_load(&places_used, HAK_RELAXED);
     while (used < count)
         if (hak_cas_weak(&places_used, &used, used + 1, HAK_RELAXED, HAK_RELAXED))
-            return sample_claim(&hak__sample.places[used], HAK_PLACE_UNUSED);
+            return sample_claim(&hak__sample.places[used], HAK_SAMPLE_UNUSED);
     return NULL;
 }
 
@@ -68,14 +69,14 @@ static struct hak_sample_place *pick_freed(void)
     unsigned found = 0;
     for (unsigned i = 0; i < TRIES && found < PICKS; i++, random = random * 6364136223846793005ull + 1442695040888963407ull) {
         struct hak_sample_place *place = &hak__sample.places[(random >> 32) % count];
-        if (hak_load(&place->state, HAK_RELAXED) != HAK_PLACE_FREED)
+        if (hak_load(&place->sample.state, HAK_RELAXED) != HAK_SAMPLE_FREE)
             continue;
         found++;
         if (oldest == NULL
             || hak_load(&place->freed_at, HAK_RELAXED) < hak_load(&oldest->freed_at, HAK_RELAXED))
             oldest = place;
     }
-    return oldest == NULL ? NULL : sample_claim(oldest, HAK_PLACE_FREED);
+    return oldest == NULL ? NULL : sample_claim(oldest, HAK_SAMPLE_FREE);
 }
 
 struct hak_sample_place *hak__sample_place_of(uintptr_t address)
@@ -98,19 +99,19 @@ static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
     place->size = (uint32_t)n;
     place->pages = start_of(place) + HAK_GUARDED_STRIDE / 4;
     place->page_bytes = bytes;
-    place->block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
+    place->sample.block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
 }
 
 /* The slack on one side of the block, as far as it is checked. */
 static uint8_t *slack_before(const struct hak_sample_place *place, size_t *bytes)
 {
-    *bytes = hak_min(place->block - place->pages, HAK_SAMPLE_SLACK_MOST);
-    return (uint8_t *)place->block - *bytes;
+    *bytes = hak_min(place->sample.block - place->pages, HAK_SAMPLE_SLACK_MOST);
+    return (uint8_t *)place->sample.block - *bytes;
 }
 
 static uint8_t *slack_behind(const struct hak_sample_place *place, size_t *bytes)
 {
-    uintptr_t end = place->block + place->size;
+    uintptr_t end = place->sample.block + place->size;
     *bytes = hak_min(place->pages + place->page_bytes - end, HAK_SAMPLE_SLACK_MOST);
     return (uint8_t *)end;
 }
@@ -141,15 +142,15 @@ static void sample_note(struct hak_sample_event *event)
 /* A place that has been claimed and got no memory; what was known of the block before is gone. */
 static void give_up(struct hak_sample_place *place, bool foreign)
 {
-    place->block = 0;
+    place->sample.block = 0;
     place->page_bytes = 0;
-    hak_store(&place->state, foreign ? HAK_PLACE_HOLE : HAK_PLACE_FREED, HAK_RELEASE);
+    hak_store(&place->sample.state, foreign ? HAK_SAMPLE_HOLE : HAK_SAMPLE_FREE, HAK_RELEASE);
 }
 
 static bool sample_map(struct hak_sample_place *place, size_t n)
 {
     if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
-        hak_store(&place->state, HAK_PLACE_FREED, HAK_RELEASE);   /* unmapping was refused before, and is again */
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* unmapping was refused before, and is again */
         return false;
     }
     lay_out(place, n, hak__os->random() >> 32 & 1);
@@ -159,33 +160,45 @@ static bool sample_map(struct hak_sample_place *place, size_t n)
     return code == 0;
 }
 
-static void *sample_alloc(size_t n)
+static void *sample_alloc(size_t n, struct hak_samples *samples)
 {
     struct hak_sample_place *place = next_unused();
     if (place == NULL)
         place = pick_freed();
     if (place == NULL || !sample_map(place, n))
         return NULL;
+    if (!hak__record_join(&place->sample, samples, n)) {
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* its pages make way for the next one's */
+        return NULL;
+    }
     fill_slack(place);
     place->freed.thread = 0;
     sample_note(&place->allocated);
     hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
-    hak_store(&place->state, HAK_PLACE_LIVE, HAK_RELEASE);
-    return (void *)place->block;
+    hak_store(&place->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
+    return (void *)place->sample.block;
+}
+
+bool hak__sample_due(struct hak_heap *heap, uint32_t class)
+{
+    return class <= HAK_CLASS_MID_LAST && hak__sample.places != NULL && hak__cache_unmark(heap, class);
+}
+
+void *hak__sample_take(size_t n, struct hak_samples *samples)
+{
+    void *block = rate_allows() ? sample_alloc(hak_max(n, 1), samples) : NULL;
+    if (block == NULL)
+        hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
+    return block;
 }
 
 void *hak__sample_malloc(struct hak_heap *heap, size_t n)
 {
-    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__enter_own(heap))
+    if ((heap->mode & (HAK_MODE_SENTINEL | HAK_MODE_REDIRECTED)) != 0 || n > HAK_MID_MAX || !hak__enter_own(heap))
         return NULL;
-    bool due = hak__cache_unmark(heap, hak__class_of(n));
+    bool due = hak__sample_due(heap, hak__class_of(n));
     hak__heap_unlock(heap);
-    if (!due)
-        return NULL;
-    void *block = rate_allows() ? sample_alloc(hak_max(n, 1)) : NULL;
-    if (block == NULL)
-        hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
-    return block;
+    return due ? hak__sample_take(n, NULL) : NULL;
 }
 
 /* --- frees --------------------------------------------------------------------------------------------------------- */
@@ -195,11 +208,11 @@ static struct hak_sample_place *place_at(const void *p, const char *function)
 {
     struct hak_sample_place *place = hak__sample_place_of((uintptr_t)p);
     /* acquire: pairs with the release that made the block live. */
-    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
-    bool start = place->block == (uintptr_t)p;
-    if (start && state == HAK_PLACE_LIVE)
+    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
+    bool start = place->sample.block == (uintptr_t)p;
+    if (start && state == HAK_SAMPLE_LIVE)
         return place;
-    if (!start || state < HAK_PLACE_FREEING || state == HAK_PLACE_HOLE) {
+    if (!start || state < HAK_SAMPLE_ENDING || state == HAK_SAMPLE_HOLE) {
         hak__say_invalid(function, p, "not the start of a block");
     } else if (hak_begins(function, "free")) {
         hak__say_double_free(function, p, place->size);
@@ -223,29 +236,44 @@ static void check_slack(struct hak_sample_place *place, const char *function)
     }
     if (found == NULL)
         return;
-    hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->block,
+    hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->sample.block,
               (uint64_t)place->size, found);
     hak__frames_say_here("called");
     hak__sample_tell(place);
     abort();
 }
 
-void hak__sample_free(void *p, const char *function)
+static bool sample_allow(const struct hak_sample_place *place)
 {
-    struct hak_sample_place *place = place_at(p, function);
-    uint32_t live = HAK_PLACE_LIVE;
-    if (!hak_cas_strong(&place->state, &live, HAK_PLACE_FREEING, HAK_ACQUIRE, HAK_ACQUIRE))
-        place_at(p, function);
-    if (hak__shield_lift_range((const void *)place->pages, place->page_bytes))
+    return hak__shield_lift_range((const void *)place->pages, place->page_bytes);
+}
+
+void hak__sample_allow(const void *p, const char *function) { sample_allow(place_at(p, function)); }
+
+void hak__sample_end_record(struct hak_record *record, const char *function)
+{
+    struct hak_sample_place *place = (struct hak_sample_place *)record;
+    if (sample_allow(place))
         check_slack(place, function);
     sample_note(&place->freed);
+    hak__record_leave(record);
     if (hak__guarded_unmap(place->pages, place->page_bytes))
         place->page_bytes = 0;
     hak_store(&place->freed_at, hak_fetch_add(&frees, 1, HAK_RELAXED) + 1, HAK_RELAXED);
     hak_fetch_add(&hak__sample.freed, 1, HAK_RELAXED);
-    /* release: pairs with the acquire of who takes the place next. */
-    hak_store(&place->state, HAK_PLACE_FREED, HAK_RELEASE);
+    /* release: pairs with the acquire of the next allocation in this place. */
+    hak_store(&record->state, HAK_SAMPLE_FREE, HAK_RELEASE);
 }
+
+void hak__sample_free(void *p, const char *function)
+{
+    struct hak_sample_place *place = place_at(p, function);
+    if (!hak__record_claim(&place->sample))
+        place_at(p, function);
+    hak__sample_end_record(&place->sample, function);
+}
+
+struct hak_record *hak__sample_record_of(const void *p) { return &hak__sample_place_of((uintptr_t)p)->sample; }
 
 size_t hak__sample_usable(const void *p, const char *function) { return place_at(p, function)->size; }
 

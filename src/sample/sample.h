@@ -6,34 +6,25 @@
  * A place:   | nothing | slack | block | slack | nothing |      the block at the first or the last byte of its pages that
  *                      [      its pages        ]                its alignment allows; slack is checked when it is freed
  *
- *   the state   meaning                                         leaves it
- *   UNUSED      never served                                    an allocation -> TAKEN
- *   TAKEN       being made ready                                its thread -> LIVE, or back; HOLE: foreign memory is there
- *   LIVE        the program's                                   a free -> FREEING; it is the only one
- *   FREEING     being unmapped                                  its thread -> FREED
- *   FREED       quarantined                                     an allocation -> TAKEN
- * Every change is one compare-and-swap or store, nothing waits for another thread: a child forked in between loses at most
- * the places that other threads were at. */
+ * A place's states are those of its record (record.h). Every change is one compare-and-swap or store, nothing waits for another thread: a
+ * child forked in between loses at most the places that other threads were at. */
 #pragma once
 
 #include "arena/window.h"
 #include "cache/cache.h"
 #include "diag/options.h"
+#include "sample/record.h"
 
 enum { HAK_SAMPLE_FRAMES = 12, HAK_SAMPLE_SLACK_BYTE = 0xa7, HAK_SAMPLE_SLACK_MOST = 256 };
-enum hak_place_state {
-    HAK_PLACE_UNUSED, HAK_PLACE_TAKEN, HAK_PLACE_LIVE, HAK_PLACE_FREEING, HAK_PLACE_FREED, HAK_PLACE_HOLE
-};
-
 struct hak_sample_event {
     uint32_t thread, frames;                    /* the kernel's number of the thread; entries of `trace` */
     uintptr_t trace[HAK_SAMPLE_FRAMES];
 };
 
 struct hak_sample_place {
-    _Atomic uint32_t state;                     /* enum hak_place_state */
+    struct hak_record sample;
     uint32_t size;                              /* bytes asked for, at least 1 */
-    uintptr_t block, pages;
+    uintptr_t pages;
     size_t page_bytes;                          /* mapped at `pages`; 0: nothing */
     _Atomic uint64_t freed_at;                  /* the number of its free */
     struct hak_sample_event allocated, freed;
@@ -57,13 +48,27 @@ hak_inline bool hak__sample_has(const void *p)
     return hak_unlikely((uintptr_t)p - hak__sample.start < hak__sample.bytes);
 }
 
-/* A request that the fast path could not serve: a sampled block, or NULL when it is not one's turn. Zeroed. */
+/* A request that the fast path could not serve from this heap: whether it is one's turn. The heap is locked. */
+hak_cold bool hak__sample_due(struct hak_heap *heap, uint32_t class);
+
+/* A sampled block for a request whose turn it is, of a user heap, or with NULL malloc's; NULL: too many per second, no place, no
+ * memory. Zeroed. */
+hak_cold void *hak__sample_take(size_t n, struct hak_samples *samples);
+
+/* Both for a request of the calling thread's own heap. */
 hak_cold void *hak__sample_malloc(struct hak_heap *heap, size_t n);
 hak_inline bool hak__sample_on(void) { return hak__option(HAK_OPTION_sample_guards) != 0; }
 
 /* For addresses in the range. They end the program with a report unless a block in use begins at p. */
 hak_cold void hak__sample_free(void *p, const char *function);
 hak_cold size_t hak__sample_usable(const void *p, const char *function);
+hak_cold void hak__sample_allow(const void *p, const char *function);   /* before it is read, whatever rights the program has taken */
+
+/* The record of the place in which p lies. */
+hak_cold struct hak_record *hak__sample_record_of(const void *p);
+
+/* Its heap has ended the sample, whose record has been claimed. */
+hak_cold void hak__sample_end_record(struct hak_record *record, const char *function);
 
 /* --- reports (sampled.c) ------------------------------------------------------------------------------------------------ */
 

@@ -22,10 +22,10 @@ static void say_event(const char *what, const struct hak_sample_event *event)
 
 void hak__sample_tell(const struct hak_sample_place *place)
 {
-    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
-    if (place->block == 0 || state < HAK_PLACE_LIVE || state == HAK_PLACE_HOLE)
+    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
+    if (place->sample.block == 0 || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
         return;
-    hak__warn("  sampled block of %u bytes at %p", (uint64_t)place->size, (void *)place->block);
+    hak__warn("  sampled block of %u bytes at %p", (uint64_t)place->size, (void *)place->sample.block);
     say_event("allocated", &place->allocated);
     if (place->freed.thread != 0)
         say_event("freed", &place->freed);
@@ -36,15 +36,15 @@ void hak__sample_tell(const struct hak_sample_place *place)
 void hak__sample_describe(uintptr_t address, char *text, size_t size)
 {
     const struct hak_sample_place *place = hak__sample_place_of(address);
-    uint32_t state = hak_load(&place->state, HAK_ACQUIRE);
-    uint64_t bytes = place->size, behind = address - place->block;
-    const char *live = state == HAK_PLACE_LIVE ? "live" : "freed";
-    const void *block = (const void *)place->block;
-    if (block == NULL || state < HAK_PLACE_LIVE || state == HAK_PLACE_HOLE)
+    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
+    uint64_t bytes = place->size, behind = address - place->sample.block;
+    const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
+    const void *block = (const void *)place->sample.block;
+    if (block == NULL || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
         hak__format(text, size, "in the range of sampled blocks, where there is none");
-    else if (address < place->block)
+    else if (address < place->sample.block)
         hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)",
-                    (uint64_t)(place->block - address), live, bytes, block);
+                    (uint64_t)(place->sample.block - address), live, bytes, block);
     else if (behind < bytes)
         hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, bytes, behind, block);
     else
@@ -68,9 +68,9 @@ static const char *access_of(const void *context) { return (void)context, "acces
 
 static const char *kind_of(const struct hak_sample_place *place, uintptr_t address)
 {
-    if (hak_load(&place->state, HAK_ACQUIRE) != HAK_PLACE_LIVE)
+    if (hak_load(&place->sample.state, HAK_ACQUIRE) != HAK_SAMPLE_LIVE)
         return "use after free";
-    return address < place->block ? "underflow" : "overflow";
+    return address < place->sample.block ? "underflow" : "overflow";
 }
 
 static void report_fault(uintptr_t address, const void *context)
@@ -78,7 +78,7 @@ static void report_fault(uintptr_t address, const void *context)
     const struct hak_sample_place *place = hak__sample_place_of(address);
     char text[160];
     hak__sample_describe(address, text, sizeof text);
-    if (place->block == 0) {
+    if (place->sample.block == 0) {
         hak__warn("%s at %p: %s", access_of(context), (void *)address, text);
         return;
     }

@@ -138,11 +138,11 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(sample_start, AT(hak_sample, start)) X(sample_bytes, AT(hak_sample, bytes)) \
     X(sample_places, AT(hak_sample, places)) X(sample_step, HAK_GUARDED_STRIDE) \
     X(sample_slack, HAK_SAMPLE_SLACK_BYTE) X(sample_slack_most, HAK_SAMPLE_SLACK_MOST) \
-    X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, state)) \
-    X(place_size, AT(hak_sample_place, size)) X(place_block, AT(hak_sample_place, block)) \
+    X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, sample.state)) \
+    X(place_size, AT(hak_sample_place, size)) X(place_block, AT(hak_sample_place, sample.block)) \
     X(place_pages, AT(hak_sample_place, pages)) X(place_page_bytes, AT(hak_sample_place, page_bytes)) \
     X(place_allocated, AT(hak_sample_place, allocated)) X(place_freed, AT(hak_sample_place, freed)) \
-    X(place_live, HAK_PLACE_LIVE) X(place_freeing, HAK_PLACE_FREEING) X(place_is_freed, HAK_PLACE_FREED) \
+    X(place_live, HAK_SAMPLE_LIVE) X(place_freeing, HAK_SAMPLE_ENDING) X(place_is_freed, HAK_SAMPLE_FREE) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
     X(zero_size_range, AT(hak_zero_size, range)) X(zero_size_in_use, AT(hak_zero_size, in_use)) \

@@ -1,55 +1,23 @@
-/* Modules are found as the stacks are (trace/unwind.h): without a lock where the C library has a search for that. */
+/* Modules are found as the stacks are (trace/unwind.h), without a lock. */
 #include "trace/frames.h"
 
-#include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "diag/report.h"
+#include "os/loaded.h"
 #include "trace/unwind.h"
 
 enum { NAME = 256, FRAMES_OWN = 12 };
-
-/* --- modules ----------------------------------------------------------------------------------------------------------- */
-
-struct module_search {
-    uintptr_t address, base, start, end;
-    const char *name;
-};
-
-static int contains_address(struct dl_phdr_info *info, size_t size, void *argument)
-{
-    struct module_search *search = argument;
-    (void)size;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        uintptr_t start = info->dlpi_addr + part->p_vaddr;
-        if (part->p_type != PT_LOAD || search->address - start >= part->p_memsz)
-            continue;
-        *search = (struct module_search){ search->address, info->dlpi_addr, start, start + part->p_memsz, info->dlpi_name };
-        return 1;
-    }
-    return 0;
-}
-
-/* The name is NULL where there is no module, empty for the program itself. */
-static struct module_search module_of(uintptr_t address)
-{
-    struct module_search search = { .address = address };
-    if (!hak__unwind_module(address, &search.start, &search.end, &search.base, &search.name))
-        dl_iterate_phdr(contains_address, &search);
-    return search;
-}
 
 /* --- lines -------------------------------------------------------------------------------------------------------------- */
 
 static void say_frame(unsigned number, uintptr_t address)
 {
     char program[NAME];
-    struct module_search module = module_of(address);
-    if (module.name != NULL && module.name[0] == 0) {
+    struct hak_module module = { .name = NULL };
+    if (hak__loaded_at(address, &module) && module.name[0] == 0) {
         long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", program, sizeof program - 1);
         program[length < 0 ? 0 : length] = 0;
         module.name = program;
@@ -63,9 +31,9 @@ static void say_frame(unsigned number, uintptr_t address)
 /* The library's own frames at the top say nothing to the reader; where it is part of the program they cannot be told apart. */
 static uint32_t own_frames(const uintptr_t *frames, uint32_t count)
 {
-    struct module_search own = module_of((uintptr_t)hak__frames_say);
+    struct hak_module own;
     uint32_t skip = 0;
-    if (own.name == NULL || own.name[0] == 0)
+    if (!hak__loaded_at((uintptr_t)hak__frames_say, &own) || own.name[0] == 0)
         return 0;
     while (skip < count && frames[skip] - own.start < own.end - own.start)
         skip++;

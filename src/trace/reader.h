@@ -11,6 +11,20 @@ struct reader {
     bool bad;
 };
 
+/* Whether so many bytes lie there. */
+hak_inline bool reader_has(const struct reader *reader, const uint8_t *at, size_t bytes)
+{
+    size_t offset = (uintptr_t)at - (uintptr_t)reader->at, size = (size_t)(reader->end - reader->at);
+    return offset <= size && bytes <= size - offset;
+}
+
+hak_inline void read_over(struct reader *reader, uint64_t bytes)
+{
+    bool inside = bytes <= (uint64_t)(reader->end - reader->at);
+    reader->bad |= !inside;
+    reader->at = inside ? reader->at + bytes : reader->end;
+}
+
 hak_inline uint8_t read_byte(struct reader *reader)
 {
     if (hak_likely(reader->at < reader->end))

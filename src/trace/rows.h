@@ -10,6 +10,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "trace/reader.h"
 
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16, BARE_TRAMPOLINES = 1 };
@@ -105,12 +106,14 @@ struct row {
 };
 static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4];   /* the same, and what holds them and the pc together */
 
-/* Of a record's length and bytes, which are whole 32-bit words; 0: too long. */
-hak_inline uint64_t record_sum(const uint8_t *at, uint64_t sum)
+/* Of a record's length and bytes, which are whole 32-bit words; 0: too long, or not inside of the tables. */
+hak_inline uint64_t record_sum(struct reader tables, const uint8_t *at, uint64_t sum)
 {
     uint32_t length, last = 0;
+    if (!reader_has(&tables, at, sizeof length))
+        return 0;
     memcpy(&length, at, sizeof length);
-    if (length > ROW_RECORD_MOST || length % sizeof last != 0)
+    if (length > ROW_RECORD_MOST || length % sizeof last != 0 || !reader_has(&tables, at, sizeof length + length))
         return 0;
     const uint8_t *end = at + sizeof length + length;
     for (uint64_t part; end - at >= (ptrdiff_t)sizeof part; at += sizeof part) {
@@ -124,12 +127,14 @@ hak_inline uint64_t record_sum(const uint8_t *at, uint64_t sum)
 }
 
 /* Of an entry and its common part. */
-hak_inline uint64_t entry_sum(const uint8_t *at)
+hak_inline uint64_t entry_sum(struct reader tables, const uint8_t *at)
 {
     uint32_t back;
+    if (!reader_has(&tables, at, 2 * sizeof back))
+        return 0;
     memcpy(&back, at + 4, sizeof back);
-    uint64_t common = record_sum(at + 4 - back, ROW_MIX);
-    return common == 0 ? 0 : record_sum(at, common);
+    uint64_t common = record_sum(tables, at + 4 - back, ROW_MIX);
+    return common == 0 ? 0 : record_sum(tables, at, common);
 }
 
 hak_inline uint64_t row_seal(uintptr_t pc, const struct row *row)

@@ -108,7 +108,6 @@ static void tell_misuse(const void *p)
 void hak__trace_begin(bool hardened)
 {
     hak__misuse_more = tell_misuse;
-    hak__unwind_begin();
     if (!hardened || hak__trace_tables.stacks != NULL)
         return;
     struct hak_trace_block *blocks = hak__meta_alloc(sizeof *blocks << TRACE_BLOCKS_SHIFT);

@@ -9,8 +9,8 @@
  *             others and the address, so that what two threads have mixed up is nobody's.
  *
  * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
- * (hardened.c); a call without any left gets a stack of one address. So does every call where the C library has no lock-free search
- * for modules, and on processors that unwind.h does not know. No function waits or locks; signal handlers may call them too. */
+ * (hardened.c); a call without any left gets a stack of one address. So does every call on processors that unwind.h does not know. No
+ * function waits or locks; signal handlers may call them too. */
 #pragma once
 
 #include "base/atomic.h"

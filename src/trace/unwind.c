@@ -1,36 +1,31 @@
 /* A small interpreter of call frame information (DWARF 5, section 6.4; the .eh_frame form is that of the Linux Standard
- * Base). The tables are the program's own and taken for what they say; what is read of the stack lies above the stack
- * pointer of the frame before and no further away than FRAME_MAX. */
+ * Base). Tables are read within their module; what is read of the stack lies above the stack pointer of the frame before, no further
+ * away than FRAME_MAX, and in pages of which the kernel says that they can be read, since a stack may be any memory. */
 #include "trace/unwind.h"
 
-#include <elf.h>
-#include <link.h>
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <ucontext.h>
 
+#include "base/assert.h"
 #include "base/bits.h"
+#include "os/loaded.h"
 #include "os/os.h"
 #include "trace/reader.h"
 #include "trace/rows.h"
 
-/* The result of the C library's search (glibc's <dlfcn.h>, which older ones do not have). */
-struct unwind_object {
-    unsigned long long flags;
-    void *start, *end;
-    struct link_map *map;
-    void *frame_header;
-    unsigned long long reserved[7];
-};
-extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
-
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
 
-/* `end` is that of what may be read; `found` where the return address to pc was, 0 if in a register. */
+/* `end` is probably that of the stack, and counts where the kernel is not asked; `found` where the return address to pc was, 0 if in
+ * a register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
+    uintptr_t readable;          /* the last page that can be read, or one of the two below, which are no pages */
 };
+enum { NEVER_ASKED = 1, NOT_YET_ASKED };
 
 struct entry {
     struct reader common, own;   /* the instructions of the CIE and of the FDE */
@@ -42,77 +37,55 @@ struct entry {
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
-struct search {
-    uintptr_t pc;
-    const uint8_t *header;
-};
-
-static int look_at_module(struct dl_phdr_info *info, size_t size, void *argument)
-{
-    struct search *search = argument;
-    const uint8_t *header = NULL;
-    bool inside = false;
-    (void)size;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        uintptr_t start = info->dlpi_addr + part->p_vaddr;
-        if (part->p_type == PT_LOAD)
-            inside |= search->pc - start < part->p_memsz;
-        else if (part->p_type == PT_GNU_EH_FRAME)
-            header = (const uint8_t *)start;
-    }
-    if (inside)
-        search->header = header;
-    return inside;
-}
-
-static const uint8_t *header_of(uintptr_t pc)
-{
-    struct search search = { pc, NULL };
-    struct unwind_object object;
-    if (find_object != NULL)
-        return find_object((void *)pc, &object) == 0 ? object.frame_header : NULL;
-    dl_iterate_phdr(look_at_module, &search);
-    return search.header;
-}
-
 /* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
 struct pair { int32_t start, entry; };
 
-static struct pair pair_at(const uint8_t *header, uint32_t place)
+/* A module's sorted table; `room` is all of the module. */
+struct table {
+    const uint8_t *header;
+    uint32_t count;
+    struct reader room;
+};
+
+static struct pair pair_at(const struct table *table, uint32_t place)
 {
     struct pair pair;
-    memcpy(&pair, header + 12 + place * sizeof pair, sizeof pair);
+    hak_assert(place < table->count, "a place of the table");
+    memcpy(&pair, table->header + 12 + place * sizeof pair, sizeof pair);
     return pair;
 }
 
-/* Pairs of a header in that form. */
-static uint32_t pairs_of(const uint8_t *header)
+static const uint8_t *entry_at(const struct table *table, uint32_t place) { return table->header + pair_at(table, place).entry; }
+
+/* The table for pc; one without pairs if its module has none in that form. */
+static struct table table_of(uintptr_t pc)
 {
     static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
-    uint32_t count, form, wanted;
-    if (header == NULL)
-        return 0;
-    memcpy(&form, header, sizeof form);
-    memcpy(&wanted, known, sizeof wanted);
-    if (form != wanted)
-        return 0;
-    memcpy(&count, header + 8, sizeof count);
-    return count;
+    struct hak_module module;
+    struct table table = { .count = 0 };
+    if (!hak__loaded_at(pc, &module))
+        return table;
+    table.header = module.tables;
+    table.room = (struct reader){ (const uint8_t *)module.start, (const uint8_t *)module.end, false };
+    if (reader_has(&table.room, table.header, 12) && memcmp(table.header, known, sizeof known) == 0)
+        memcpy(&table.count, table.header + 8, sizeof table.count);
+    if (!reader_has(&table.room, table.header, 12 + table.count * sizeof(struct pair)))
+        table.count = 0;
+    return table;
 }
 
-static bool begins_by(const uint8_t *header, uint32_t place, uintptr_t pc)
+static bool begins_by(const struct table *table, uint32_t place, uintptr_t pc)
 {
-    return (uintptr_t)header + (uintptr_t)(intptr_t)pair_at(header, place).start <= pc;
+    return (uintptr_t)table->header + (uintptr_t)(intptr_t)pair_at(table, place).start <= pc;
 }
 
 /* The place of the pair whose entry may be the one for pc; -1 if there is none. */
-static int64_t place_of(const uint8_t *header, uintptr_t pc)
+static int64_t place_of(const struct table *table, uintptr_t pc)
 {
-    uint32_t low = 0, high = pairs_of(header);
+    uint32_t low = 0, high = table->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (begins_by(header, middle, pc))
+        if (begins_by(table, middle, pc))
             low = middle + 1;
         else
             high = middle;
@@ -121,31 +94,36 @@ static int64_t place_of(const uint8_t *header, uintptr_t pc)
 }
 
 /* Whether place_of would still say so. */
-static bool is_place_of(const uint8_t *header, uintptr_t pc, uint32_t place)
+static bool is_place_of(const struct table *table, uintptr_t pc, uint64_t place)
 {
-    uint32_t count = pairs_of(header);
-    return place < count && begins_by(header, place, pc) && (place + 1 == count || !begins_by(header, place + 1, pc));
+    return place < table->count && begins_by(table, (uint32_t)place, pc)
+           && (place + 1 == table->count || !begins_by(table, (uint32_t)place + 1, pc));
 }
 
 /* The record at `at`: what follows its length. */
-static struct reader record_at(const uint8_t *at)
+static struct reader record_at(const struct reader *room, const uint8_t *at)
 {
-    uint32_t length;
-    memcpy(&length, at, sizeof length);
-    return (struct reader){ at + 4, at + 4 + length, length == 0 || length >= 0xfffffff0u };
+    uint32_t length = 0;
+    if (reader_has(room, at, sizeof length))
+        memcpy(&length, at, sizeof length);
+    if (length == 0 || length >= 0xfffffff0u || !reader_has(room, at, sizeof length + length))
+        return (struct reader){ at, at, true };
+    return (struct reader){ at + sizeof length, at + sizeof length + length, false };
 }
 
 /* Reads the common part; the encoding of the other's pointers. */
-static uint8_t read_common(struct entry *entry, const uint8_t *at)
+static uint8_t read_common(struct entry *entry, const struct reader *room, const uint8_t *at)
 {
     struct reader *reader = &entry->common;
     uint8_t encoding = 0;
-    *reader = record_at(at);
+    *reader = record_at(room, at);
     reader->bad |= read_fixed(reader, 4) != 0;
     uint64_t version = read_byte(reader);
     const char *letters = (const char *)reader->at;
     while (read_byte(reader) != 0)
         continue;
+    if (reader->bad)
+        return 0;
     entry->code_unit = read_uleb(reader);
     entry->data_unit = read_sleb(reader);
     reader->bad |= (version == 1 ? read_byte(reader) : read_uleb(reader)) != REGISTER_RETURN || *letters != 'z';
@@ -153,7 +131,7 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
         return 0;
     uint64_t length = read_uleb(reader);
     struct reader more = *reader;
-    reader->at += length;
+    read_over(reader, length);
     for (letters++; *letters != 0; letters++) {
         if (*letters == 'R')
             encoding = read_byte(&more);
@@ -164,23 +142,22 @@ static uint8_t read_common(struct entry *entry, const uint8_t *at)
         else if (*letters == 'S')
             entry->interrupted = true;
     }
-    reader->bad |= more.bad || reader->at > reader->end;
+    reader->bad |= more.bad;
     return encoding;
 }
 
-static bool read_entry(const uint8_t *at, uintptr_t pc, struct entry *entry)
+static bool read_entry(const struct reader *room, const uint8_t *at, uintptr_t pc, struct entry *entry)
 {
     entry->interrupted = false;
-    entry->own = record_at(at);
+    entry->own = record_at(room, at);
     const uint8_t *place = entry->own.at;
-    uint8_t encoding = read_common(entry, place - read_fixed(&entry->own, 4));
+    uint8_t encoding = read_common(entry, room, place - read_fixed(&entry->own, 4));
     if (entry->own.bad || entry->common.bad)
         return false;
     entry->start = read_pointer(&entry->own, encoding);
     uintptr_t size = read_pointer(&entry->own, encoding & 0x0f);
-    uint64_t skip = read_uleb(&entry->own);
-    entry->own.at += skip;
-    return !entry->own.bad && entry->own.at <= entry->own.end && pc - entry->start < size;
+    read_over(&entry->own, read_uleb(&entry->own));
+    return !entry->own.bad && pc - entry->start < size;
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
@@ -192,6 +169,8 @@ static void restore_rule(struct rules *rules, const struct rules *initial, uint6
     bool known = (initial->changed >> index & 1) != 0;
     set_rule(rules, index, known ? (enum rule)initial->how[index] : RULE_SAME, known ? initial->at[index] : 0);
 }
+
+static int64_t scaled(uint64_t value, int64_t unit) { return (int64_t)(value * (uint64_t)unit); }   /* modulo 2^64 */
 
 struct run {
     struct rules *rules, initial, saved[REMEMBERED];
@@ -208,24 +187,18 @@ static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
     int64_t unit = run->entry->data_unit;
     uint64_t index = code == 0x0e || code == 0x13 || code == 0x2e ? 0 : read_uleb(reader);
     switch (code) {
-    case 0x05: set_rule(rules, index, RULE_OFFSET, (int64_t)read_uleb(reader) * unit); return true;
-    case 0x11: set_rule(rules, index, RULE_OFFSET, read_sleb(reader) * unit); return true;
+    case 0x05: set_rule(rules, index, RULE_OFFSET, scaled(read_uleb(reader), unit)); return true;
+    case 0x11: set_rule(rules, index, RULE_OFFSET, scaled((uint64_t)read_sleb(reader), unit)); return true;
     case 0x06: restore_rule(rules, &run->initial, index); return true;
     case 0x07: set_rule(rules, index, RULE_NONE, 0); return true;
     case 0x08: set_rule(rules, index, RULE_SAME, 0); return true;
     case 0x0c: rules->frame_offset = (intptr_t)read_uleb(reader); rules->frame_register = (uint8_t)index; return true;
-    case 0x12: rules->frame_offset = (intptr_t)(read_sleb(reader) * unit); rules->frame_register = (uint8_t)index; return true;
+    case 0x12: rules->frame_offset = (intptr_t)scaled((uint64_t)read_sleb(reader), unit); rules->frame_register = (uint8_t)index; return true;
     case 0x0d: rules->frame_register = (uint8_t)index; return true;
     case 0x0e: rules->frame_offset = (intptr_t)read_uleb(reader); return true;
-    case 0x13: rules->frame_offset = (intptr_t)(read_sleb(reader) * unit); return true;
+    case 0x13: rules->frame_offset = (intptr_t)scaled((uint64_t)read_sleb(reader), unit); return true;
     case 0x2e: read_uleb(reader); return true;   /* the size of arguments, for exceptions */
-    case 0x10: {                            /* an expression: that register is not followed */
-        uint64_t length = read_uleb(reader);
-        reader->bad |= length > (uint64_t)(reader->end - reader->at);
-        reader->at += reader->bad ? 0 : length;
-        set_rule(rules, index, RULE_NONE, 0);
-        return true;
-    }
+    case 0x10: read_over(reader, read_uleb(reader)); set_rule(rules, index, RULE_NONE, 0); return true;   /* an expression */
     default: return false;
     }
 }
@@ -251,7 +224,7 @@ static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
     uint64_t unit = run->entry->code_unit, low = code & 0x3f;
     switch (code >> 6) {
     case 1: run->place += low * unit; return true;
-    case 2: set_rule(run->rules, low, RULE_OFFSET, (int64_t)read_uleb(reader) * run->entry->data_unit); return true;
+    case 2: set_rule(run->rules, low, RULE_OFFSET, scaled(read_uleb(reader), run->entry->data_unit)); return true;
     case 3: restore_rule(run->rules, &run->initial, low); return true;
     default: break;
     }
@@ -293,6 +266,42 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
     return rules->frame_register < REGISTERS;
 }
 
+/* --- a signal's registers -------------------------------------------------------------------------------------------- */
+
+/* The code that ends a handler, and what of the kernel's context it finds how far above the stack pointer. */
+#if defined(__x86_64__)
+static const uint8_t restores[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 };   /* mov $15, %rax; syscall */
+enum { CONTEXT_BEHIND = 0, CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.gregs) + sizeof(gregset_t) };
+
+static void from_context(struct machine *out, const ucontext_t *context)
+{
+    static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
+                                        REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
+    for (unsigned i = 0; i < sizeof places; i++)
+        out->registers[i] = (uintptr_t)context->uc_mcontext.gregs[places[i]];
+    out->pc = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+}
+
+#elif defined(__aarch64__)
+static const uint32_t restores[] = { 0xd2801168, 0xd4000001 };   /* mov x8, #139; svc #0 */
+enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.pstate) };
+
+static void from_context(struct machine *out, const ucontext_t *context)
+{
+    for (unsigned i = 0; i < 31; i++)
+        out->registers[i] = context->uc_mcontext.regs[i];
+    out->registers[REGISTER_SP] = context->uc_mcontext.sp;
+    out->pc = context->uc_mcontext.pc;
+}
+
+#else
+static const uint8_t restores[1];
+enum { CONTEXT_BEHIND, CONTEXT_BYTES };
+
+static void from_context(struct machine *out, const ucontext_t *context) { (void)out, (void)context; }
+
+#endif
+
 /* --- walking ------------------------------------------------------------------------------------------------------- */
 
 #if !defined(HAK_UNITY) || !HAK_UNITY
@@ -304,26 +313,49 @@ __attribute__((no_sanitize_address))
 uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
+/* 0 if the page can be read, EFAULT if not, EPERM if the kernel may not be asked. */
+static int page_error(struct machine *machine, uintptr_t address)
+{
+    uintptr_t page = address & -hak__os->page_size();
+    int code = machine->readable == NEVER_ASKED ? EPERM : page == machine->readable ? 0 : hak__os_readable(page);
+    if (code == 0)
+        machine->readable = page;
+    return code;
+}
+
+/* A word of the stack at or above sp; false: it may not be read. */
+static bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
+{
+    if (at < sp || at % sizeof *word != 0)
+        return false;
+    int code = page_error(machine, at);
+    if (code != 0 && (code != EPERM || at >= machine->end))
+        return false;
+    *word = hak__unwind_word(at);
+    return true;
+}
+
 /* The rules at pc; `exact` becomes whether the caller's pc will be no return address. */
 static bool find_rules(uintptr_t pc, struct rules *rules, bool *exact)
 {
     struct row row;
     struct entry entry;
-    const uint8_t *header = header_of(pc);
-    if (row_find(pc, &row) && is_place_of(header, pc, row.place) && entry_sum(header + pair_at(header, row.place).entry) == row.sum) {
+    struct table table = table_of(pc);
+    if (row_find(pc, &row) && is_place_of(&table, pc, row.place)
+        && entry_sum(table.room, entry_at(&table, (uint32_t)row.place)) == row.sum) {
         row_unpack(row.rules, rules);
         *exact = false;
         return true;
     }
-    int64_t place = place_of(header, pc);
+    int64_t place = place_of(&table, pc);
     if (place < 0)
         return false;
-    const uint8_t *at = header + pair_at(header, (uint32_t)place).entry;
-    if (!read_entry(at, pc, &entry) || !rules_at(&entry, pc, rules))
+    const uint8_t *at = entry_at(&table, (uint32_t)place);
+    if (!read_entry(&table.room, at, pc, &entry) || !rules_at(&entry, pc, rules))
         return false;
     *exact = entry.interrupted;
     if (!entry.interrupted)
-        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(at) });
+        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(table.room, at) });
     return true;
 }
 
@@ -338,70 +370,63 @@ static bool unwind_step(struct machine *machine, bool *exact)
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
         return false;
     uintptr_t before = machine->pc, *registers = machine->registers;
-    machine->found = 0;
+    machine->found = machine->pc = 0;
     for (uint32_t left = rules.changed; left != 0; left &= left - 1) {
         unsigned i = hak_ctz32(left);
         uintptr_t at = frame + (uintptr_t)(intptr_t)rules.at[i];
-        if (rules.how[i] == RULE_NONE)
+        bool there = rules.how[i] == RULE_OFFSET && at - sp < 2 * FRAME_MAX && stack_word(machine, at, sp, &registers[i]);
+        if (!there && rules.how[i] != RULE_SAME)
             registers[i] = 0;
-        else if (rules.how[i] == RULE_OFFSET && at >= sp && at < frame + FRAME_MAX && at < machine->end)
-            registers[i] = hak__unwind_word(at);
-        if (i == REGISTER_RETURN && rules.how[i] == RULE_OFFSET)
+        if (i == REGISTER_RETURN && there)
             machine->found = at;
     }
     machine->pc = registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
     registers[REGISTER_SP] = frame;
-    bool on = machine->pc != 0 && (machine->pc != before || frame != sp);
-    return on;
+    return machine->pc != 0 && (machine->pc != before || frame != sp);
 }
 
 static bool has_table(uintptr_t pc)
 {
     struct entry entry;
-    const uint8_t *header = header_of(pc);
-    int64_t place = place_of(header, pc);
-    return place >= 0 && read_entry(header + pair_at(header, (uint32_t)place).entry, pc, &entry);
-}
-
-/* Whether that page can be read; `known` is the last one that could. No system call for frames of one page. */
-static bool is_readable(uintptr_t address, uintptr_t *known)
-{
-    uintptr_t page = address & -hak__os->page_size();
-    if (page != *known && hak__os_readable(page) != 0)
-        return false;
-    *known = page;
-    return true;
+    struct table table = table_of(pc);
+    int64_t place = place_of(&table, pc);
+    return place >= 0 && read_entry(&table.room, entry_at(&table, (uint32_t)place), pc, &entry);
 }
 
 /* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
  * add $N, %rsp; ret. */
-static bool leave_trampoline(struct machine *machine, uintptr_t end)
+static bool leave_trampoline(struct machine *machine)
 {
     const uint8_t *code = (const uint8_t *)machine->pc;
-    uintptr_t known = 1;   /* no page */
+    uintptr_t sp = machine->registers[REGISTER_SP];
     /* What tables have led to might be no address at all. */
-    if (!BARE_TRAMPOLINES || !is_readable(machine->pc, &known) || !is_readable(machine->pc + 4, &known))
+    if (!BARE_TRAMPOLINES || page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + 4) != 0)
         return false;
-    uintptr_t at = machine->registers[REGISTER_SP] + code[3];
-    if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3 || at >= end)
+    if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3
+        || !stack_word(machine, sp + code[3], sp, &machine->pc))
         return false;
-    machine->pc = hak__unwind_word(at) & HAK_ADDRESS_BITS;
-    machine->registers[REGISTER_SP] = at + sizeof at;
+    machine->registers[REGISTER_SP] = sp + code[3] + sizeof sp;
+    machine->pc &= HAK_ADDRESS_BITS;
     return has_table(machine->pc - 1);
 }
 
 /* From a pair of frame pointer and return address, at the upper end of a frame, to the next. (Arm's compilers have it at the lower.) */
-static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known)
+static bool follow_pair(struct machine *machine)
 {
-    uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP];
-    if (pair < sp || pair - sp > FRAME_MAX || pair % sizeof pair != 0 || pair >= end - 2 * sizeof pair)
+    uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP], next, pc;
+    if (pair - sp > FRAME_MAX || pair >= machine->end - 2 * sizeof pair)
         return false;
-    if (!is_readable(pair, known) || !is_readable(pair + sizeof pair, known))
+    if (page_error(machine, pair) != 0 || !stack_word(machine, pair, sp, &next) || !stack_word(machine, pair + sizeof pair, sp, &pc))
         return false;
     machine->registers[REGISTER_SP] = pair + 2 * sizeof pair;
-    machine->registers[REGISTER_FP] = hak__unwind_word(pair);
-    machine->pc = hak__unwind_word(pair + sizeof pair) & HAK_ADDRESS_BITS;
+    machine->registers[REGISTER_FP] = next;
+    machine->pc = pc & HAK_ADDRESS_BITS;
     return true;
+}
+
+static void find_end(struct machine *machine)
+{
+    machine->end = hak__unwind_end(machine->registers[REGISTER_SP], (uintptr_t)hak__os_thread_pointer());
 }
 
 /* Through generated code, which has no tables and in most runtimes frame pointers. A register that holds anything else leads
@@ -409,17 +434,14 @@ static bool follow_pair(struct machine *machine, uintptr_t end, uintptr_t *known
 static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
     struct machine there = *machine;
-    uintptr_t sp = there.registers[REGISTER_SP], known = sp & -hak__os->page_size();
-    uintptr_t end = hak_min(there.end, hak__unwind_end(sp, (uintptr_t)hak__os_thread_pointer()));
     uint32_t count = 0;
-    there.end = end;   /* for tables further out too: the stack pointer may be another than they suppose */
-    if (!exact && leave_trampoline(&there, end)) {
+    find_end(&there);   /* the stack may have been left */
+    if (!exact && leave_trampoline(&there)) {
         frames[count++] = there.pc;
     } else {
         there.pc = machine->pc;
-        there.registers[REGISTER_SP] = sp;
         do {
-            if (!follow_pair(&there, end, &known))
+            if (!follow_pair(&there))
                 return 0;
             frames[count++] = there.pc;
         } while (count < most && !has_table(there.pc - 1));
@@ -428,16 +450,39 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
     return count;
 }
 
+/* From the code to which a signal handler returns to where the signal came: the kernel has left the registers on the stack. This
+ * code is known by its instructions, since not all C libraries have tables for it, and those that do need more than offsets. */
+static bool leave_handler(struct machine *machine)
+{
+    uintptr_t at = machine->registers[REGISTER_SP] + CONTEXT_BEHIND;
+    if (page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + sizeof restores - 1) != 0
+        || memcmp((const void *)machine->pc, restores, sizeof restores) != 0)
+        return false;
+    if (at % sizeof at != 0 || page_error(machine, at) != 0 || page_error(machine, at + CONTEXT_BYTES - 1) != 0)
+        return false;
+    from_context(machine, (const ucontext_t *)at);
+    return machine->pc != 0;
+}
+
 static uint32_t unwind_walk(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
     uint32_t count = 0, more;
+    machine->readable = NOT_YET_ASKED;
     do {
+        find_end(machine);
         while (count < most && unwind_step(machine, &exact))
             frames[count++] = machine->pc;
-        bool untabled = count < most && machine->pc != 0 && !has_table(machine->pc - !exact);
-        more = untabled ? unwind_untabled(machine, exact, frames + count, most - count) : 0;
+        if (count == most || machine->pc == 0)
+            break;
+        more = leave_handler(machine);
+        if (more != 0) {
+            frames[count] = machine->pc;
+            exact = true;
+        } else if (!has_table(machine->pc - !exact)) {
+            more = unwind_untabled(machine, exact, frames + count, most - count);
+            exact = false;
+        }
         count += more;
-        exact = false;
     } while (more != 0);
     return count;
 }
@@ -449,22 +494,12 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     struct machine here;
     uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
-    here.end = UINTPTR_MAX;
     /* All at one place, for which the tables of this very function are meant. */
     __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"
                      "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
                      "leaq 1f(%%rip), %%rax\n1:\tmovq %%rax, (%1)"
                      : : "r"(out), "r"(pc) : "rax", "memory");
     return unwind_walk(&here, true, frames, most);
-}
-
-static void from_context(struct machine *out, const ucontext_t *context)
-{
-    static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
-                                        REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
-    for (unsigned i = 0; i < sizeof places; i++)
-        out->registers[i] = (uintptr_t)context->uc_mcontext.gregs[places[i]];
-    out->pc = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
 }
 
 #elif defined(__aarch64__)
@@ -474,20 +509,11 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     struct machine here;
     uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
-    here.end = UINTPTR_MAX;
     __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t"
                      "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\tstp x29, x30, [%0, #232]\n\t"
                      "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 1f\n1:\tstr x9, [%1]"
                      : : "r"(out), "r"(pc) : "x9", "memory");
     return unwind_walk(&here, true, frames, most);
-}
-
-static void from_context(struct machine *out, const ucontext_t *context)
-{
-    for (unsigned i = 0; i < 31; i++)
-        out->registers[i] = context->uc_mcontext.regs[i];
-    out->registers[REGISTER_SP] = context->uc_mcontext.sp;
-    out->pc = context->uc_mcontext.pc;
 }
 
 #else
@@ -499,15 +525,12 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     return most != 0;
 }
 
-static void from_context(struct machine *out, const ucontext_t *context) { (void)out, (void)context; }
-
 #endif
 
 uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context)
 {
     struct machine there;
     memset(&there, 0, sizeof there);
-    there.end = UINTPTR_MAX;
     from_context(&there, context);
     if (most == 0 || there.pc == 0)
         return 0;
@@ -520,7 +543,11 @@ uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *contex
 uintptr_t hak__unwind_main_stack;
 
 /* The kernel's random bytes lie at the end of the first thread's stack, beyond all of its frames. */
-void hak__unwind_begin(void) { hak__unwind_main_stack = getauxval(AT_RANDOM) & ~(sizeof(uintptr_t) - 1); }
+void hak__unwind_begin(void)
+{
+    hak__unwind_main_stack = getauxval(AT_RANDOM) & ~(sizeof(uintptr_t) - 1);
+    hak__loaded_begin();
+}
 
 /* Nothing but the stack pointer and the frame pointer is known: all that functions count their frames from, nearly. */
 uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places)
@@ -533,9 +560,10 @@ uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16
     memset(&there, 0, sizeof there);
     there.pc = here->pc;
     there.end = here->end;
+    there.readable = NEVER_ASKED;
     there.registers[REGISTER_FP] = here->fp;
     there.registers[REGISTER_SP] = here->sp;
-    while (REGISTERS > 1 && find_object != NULL && count < HAK_HERE_FRAMES && unwind_step(&there, &exact)) {
+    while (REGISTERS > 1 && count < HAK_HERE_FRAMES && unwind_step(&there, &exact)) {
         uintptr_t place = (there.found - here->sp) / sizeof place;
         if (there.found < here->sp || there.found >= here->end || place > UINT16_MAX)
             break;
@@ -543,16 +571,4 @@ uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16
         places[count++] = (uint16_t)place;
     }
     return count;
-}
-
-bool hak__unwind_module(uintptr_t address, uintptr_t *start, uintptr_t *end, uintptr_t *base, const char **name)
-{
-    struct unwind_object object;
-    if (find_object == NULL || find_object((void *)address, &object) != 0)
-        return false;
-    *start = (uintptr_t)object.start;
-    *end = (uintptr_t)object.end;
-    *base = object.map->l_addr;
-    *name = object.map->l_name;
-    return true;
 }

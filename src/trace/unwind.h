@@ -1,10 +1,10 @@
 /* Stack traces without the C library: return addresses found by the call frame tables (.eh_frame) that compilers leave in
  * every module for exceptions. Called by guard/, in malloc and free and in signal handlers.
  *
- * Nothing is allocated and no lock of ours is taken. Modules are found by the C library's lock-free search where it has
- * one (_dl_find_object, glibc 2.35), else by dl_iterate_phdr, which takes the loader's lock for a moment. Where there is no
- * table, in generated code, hak__unwind follows frame pointers, if they lead back to code that has one. A walk ends at rules that
- * are not plain offsets: most signal trampolines.
+ * Nothing is allocated and no lock is taken, not even the loader's, which a forked child may find held for ever. Modules are
+ * found by the C library's lock-free search where it has one (_dl_find_object, glibc 2.35); else only those of the program's
+ * start are known. Where there is no table, in generated code, hak__unwind follows frame pointers, if they lead back to code that
+ * has one. A walk goes on below signal handlers, and ends at other rules that are not plain offsets.
  * On other processors than x86-64 and 64-bit Arm there is nothing but the caller. */
 #pragma once
 
@@ -19,7 +19,7 @@ struct hak_here {
 };
 
 extern uintptr_t hak__unwind_main_stack;   /* its end, set by hak__unwind_begin; 0: not known */
-hak_cold void hak__unwind_begin(void);
+hak_cold void hak__unwind_begin(void);     /* once, by the library's constructor */
 
 /* From the stack pointer to there all is mapped: a thread's own words lie at the end of its stack, the kernel's gifts to the
  * program at the end of the first thread's. Of a stack that is neither, no more is believed than the page. */
@@ -52,9 +52,6 @@ uintptr_t hak__unwind_word(uintptr_t address);
 /* Stores the return addresses from `here` on, and of each the words from the stack pointer to where it was found; their
  * number, 1 at least. No lock is taken. */
 hak_cold uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places);
-
-/* The module of an address, by the C library's lock-free search; false: it has none, or none there. */
-hak_cold bool hak__unwind_module(uintptr_t address, uintptr_t *start, uintptr_t *end, uintptr_t *base, const char **name);
 
 /* Stores up to `most` return addresses of the calling thread, the caller of this function's first; their number. */
 hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);

@@ -43,16 +43,23 @@ static unsigned long long sum_of(const char *path, const char *name, bool bytes)
     return sum;
 }
 
-static unsigned long long live(bool bytes)
+static void sums_now(bool bytes, unsigned long long *allocated, unsigned long long *freed)
 {
     char path[] = "profile-XXXXXX.json";
     int fd = mkstemps(path, 5);
     expect(fd >= 0);
     close(fd);
     expect_eq(hak_profile_dump(path), 0);
-    unsigned long long found = sum_of(path, "allocated", bytes) - sum_of(path, "freed", bytes);
+    *allocated = sum_of(path, "allocated", bytes);
+    *freed = sum_of(path, "freed", bytes);
     unlink(path);
-    return found;
+}
+
+static unsigned long long live(bool bytes)
+{
+    unsigned long long allocated, freed;
+    sums_now(bytes, &allocated, &freed);
+    return allocated - freed;
 }
 
 static void a_dump_needs_a_start(void **state)
@@ -111,6 +118,24 @@ static void intervals_are_kept_apart(void **state)
     for (unsigned i = 1; i < 200; i++)
         hak_free(blocks[i]);
     expect_eq(live(false), before);
+    hak_profile_stop();
+}
+
+/* A thread whose requests all hit takes part in a profile that begins with a smaller interval. */
+static void a_new_interval_reaches_threads_that_hit(void **state)
+{
+    unsigned long long before, after, freed;
+    (void)state;
+    expect_eq(hak_profile_start(1ull << 40), 0);
+    for (unsigned i = 0; i < 1000; i++)
+        hak_free(hak_malloc(64));
+    hak_profile_stop();
+    expect_eq(hak_profile_start(4096), 0);
+    sums_now(false, &before, &freed);
+    for (unsigned i = 0; i < 100000; i++)
+        hak_free(hak_malloc(64));
+    sums_now(false, &after, &freed);
+    expect_op(after - before, >, 100000 * 64 / 4096 / 2);
     hak_profile_stop();
 }
 
@@ -217,6 +242,7 @@ int main(void)
         cmocka_unit_test(a_dump_needs_a_start),
         cmocka_unit_test(every_block_at_interval_1),
         cmocka_unit_test(intervals_are_kept_apart),
+        cmocka_unit_test(a_new_interval_reaches_threads_that_hit),
         cmocka_unit_test(large_samples_leave_little),
         cmocka_unit_test(a_thread_of_one_huge_block),
         cmocka_unit_test(switched_beside_threads),

@@ -120,6 +120,35 @@ static void module(const char *file)
         free(kept[i]), kept[i] = NULL;
 }
 
+static void *make_in(const char *file, size_t n, int close)
+{
+    void *handle = dlopen(file, RTLD_NOW);
+    check(handle != NULL, "the module");
+    void *(*make)(size_t) = (void *(*)(size_t))dlsym(handle, "module_make");
+    for (int i = 0; i < 10; i++)
+        kept[i] = make(n);
+    if (close)
+        dlclose(handle);
+    return (void *)make;
+}
+
+/* A library is closed, and another one comes to its place. */
+static void replace(const char *first, const char *second)
+{
+    void *before = make_in(first, 40000, 1), *after = make_in(second, 50000, 0);
+    printf("%d\n", before == after);
+    check(hak_profile_dump("replaced.json") == 0, "a dump after both");
+}
+
+__attribute__((noinline)) static void lose(void)
+{
+    for (int i = 0; i < 100; i++) {
+        void *volatile lost = malloc(1234);
+        lost = NULL;
+        (void)lost;
+    }
+}
+
 static void switching(void)
 {
     check(hak_profile_dump("never.json") != 0, "no dump before a start");
@@ -142,6 +171,11 @@ int main(int count, char **argument)
         switching();
     else if (strcmp(what, "module") == 0)
         module(path);
+    else if (strcmp(what, "replace") == 0) {
+        replace(path, argument[3]);
+        return 0;
+    } else if (strcmp(what, "lose") == 0)
+        lose();
     else if (strcmp(what, "threads") == 0)
         threads(path);
     else if (strcmp(what, "forks") == 0)

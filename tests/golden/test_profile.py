@@ -240,6 +240,44 @@ class Dumps(Built):
             self.assertTrue(any(int(start, 16) <= frame < int(end, 16) for site in kept for frame in site["frames"]), kept)
 
 
+    def test_a_library_in_the_place_of_a_closed_one(self):
+        """Each has its own blocks, although their code lay at the same addresses."""
+        shutil.copy(self.path / "module.so", self.path / "other.so")
+        for how in ({"profile_interval": 1}, {"profile_interval": 1, "harden": 1}):
+            same = self.run_user("replace", "./module.so", self.path / "other.so", profile="1:x", **how).stdout.strip()
+            if same != "1":
+                self.skipTest("the loader has not put the second one there")
+            dump = self.dump("replaced.json")
+            places = {}
+            for line in dump["maps"].splitlines():
+                match = re.fullmatch(r"(\w+)-(\w+) r-xp \w+ \S+ \d+ +(/.*)", line)
+                if match:
+                    places.setdefault(pathlib.Path(match[3]).name, []).append((int(match[1], 16), int(match[2], 16)))
+            for name, n in (("module.so", 40000), ("other.so", 50000)):
+                (site,) = [site for site in dump["sites"] if site["allocated"] == [10, 10 * n]]
+                inside = {file for file, parts in places.items() for start, end in parts for frame in site["frames"]
+                          if start <= frame < end}
+                self.assertEqual(inside & {"module.so", "other.so"}, {name})
+
+    def test_leaks_without_an_interval(self):
+        """Every block is a sample, it says so, and either form has the leaks; with an interval it is as said."""
+        for form in ("json", "heap"):
+            said = self.run_user("lose", profile=f"leaks:{self.path}/lost" + (".json" if form == "json" else "")).stderr
+            lost, bytes_lost = map(int, re.search(r"no pointer leads to (\d+) sampled blocks of (\d+) bytes", said).groups())
+            self.assertGreaterEqual(lost, 90)
+            self.assertGreaterEqual(bytes_lost, 90 * 1234)
+            (path,) = self.path.glob(f"lost.*.f.{form}")
+            if form == "json":
+                dump = json.loads(path.read_text())
+                self.assertEqual((dump["interval"], dump["leaks_searched"]), (1, True))
+                self.assertEqual(sum(site["unreachable"][0] for site in dump["sites"]), lost)
+            else:
+                self.assertRegex(path.read_text(), rf"^heap_v2/1\n  t\*: {lost}: {bytes_lost} \[")
+        self.run_user("lose", profile=f"leaks:{self.path}/few.json", profile_interval="1M")
+        (path,) = self.path.glob("few.*.f.json")
+        self.assertEqual(json.loads(path.read_text())["interval"], 1 << 20)
+
+
 class Probes(Built):
     def test_commands_of_the_page(self):
         """docs/profiling.md's, on a program that asks for at most 300 MB in a second (a busy machine's may be longer), all in blocks of 3000 bytes."""

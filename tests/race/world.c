@@ -19,6 +19,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "own/own.h"
 #include "profile/profile.h"
 
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
@@ -214,6 +215,13 @@ __attribute__((weak)) _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_O
 
 bool world_is_not_free(const struct hak_span *span, const void *block) { return (void)span, (void)block, false; }
 
-/* No profile is on. */
+/* No profile is on, and nothing is sampled. */
 __attribute__((weak)) struct hak_profile hak__profile;
+__attribute__((weak)) struct hak_sample hak__sample;
+__attribute__((weak)) void hak__profile_forget(const void *block) { (void)block; }
+__attribute__((weak)) struct hak_own *hak__own_of_sample(const void *p) { return (void)p, NULL; }
+__attribute__((weak)) void hak__own_samples_end(struct hak_own *own, bool close, const char *f) { (void)own, (void)close, (void)f; }
+__attribute__((weak)) void hak__samples_open(struct hak_samples *s, struct hak_account *account) { (void)s, (void)account; }
+__attribute__((weak)) void hak__samples_merge(struct hak_samples *samples) { (void)samples; }
+__attribute__((weak)) void hak__samples_fork_child(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }

@@ -92,7 +92,7 @@ static void half_a_row_is_none(void **state)
     expect(row_find(pc, &found) && found.rules == row.rules);
 }
 
-/* Each byte of an entry and of its common part counts; one that is too long has no sum. */
+/* Each byte of an entry and of its common part counts; one that is too long, or lies partly outside, has no sum. */
 static void sums(void **state)
 {
     (void)state;
@@ -102,18 +102,24 @@ static void sums(void **state)
     memcpy(bytes, &lengths[0], 4);
     memcpy(bytes + COMMON, &lengths[1], 4);
     memcpy(bytes + COMMON + 4, &lengths[2], 4);
-    uint64_t sum = entry_sum(bytes + COMMON);
+    struct reader all = { bytes, bytes + sizeof bytes, false };
+    uint64_t sum = entry_sum(all, bytes + COMMON);
     expect_op(sum, !=, 0);
     for (unsigned at = 4; at < COMMON + ENTRY; at++) {
         if (at >= COMMON && at < COMMON + 8)
             continue;   /* lengths, and the way back */
         bytes[at] ^= 0x40;
-        expect_op(entry_sum(bytes + COMMON), !=, sum);
+        expect_op(entry_sum(all, bytes + COMMON), !=, sum);
         bytes[at] ^= 0x40;
     }
+    all.end = bytes + COMMON + ENTRY - 1;
+    expect_eq(entry_sum(all, bytes + COMMON), 0);
+    all = (struct reader){ bytes + 1, bytes + sizeof bytes, false };
+    expect_eq(entry_sum(all, bytes + COMMON), 0);
+    all.at = bytes;
     lengths[1] = ROW_RECORD_MOST + 4;
     memcpy(bytes + COMMON, &lengths[1], 4);
-    expect_eq(entry_sum(bytes + COMMON), 0);
+    expect_eq(entry_sum(all, bytes + COMMON), 0);
 }
 
 int main(void)

@@ -61,6 +61,48 @@ FRESH_TEST(exact_sizes_and_alignments)
     expect_eq(hak_load(&hak__sample.freed, HAK_RELAXED), allocated());
 }
 
+/* By handle and by default they are the heap's, up to their end or their merging. */
+FRESH_TEST(samples_of_user_heaps)
+{
+    enum { BLOCKS = 30 };
+    char *blocks[2 * BLOCKS];
+    struct hak_heap_figures figures;
+    (void)argument;
+    begin("sample_guards:1,sample_slots:4096");
+    for (unsigned how = 0; how < 3; how++) {
+        hak_heap_t *heap = hak_heap_new(NULL);
+        unsigned sampled = 0;
+        for (unsigned i = 0; i < 2 * BLOCKS; i++) {
+            size_t n = 100 + 90 * i;
+            hak_heap_set_default(i < BLOCKS ? NULL : heap);
+            blocks[i] = i < BLOCKS ? hak_heap_malloc(heap, n) : hak_malloc(n);
+            hak_heap_set_default(NULL);
+            memset(blocks[i], 1, n);
+            expect(hak_heap_of(blocks[i]) == heap);
+            sampled += hak__sample_has(blocks[i]);
+        }
+        expect_op(sampled, >, BLOCKS);
+        expect_eq(hak_heap_stats(heap, &figures, sizeof figures), 0);
+        expect_eq(figures.live_blocks, 2 * BLOCKS);
+        if (how == 0)
+            hak_heap_reset(heap);
+        else if (how == 1)
+            expect_eq(hak_heap_merge_into_default(heap), 0);
+        else
+            hak_heap_free(heap, blocks[2 * BLOCKS - 1]);
+        for (unsigned i = 0; i < 2 * BLOCKS; i++) {
+            expect(how != 0 || !hak__sample_has(blocks[i]) || !is_mapped(blocks[i]));
+            expect(how != 1 || (hak_heap_of(blocks[i]) == NULL && blocks[i][0] == 1));
+            if (how == 1)
+                hak_free(blocks[i]);
+        }
+        hak_heap_destroy(heap);
+        expect_eq(hak_load(&hak__guarded_bytes, HAK_RELAXED), 0);
+    }
+    expect_eq(hak_load(&hak__sample.freed, HAK_RELAXED), allocated());
+    expect(hak_check_heap());
+}
+
 FRESH_TEST(places_are_bounded)
 {
     static void *blocks[3 * SLOTS];
@@ -293,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_sizes_and_alignments),
+        cmocka_unit_test(samples_of_user_heaps),
         cmocka_unit_test(places_are_bounded),
         cmocka_unit_test(freed_places_rest),
         cmocka_unit_test(one_in_n),

@@ -1,5 +1,5 @@
 /* Stacks: through functions with tables; through generated code, by its frame pointers; and what generated code may have in that
- * register instead. */
+ * register instead; below signal handlers. */
 #include <link.h>
 
 #include "support/check.h"
@@ -163,6 +163,50 @@ static void cpython_trampolines(void **state)
     expect_op(count, >=, 5 + 5 + 3);     /* further, the trampoline, again and again; do_call, and who has called it */
 }
 
+static void on_signal(int number)
+{
+    (void)number;
+    take(NULL);
+}
+
+static __attribute__((noinline)) void interrupted_here(void)
+{
+    raise(SIGUSR1);
+    __asm__ volatile("");
+}
+
+static bool leads_through(void (*function)(void))
+{
+    uintptr_t start;
+    memcpy(&start, &function, sizeof start);
+    for (uint32_t i = 0; i < count; i++)
+        if (frames[i] - start < 256)
+            return true;
+    return false;
+}
+
+/* On the same stack, and on one that lies elsewhere and ends at a page that cannot be read. */
+static void below_a_signal_handler(void **state)
+{
+    (void)state;
+    size_t size = (size_t)64 << 10, page = (size_t)sysconf(_SC_PAGESIZE);
+    struct sigaction action = { .sa_handler = on_signal };
+    uint32_t plain = depth_without();
+    sigaction(SIGUSR1, &action, NULL);
+    interrupted_here();
+    expect(leads_through(interrupted_here));
+    expect_op(count, >, plain);
+    char *memory = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(memory != MAP_FAILED && mprotect(memory + size, page, PROT_NONE) == 0);
+    expect_eq(sigaltstack(&(stack_t){ .ss_sp = memory, .ss_size = size }, NULL), 0);
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGUSR1, &action, NULL);
+    interrupted_here();
+    expect(leads_through(interrupted_here));
+    expect_op(count, >, plain);
+    expect_eq(sigaltstack(&(stack_t){ .ss_flags = SS_DISABLE }, NULL), 0);
+}
+
 #if defined(__x86_64__)
 /* Its table says that its frame is 8 bytes smaller than it is; there stands this. */
 uintptr_t wrong_return;
@@ -242,6 +286,7 @@ int main(void)
         cmocka_unit_test(deep_generated_code),
         cmocka_unit_test(cpython_trampolines),
         cmocka_unit_test(other_values_lead_nowhere),
+        cmocka_unit_test(below_a_signal_handler),
 #if defined(__x86_64__)
         cmocka_unit_test(a_table_that_leads_nowhere),
         cmocka_unit_test(tables_that_change),

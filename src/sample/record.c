@@ -1,0 +1,134 @@
+/* See record.h. */
+#include "sample/record.h"
+
+#include "base/assert.h"
+
+void hak__samples_open(struct hak_samples *samples, struct hak_account *account)
+{
+    hak_assert(samples->first == NULL, "the samples of the heap before have ended");
+    samples->lock.rank = HAK_RANK_SAMPLES;
+    samples->account = account;
+    samples->closed = false;
+}
+
+/* --- the list, under its lock ----------------------------------------------------------------------------------------- */
+
+/* The pages that the limit leaves, without counting a refusal: the request can still be served from the heap's spans. */
+static bool samples_charge(struct hak_samples *samples, size_t bytes)
+{
+    size_t limit = hak_load(&samples->account->limit, HAK_RELAXED), used = hak_load(&samples->account->used, HAK_RELAXED);
+    return bytes == 0 || (bytes <= limit && used <= limit - bytes && hak__account_take(samples->account, bytes));
+}
+
+static void samples_link(struct hak_samples *samples, struct hak_record *record)
+{
+    record->before = NULL;
+    record->next = samples->first;
+    if (record->next != NULL)
+        record->next->before = record;
+    samples->first = record;
+    hak_store(&record->of, samples, HAK_RELAXED);
+    hak_fetch_add(&samples->count, record->counted != 0, HAK_RELAXED);
+    hak_fetch_add(&samples->bytes, record->counted, HAK_RELAXED);
+}
+
+static void samples_unlink(struct hak_samples *samples, struct hak_record *record)
+{
+    hak_assert(hak_load(&record->of, HAK_RELAXED) == samples, "in this list");
+    hak_store(&record->of, NULL, HAK_RELAXED);   /* first: hak__samples_fork_child says it anew of what is still in the list */
+    if (record->before != NULL)
+        record->before->next = record->next;
+    else
+        samples->first = record->next;
+    if (record->next != NULL)
+        record->next->before = record->before;
+    hak_fetch_sub(&samples->count, record->counted != 0, HAK_RELAXED);
+    hak_fetch_sub(&samples->bytes, record->counted, HAK_RELAXED);
+    hak__account_give(samples->account, record->counted);
+}
+
+/* --- one record ---------------------------------------------------------------------------------------------------------- */
+
+bool hak__record_join(struct hak_record *record, struct hak_samples *samples, size_t counted)
+{
+    hak_assert(hak_load(&record->state, HAK_RELAXED) == HAK_SAMPLE_TAKEN, "the caller's");
+    record->counted = (uint32_t)counted;
+    if (samples == NULL)
+        return true;
+    hak__lock_acquire(&samples->lock);
+    bool joins = !samples->closed && samples_charge(samples, counted);
+    if (joins)
+        samples_link(samples, record);
+    hak__lock_release(&samples->lock);
+    return joins;
+}
+
+bool hak__record_claim(struct hak_record *record)
+{
+    uint32_t live = HAK_SAMPLE_LIVE;
+    /* acquire: pairs with the release that made the block live; what is known of it is complete. */
+    return hak_cas_strong(&record->state, &live, HAK_SAMPLE_ENDING, HAK_ACQUIRE, HAK_RELAXED);
+}
+
+void hak__record_leave(struct hak_record *record)
+{
+    struct hak_samples *samples = hak_load(&record->of, HAK_RELAXED);
+    hak_assert(hak_load(&record->state, HAK_RELAXED) != HAK_SAMPLE_LIVE, "the caller's");
+    if (samples == NULL)
+        return;
+    hak__lock_acquire(&samples->lock);
+    if (hak_load(&record->of, HAK_RELAXED) == samples)
+        samples_unlink(samples, record);
+    hak__lock_release(&samples->lock);
+}
+
+/* --- all of a heap ---------------------------------------------------------------------------------------------------- */
+
+/* Those that a free has claimed just now are left to it. */
+struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close)
+{
+    struct hak_record *record;
+    bool claimed = false;
+    hak__lock_acquire(&samples->lock);
+    samples->closed |= close;
+    while (!claimed && (record = samples->first) != NULL) {
+        claimed = hak__record_claim(record);
+        samples_unlink(samples, record);
+    }
+    hak__lock_release(&samples->lock);
+    return claimed ? record : NULL;
+}
+
+void hak__samples_merge(struct hak_samples *samples)
+{
+    hak__lock_acquire(&samples->lock);
+    while (samples->first != NULL)
+        samples_unlink(samples, samples->first);
+    hak__lock_release(&samples->lock);
+}
+
+int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t, void *), void *argument)
+{
+    int stop = 0;
+    hak__lock_acquire(&samples->lock);
+    for (struct hak_record *record = samples->first; record != NULL && stop == 0; record = record->next)
+        if (record->counted != 0 && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE)
+            stop = visit((void *)record->block, record->counted, argument);
+    hak__lock_release(&samples->lock);
+    return stop;
+}
+
+/* A thread that the child does not have may have been about to change the list. */
+void hak__samples_fork_child(struct hak_samples *samples)
+{
+    uint64_t count = 0, bytes = 0;
+    hak__lock_reset(&samples->lock);
+    for (struct hak_record *record = samples->first, *before = NULL; record != NULL; before = record, record = record->next) {
+        record->before = before;
+        hak_store(&record->of, samples, HAK_RELAXED);
+        count += record->counted != 0;
+        bytes += record->counted;
+    }
+    hak_store(&samples->count, count, HAK_RELAXED);
+    hak_store(&samples->bytes, bytes, HAK_RELAXED);
+}

@@ -1,0 +1,144 @@
+/* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
+ * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
+ * asked for, also after realloc, and free_sized of that size is right. */
+#include "cases.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/syscall.h>
+
+static const char *const profile[] = { "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_INTERVAL=4096", NULL };
+static const char *const every[] = { "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_INTERVAL=1", NULL };
+static const char *const guards[] = { "HAKMEM_SAMPLE_GUARDS=2", NULL };
+static const char *const both[] = { "HAKMEM_SAMPLE_GUARDS=3", "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_INTERVAL=4096", NULL };
+static const char *const *const settings[] = { profile, every, guards, both };
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+/* Runs the case anew with each of the settings, and with `more` where that is not NULL. */
+static void with_each(const char *name, const char *more, void (*run)(void))
+{
+    if (getenv("HAK_TEST_SAMPLES") != NULL) {
+        alarm(60);
+        run();
+        _exit(0);   /* no dump */
+    }
+    for (unsigned i = 0; i < SETTINGS; i++) {
+        char program[] = "/proc/self/exe", *arguments[] = { program, (char *)(uintptr_t)name, NULL };
+        pid_t child = fork();
+        expect(child >= 0);
+        if (child == 0) {
+            putenv((char *)(uintptr_t)"HAK_TEST_SAMPLES=1");
+            for (const char *const *one = settings[i]; *one != NULL; one++)
+                putenv((char *)(uintptr_t)*one);
+            if (more != NULL)
+                putenv((char *)(uintptr_t)more);
+            execv(program, arguments);
+            _exit(127);
+        }
+        int code = end_of_child(child);
+        if (code != 0)
+            printf("setting %u ends with %d\n", i, code), fflush(stdout);
+        expect(code == 0);
+    }
+}
+
+/* --- rights ------------------------------------------------------------------------------------------------------------ */
+
+static void take_rights(char *p, size_t n, int right, unsigned turn)
+{
+    if (turn % 2 == 0)
+        expect(mprotect(p, n, right) == 0);
+    else
+        expect(syscall(SYS_mprotect, p, n, right) == 0);
+}
+
+static void free_and_use_again(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (unsigned i = 0; i < 1500; i++) {
+        size_t n = page * (1 + i % 12);
+        char *p = memalign(page, n);
+        memset(p, 1, n);
+        take_rights(p, n, i % 3 == 0 ? PROT_NONE : PROT_READ, 0);
+        free(p);
+        char *q = calloc(1, n + 100), *r = malloc(n);
+        for (size_t k = 0; k < n + 100; k += 64)
+            expect(q[k] == 0);
+        memset(q, 1, n + 100);
+        memset(r, 1, n);
+        free(q);
+        free(r);
+    }
+}
+
+static void rights_come_back(void) { with_each("rights_come_back", NULL, free_and_use_again); }
+
+/* By the bare system call too, where each block of up to the mid pool is a sample. */
+static void free_unseen(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (getenv("HAKMEM_PROFILE_INTERVAL") == NULL || strcmp(getenv("HAKMEM_PROFILE_INTERVAL"), "1") != 0 || page > 4096)
+        return;
+    for (unsigned i = 0; i < 500; i++) {
+        size_t n = page * (1 + i % 12);
+        char *p = memalign(page, n);
+        memset(p, 1, n);
+        take_rights(p, n, i % 3 == 0 ? PROT_NONE : PROT_READ, i);
+        free(p);
+        p = memalign(page, n);
+        memset(p, 1, n);
+        free(p);
+    }
+}
+
+static void unseen_rights_come_back(void) { with_each("unseen_rights_come_back", NULL, free_unseen); }
+
+static void read_by_realloc(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (unsigned i = 0; i < 500; i++) {
+        size_t n = page * (1 + i % 12);
+        char *p = memalign(page, n);
+        memset(p, (int)i, n);
+        take_rights(p, n, i % 2 == 0 ? PROT_NONE : PROT_READ, 0);
+        p = realloc(p, 3 * n);
+        for (size_t k = 0; k < n; k += 64)
+            expect(p[k] == (char)i);
+        memset(p, 1, 3 * n);
+        free(p);
+    }
+}
+
+static void realloc_reads(void) { with_each("realloc_reads", NULL, read_by_realloc); }
+
+/* --- sizes ------------------------------------------------------------------------------------------------------------- */
+
+static void resize_and_free(void)
+{
+    void (*sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+    for (unsigned i = 0; i < 3000; i++) {
+        size_t n = 226 + i % 2500, more = n + 1 + i % (n / 8), less = more - 1 - i % (more / 3);
+        char *p = realloc(malloc(n), more);
+        memset(p, 1, more);
+        expect(malloc_usable_size(p) == more);
+        p = realloc(p, less);
+        expect(malloc_usable_size(p) == less);
+        if (sized != NULL && i % 2 == 0)
+            sized(p, less);
+        else
+            free(p);
+    }
+}
+
+static void hardened_sizes(void) { with_each("hardened_sizes", "HAKMEM_HARDEN=1", resize_and_free); }
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        CASE(rights_come_back),
+        CASE(unseen_rights_come_back),
+        CASE(realloc_reads),
+        CASE(hardened_sizes),
+    };
+    return RUN_CASES(cases);
+}
