@@ -228,6 +228,7 @@ void *hak__span_destroy(struct hak_span *span)
         leave_pieces(span);
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
+    span->account = NULL;   /* a huge block may begin here next */
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
     hak_store(&span->owner, 0, HAK_RELAXED);
