@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "cache/tune.h"
 #include "profile/profile.h"
 #include "start.h"
 #include "upkeep/background.h"
@@ -19,6 +20,27 @@ void hak__request_note(void *block, size_t n)
     struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
     if (heap != NULL)
         hak__profile_note(heap, block, n);
+}
+
+static void redirect(struct hak_heap *heap, bool away)
+{
+    hak__cache_redirect(heap, away);
+    hak__heap_unlock(heap);
+}
+
+struct hak_heap *hak__request_apart(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__enter_own(heap))
+        return NULL;
+    redirect(heap, false);
+    return heap;
+}
+
+void hak__request_apart_end(struct hak_heap *heap)
+{
+    if (heap != NULL && hak__enter_own(heap))
+        redirect(heap, true);
 }
 
 void *hak__fail(int code)
