@@ -351,17 +351,15 @@ void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 
+/* From the moment at which the map names the new owner, any thread may end a single-block span: that comes last. */
 static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
 {
     uint32_t class = span->class, blocks = hak__span_allocated(span);
+    bool lists = !span->single && hak__span_has_blocks(span);
     if (span->listed)
         hak__heap_unlist(from, span);
     hak__owned_remove(&from->share.first_span, hak__span_slab(span));
     hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
-    hak__span_change_owner(span, to->id);
-    span->account = NULL;
-    if (!span->single && hak__span_has_blocks(span))
-        hak__heap_list(to, span);
     hak__heap_large_moved(from, class, 0 - (size_t)blocks);
     hak__heap_large_moved(to, class, blocks);
     hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
@@ -370,6 +368,10 @@ static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct h
     hak_count(&to->classes[class].span_count, 1);
     hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
     hak_count(&to->counts.slabs, span->slabs);
+    span->account = NULL;
+    hak__span_change_owner(span, to->id);
+    if (lists)
+        hak__heap_list(to, span);
 }
 
 /* Another thread has the share and may push what it frees into an open bin at any time, without the lock. Those bins keep what they
