@@ -2,16 +2,19 @@
 #include <errno.h>
 #include <string.h>
 
+#include "diag/options.h"
 #include "diag/report.h"
 #include "hakmem.h"
 #include "hardened.h"
 #include "heap_region.h"
 #include "heap_slow.h"
+#include "huge/huge.h"
 #include "pointer.h"
 #include "pop.h"
 #include "request.h"
 #include "slab/hardened.h"
 #include "start.h"
+#include "stats/own_rows.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +44,7 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 hak_export void hak_heap_destroy(hak_heap_t *own)
 {
     if (own == NULL)
-        return;
+        return;   /* malloc's blocks do not end, here and below */
     hak__fork_check();
     hak__thread_watch_forks();
     if (hak__is_region(own))
@@ -52,6 +55,8 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
 
 hak_export void hak_heap_reset(hak_heap_t *own)
 {
+    if (own == NULL)
+        return;
     hak__fork_check();
     hak__thread_watch_forks();
     if (hak__is_region(own))
@@ -62,6 +67,8 @@ hak_export void hak_heap_reset(hak_heap_t *own)
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 {
+    if (own == NULL)
+        return 0;
     if (hak__is_region(own))
         return ENOTSUP;
     hak__own_expect(own, "hak_heap_merge_into_default");
@@ -89,12 +96,21 @@ static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
     return block;
 }
 
+/* A block of malloc's, whatever the thread's default heap is. `zero`: align is that of any block. */
+static void *process_request(size_t align, size_t n, bool zero)
+{
+    struct hak_heap *redirected = hak__request_apart();
+    void *block = zero ? hak_calloc(1, n) : align <= HAK_ALIGN ? hak_malloc(n) : hak_aligned_alloc(align, n);
+    hak__request_apart_end(redirected);
+    return block;
+}
+
 static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
 {
     bool zero;
     void *block;
     if (own == NULL)
-        return hak_malloc(n);
+        return process_request(HAK_ALIGN, n, false);
     if (hak__is_region(own))
         return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
     if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
@@ -127,7 +143,7 @@ hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
     if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
         return hak__no_memory();
     if (own == NULL)
-        return hak_calloc(count, size);
+        return process_request(HAK_ALIGN, n, true);
     if (n <= HAK_TINY_MAX || hak__is_region(own)) {
         void *block = hak_heap_malloc(own, n);
         return block == NULL ? NULL : memset(block, 0, n);
@@ -142,7 +158,7 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
     if (!hak_is_power_of_two(align))
         return hak__fail(EINVAL);
     if (own == NULL)
-        return hak_aligned_alloc(align, n);
+        return process_request(align, n, false);
     if (hak__is_region(own))
         return hak__region_request(hak__region_handle(own), align, n, "hak_heap_aligned_alloc");
     return hak__own_request(own, align, n, &zero, "hak_heap_aligned_alloc");
@@ -151,10 +167,15 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
 /* A block of another heap is the program's mistake, and so is one of none. */
 static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
 {
-    if (hak_unlikely(hak__own_of(p) != own)) {
-        hak__own_expect(own, function);
-        hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
-    }
+    const void *of = hak__own_of(p);
+    if (own == NULL && of == NULL && hak__owner_of(p) == 0)
+        of = hak__region_of(p);
+    if (hak_likely(of == own))
+        return;
+    if (own == NULL)
+        hak__fatal("%s(): %p is not a block of malloc's", function, p);
+    hak__own_expect(own, function);
+    hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
 }
 
 hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
@@ -164,7 +185,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     if (own != NULL && hak__is_region(own))
         return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
-    return hak_realloc(p, n);
+    return hak_realloc(p, n);   /* which keeps it there */
 }
 
 hak_export void hak_heap_free(hak_heap_t *own, void *p)
@@ -181,32 +202,41 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 
 hak_export hak_heap_t *hak_heap_of(const void *p)
 {
-    hak_heap_t *own = hak__own_of(p);
-    return own != NULL ? own : (hak_heap_t *)hak__region_of(p);
+    uint32_t word = hak__owner_of(p);
+    struct hak_region *region = word == 0 ? hak__region_of(p) : NULL;
+    if (region != NULL)
+        return hak__region_has(region, p, "hak_heap_of") ? (hak_heap_t *)(void *)region : NULL;
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        return hak__huge_usable(p) != 0 ? hak__own_of(p) : NULL;
+    return hak__owner_is_own(word) && hak__owner_has_class(word) && hak__is_live(p, word) ? hak__own_of(p) : NULL;
 }
 
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */
 
 hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 {
-    if (hak__is_region(own)) {
+    if (own == NULL) {
+        hak__option_put(HAK_OPTION_limit, limit);
+    } else if (hak__is_region(own)) {
         hak__region_set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
-        return;
+    } else {
+        hak__own_expect(own, "hak_heap_set_limit");
+        hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
     }
-    hak__own_expect(own, "hak_heap_set_limit");
-    hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
 }
 
 hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
 {
     struct hak_heap_figures stats;
-    bool region = hak__is_region(own);
-    if (!region)
+    bool region = own != NULL && hak__is_region(own);
+    if (own != NULL && !region)
         hak__own_expect(own, "hak_heap_stats");
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
     if (region)
         hak__region_figures(hak__region_handle(own), &stats, "hak_heap_stats");
+    else if (own == NULL)
+        hak__process_figures(&stats);
     else
         hak__own_figures(own, &stats, true);
     memset(out, 0, size);
@@ -216,13 +246,20 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
 {
+    if (own == NULL)
+        return ENOTSUP;
     if (hak__is_region(own))
         return hak__region_visit_blocks(hak__region_handle(own), visit, argument);
     hak__own_expect(own, "hak_heap_visit");
     return hak__own_visit(own, visit, argument);
 }
 
-hak_export hak_heap_t *hak_heap_next(hak_heap_t *own) { return hak__own_next(own); }
+hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
+{
+    const struct hak_region *region = heap != NULL && hak__is_region(heap) ? hak__region_handle(heap) : NULL;
+    hak_heap_t *next = region != NULL ? NULL : hak__own_next(heap);
+    return next != NULL ? next : (hak_heap_t *)(void *)hak__region_after(region);
+}
 
 /* --- defaults ------------------------------------------------------------------------------------------------------------------ */
 

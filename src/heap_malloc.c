@@ -106,20 +106,20 @@ static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, uin
         hak__own_squeeze(own);
         return true;
     }
-    if (own->pressure == NULL || tries > PRESSURE_CALLS)
-        return false;
-    return own->pressure(own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED), want,
-                         own->argument) != 0;
+    return tries <= PRESSURE_CALLS
+           && hak__own_ask(own->pressure, own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED),
+                           want, own->argument);
 }
 
 void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
     int saved = errno;
-    struct hak_heap *mine = hak__request_heap();
+    struct hak_heap *mine;
     uint64_t refused;
     void *block;
     unsigned tries = 0;
     do {
+        mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = take_of(mine, own, class, n, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
@@ -135,12 +135,13 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
 
 void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function)
 {
-    struct hak_heap *mine = hak__request_heap();
+    struct hak_heap *mine;
     uint64_t refused;
     void *block;
     unsigned tries = 0;
     hak__own_expect(own, function);
     do {
+        mine = hak__request_heap();
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = hak__own_huge_alloc(own, n, align, zero);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, n, tries++));

@@ -52,6 +52,18 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
     hak__misuse_double_free(function, p, class->size);
 }
 
+bool hak__is_live(const void *p, uint32_t word)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    uint32_t index, class = hak__owner_class(word), limit = hak__start_bound(slab);
+    if (hak__hardened_at(hak__slab_of(p)))
+        return hak__harden_is_live(p, class);
+    if (!hak__start_bound_is_lost(limit))
+        return hak__begins_below(limit, slab, &hak__classes[class], p) && !freed_before(class, p, false);
+    return hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK && !freed_before(class, p, true)
+           && !hak__cache_has_purged(class, p);
+}
+
 size_t hak__usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);

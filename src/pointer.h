@@ -18,6 +18,9 @@ const char *hak__why_invalid(const void *p, uint32_t word);
  * double free. */
 hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
+/* Whether a block in use begins at p, an address in a span that the word names. */
+hak_cold bool hak__is_live(const void *p, uint32_t word);
+
 /* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
 hak_inline const struct hak_class *hak__class_at(const void *p)
 {

@@ -32,14 +32,22 @@ static void *resize_huge(void *p, size_t have, size_t n)
     return q;
 }
 
-/* A block beside p: one of the same heap, if that is one of one's own. */
+/* Whatever the thread's default heap is. */
+static hak_noinline void *malloc_of(struct hak_own *own, size_t n)
+{
+    bool zero;
+    if (own != NULL)
+        return hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
+    struct hak_heap *redirected = hak__request_apart();
+    void *block = hak_malloc(n);
+    hak__request_apart_end(redirected);
+    return block;
+}
+
+/* A block beside p: one of the same heap of one's own, or malloc's like p. */
 static void *malloc_beside(const void *p, size_t n)
 {
-    struct hak_own *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak__own_of(p) : NULL;
-    if (hak_likely(own == NULL))
-        return hak_malloc(n);
-    bool zero;
-    return hak__own_request(own, HAK_ALIGN, n, &zero, "realloc");
+    return hak_likely(!hak_load(&hak__own_any, HAK_RELAXED)) ? hak_malloc(n) : malloc_of(hak__own_of(p), n);
 }
 
 /* A new size at the old address, or for a huge block at any address without copying. NULL: it must be copied. */

@@ -5,6 +5,7 @@
 
 #include "arena/arena.h"
 #include "cache/flush.h"
+#include "cache/tune.h"
 #include "os/os.h"
 #include "own/own.h"
 #include "profile/profile.h"
@@ -88,6 +89,27 @@ void hak__request_relieve(size_t n)
     hak__request_collect();
     hak_store(&then_ms, now, HAK_RELAXED);
     hak_store(&state_then, relief_state(), HAK_RELAXED);
+}
+
+static void redirect(struct hak_heap *heap, bool away)
+{
+    hak__cache_redirect(heap, away);
+    hak__heap_unlock(heap);
+}
+
+struct hak_heap *hak__request_apart(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__enter_own(heap))
+        return NULL;
+    redirect(heap, false);
+    return heap;
+}
+
+void hak__request_apart_end(struct hak_heap *heap)
+{
+    if (heap != NULL && hak__enter_own(heap))
+        redirect(heap, true);
 }
 
 void *hak__fail(int code)

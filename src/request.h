@@ -28,6 +28,10 @@ hak_inline struct hak_heap *hak__request_enter(void)
 struct hak_own;
 hak_cold void *hak__request_sample(struct hak_own *own, size_t align, size_t n);
 
+/* For a thread whose requests go to a heap of one's own: from here on they are malloc's, until the end with what this gave. */
+hak_cold struct hak_heap *hak__request_apart(void);
+hak_cold void hak__request_apart_end(struct hak_heap *heap);
+
 /* To the profiler, while it counts: the program has been given a block above the mid pool (NULL: it has not). A thread without a heap
  * gets one, since that is where the bytes up to the next sample are counted. */
 hak_cold void hak__request_note(void *block, size_t n);

@@ -400,11 +400,14 @@ static bool option_store(int option, uint64_t value, enum hak_option_origin orig
     return stored;
 }
 
-void hak__option_suggest(enum hak_option option, uint64_t value)
+static void put_within(enum hak_option option, uint64_t value, enum hak_option_origin origin)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
-    option_put((int)option, hak_min(hak_max(value, row->least), row->most), HAK_FROM_SYSTEM, HAK_FROM_SYSTEM);
+    option_put((int)option, hak_min(hak_max(value, row->least), row->most), origin, origin);
 }
+
+void hak__option_suggest(enum hak_option option, uint64_t value) { put_within(option, value, HAK_FROM_SYSTEM); }
+void hak__option_put(enum hak_option option, uint64_t value) { put_within(option, value, HAK_FROM_API); }
 
 /* Keeps the names of the parts of hardened mode that are on, in the order of their list. */
 static hak_cold void remember_parts(uint64_t value)

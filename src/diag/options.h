@@ -148,6 +148,7 @@ hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 /* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value
  * of the option's kind, or out of bounds), EPERM (it takes effect only at start). */
 hak_cold int hak__option_set(const char *name, const char *value);
+hak_cold void hak__option_put(enum hak_option option, uint64_t value);   /* within its bounds, as by the API */
 hak_cold int hak__option_get(const char *name, uint64_t *value);
 int hak__option_find(const char *name);   /* -1: unknown */
 enum hak_option_origin hak__option_origin(enum hak_option option);

@@ -67,6 +67,17 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     return n;
 }
 
+bool hak__harden_is_live(const void *p, uint32_t class)
+{
+    size_t n;
+    if (hak__hardened_is_closed(p, class) || !hak__harden_is_block(p, class))
+        return false;
+    if (hak__hardened.canary && hak__is_sealed(p, class, &n))
+        return true;
+    uint64_t first = *hak__hard_word(p, 0);
+    return first != hak__hardened.never_key && !hak__cache_has_freed(NULL, class, p);
+}
+
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)
 {
     size_t n = otherwise;

@@ -144,6 +144,9 @@ hak_aside size_t hak__harden_size(const void *p, uint32_t word, const char *func
 /* The same of a block that bears a canary; else, for the free that follows to judge, `otherwise`. */
 hak_aside size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise);
 
+/* Whether a block in use begins at p, in a hardened span; nothing is reported. */
+hak_aside bool hak__harden_is_live(const void *p, uint32_t class);
+
 /* A block in use, by hak__harden_size, is freed: cleared, and put into quarantine. The heap is the freeing thread's. */
 hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 

@@ -322,8 +322,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
-    /* Of two threads that free the block at once, the exchange lets one through. */
-    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_RELAXED, HAK_RELAXED))
+    /* Of two threads that free the block at once, the exchange lets one through. acquire: pairs with set_words in span.c. */
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_ACQUIRE, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
     struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));

@@ -25,8 +25,8 @@ static void remote_push(struct hak_heap *heap, struct hak_span *span)
 }
 
 /* Pushes a span on its owner's stack unless it is on one already. A span without an owner has ended, and nothing waits in it. But it
- * may come to life again while its mark is taken back, and a publisher of that life may have relied on the mark: so the owner is read
- * once more afterwards. */
+ * may come to life again while its mark is taken back, and a publisher of that life may have relied on the mark; or it was a share's,
+ * and the caller knows a newer word of the map than this owner. So the owner is read once more afterwards. */
 static void remote_queue(struct hak_span *span)
 {
     while (hak_exchange(&span->queued, 1, HAK_ACQ_REL) == 0) {
@@ -36,6 +36,7 @@ static void remote_queue(struct hak_span *span)
             return;
         }
         hak_exchange(&span->queued, 0, HAK_ACQ_REL);
+        hak_load(&hak__window.map[hak__span_slab(span)].owner, HAK_ACQUIRE);   /* pairs with set_words in span.c */
         if (hak_load(&span->owner, HAK_RELAXED) == 0)
             return;
     }

@@ -25,6 +25,7 @@ struct hak_share {
     _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that has it; NULL: none has */
     struct hak_own *standard;    /* of a thread's heap in HAK_MODE_REDIRECTED: where requests go */
     uint32_t first_span;         /* all spans of a share: the first one's slab, plus one */
+    bool merged;                 /* of a share without a heap: its bins may hold blocks that are the process's now */
     struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (own/region.h) */
 };
 

@@ -1,14 +1,18 @@
 /* The contents of a heap of one's own: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
 #include "cache/flush.h"
+#include "cache/quarantine.h"
+#include "harden/harden.h"
 #include "huge/huge.h"
 #include "own/own.h"
 
 static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
 {
+    uint32_t waiting[HAK_CLASSES] = { 0 };
+    hak__quarantine_count(share, waiting);
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         const struct hak_heap_class *of = &share->classes[class];
-        uint64_t size = hak__classes[class].size, cached = hak__cache_count(share, class);
+        uint64_t size = hak__classes[class].size, cached = hak__cache_count(share, class) + waiting[class];
         uint64_t out_of_spans = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
         uint64_t live = out_of_spans > cached ? out_of_spans - cached : 0;
         out->live_blocks += live;
@@ -42,6 +46,12 @@ void hak__own_figures(struct hak_own *own, struct hak_heap_figures *out, bool wa
     out->live_bytes += out->huge_bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
 }
 
+static size_t visit_usable(const struct hak_span *span, const void *block)
+{
+    size_t size = hak__classes[span->class].size;
+    return hak__hardened_at(hak__slab_of(block)) ? hak__harden_asked(block, span->class, hak__hardened.room[span->class]) : size;
+}
+
 /* The blocks of a span that are neither free nor about to be. */
 static int visit_span(const struct hak_span *span, hak_heap_visitor *visit, void *argument)
 {
@@ -50,7 +60,8 @@ static int visit_span(const struct hak_span *span, hak_heap_visitor *visit, void
         bool single = span->blocks == 1;
         if (!single && (span->free[i / 64] >> i % 64 & 1) != 0)
             continue;
-        int stop = visit(hak__span_start(span) + i * size, size, argument);
+        char *block = hak__span_start(span) + i * size;
+        int stop = visit(block, visit_usable(span, block), argument);
         if (stop != 0)
             return stop;
     }
@@ -78,7 +89,7 @@ int hak__own_visit(struct hak_own *own, hak_heap_visitor *visit, void *argument)
         stop = visit_share(share, visit, argument);
     for (uint32_t slab = own->first_huge; slab != 0 && stop == 0; slab = hak__spans[slab - 1].next_owned) {
         void *block = hak__slab_start(slab - 1);
-        stop = visit(block, hak__huge_usable(block), argument);
+        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit") : hak__huge_usable(block), argument);
     }
     hak__lock_release(&own->lock);
     return stop;

@@ -79,6 +79,17 @@ struct hak_own *hak__own_next(struct hak_own *own)
     return own;
 }
 
+bool hak__own_ask(hak_heap_pressure *callback, struct hak_own *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    static __thread bool inside __attribute__((tls_model("initial-exec")));
+    if (callback == NULL || inside)
+        return false;
+    inside = true;
+    bool again = callback(heap, used, limit, wanted, argument) != 0;
+    inside = false;
+    return again;
+}
+
 /* --- misuse -------------------------------------------------------------------------------------------------------------- */
 
 void hak__own_misuse(const struct hak_own *own, const char *function)
@@ -158,11 +169,16 @@ void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *func
 {
     own_lock(own, function);
     hak__samples_merge(&own->samples);
-    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
+    struct hak_heap **link = &own->shares, *share;
+    while ((share = *link) != NULL) {
+        struct hak_heap *next = share->share.next;   /* of one that is not the heap's any more, nothing is looked at */
         hak__heap_lock(share);
-        if (!hak__heap_is_unusable(share))
-            hak__share_merge(share, into);
+        bool stays = hak__heap_is_unusable(share) || hak__share_merge(share, into);
         hak__heap_unlock(share);
+        if (stays)
+            link = &share->share.next;
+        else
+            *link = next;
     }
     hak__own_huge_end_all(own, true);
     hak__lock_release(&own->lock);

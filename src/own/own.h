@@ -78,6 +78,9 @@ struct hak_own *hak__own_next(struct hak_own *own);
 extern _Atomic bool hak__own_any;   /* there has been one */
 extern _Atomic(struct hak_own *) hak__owns_first;   /* of all that there have ever been; `next` links them */
 
+/* Asks the program for room: its callback's answer; false: it has none, or the thread is inside of one, which is not called again. */
+hak_cold bool hak__own_ask(hak_heap_pressure *callback, struct hak_own *heap, size_t used, size_t limit, size_t wanted, void *argument);
+
 /* A number for a new heap, also one in a region: 1 is the first that the process has made or attached. */
 uint64_t hak__own_serial(void);
 
@@ -106,14 +109,16 @@ void hak__shares_fork_child(void);
 /* A share whose heap's lock is held: its blocks end, and with them its spans, or not. */
 enum hak_share_end { HAK_SHARE_DESTROYED, HAK_SHARE_EMPTIED };
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge);
-void hak__share_merge(struct hak_heap *share, struct hak_heap *into);
+
+/* Moves its blocks to `into`, whose lock is held too. False: it is no share of the heap any more, because another thread has it. */
+bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 
 /* --- huge blocks (own_huge.c) ------------------------------------------------------------------------------------------ */
 
 /* Whether the block that begins at p, a huge one, is of a heap of one's own. */
 hak_inline struct hak_own *hak__own_of_huge(size_t slab)
 {
-    void *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak__spans[slab].account : NULL;
+    void *own = hak_unlikely(hak_load(&hak__own_any, HAK_RELAXED)) ? hak_read_mostly(&hak__spans[slab].account) : NULL;
     return own == HAK_SPAN_DESTROYED ? NULL : own;   /* a mark from before, when there were spans */
 }
 

@@ -1,5 +1,6 @@
 /* Huge blocks of heaps of one's own: blocks like any other huge one (huge/huge.h), whose first slab's descriptor names the heap
  * and links it with the others there. The heap's lock covers the list; a block is in it exactly while it is in use. */
+#include "base/assert.h"
 #include "diag/report.h"
 #include "huge/huge.h"
 #include "own/own.h"
@@ -19,7 +20,8 @@ static void own_huge_count(struct hak_own *own, size_t bytes, bool came)
 static void huge_link(struct hak_own *own, const void *p)
 {
     size_t slab = hak__slab_of(p);
-    hak__spans[slab].account = own;
+    hak_assert(hak__spans[slab].account == NULL || hak__spans[slab].account == HAK_SPAN_DESTROYED, "a new huge block is no heap's yet");
+    hak_owner_store(&hak__spans[slab].account, own);
     hak__owned_add(&own->first_huge, slab);
     own_huge_count(own, huge_bytes(p), true);
 }
@@ -28,7 +30,7 @@ static void huge_unlink(struct hak_own *own, size_t slab)
 {
     own_huge_count(own, huge_bytes(hak__slab_start(slab)), false);
     hak__owned_remove(&own->first_huge, slab);
-    hak__spans[slab].account = NULL;
+    hak_owner_store(&hak__spans[slab].account, NULL);   /* a free that goes on beside a merge may look */
 }
 
 void *hak__own_huge_alloc(struct hak_own *own, size_t n, size_t align, bool *zero)
@@ -47,37 +49,33 @@ void *hak__own_huge_alloc(struct hak_own *own, size_t n, size_t align, bool *zer
     return block;
 }
 
-/* Of two that free the block at once, the second finds it gone from the list, or its word gone (huge.c). */
-static bool huge_claim(struct hak_own *own, void *p, size_t *bytes)
+/* The block leaves the heap, whose account gets its bytes back at once if `give`: without the lock it may have been merged, ended, and begun anew. Of
+ * two that free the block at once, the second finds it gone from the list, or its word gone (huge.c). */
+static void huge_claim(struct hak_own *own, void *p, bool give)
 {
     size_t slab = hak__slab_of(p);
     hak__lock_acquire(&own->lock);
-    bool mine = hak__spans[slab].account == own && p == hak__slab_start(slab);
-    if (mine) {
-        *bytes = huge_bytes(p);
+    if (hak__spans[slab].account == own && p == hak__slab_start(slab)) {
+        hak__account_give(&own->account, give ? huge_bytes(p) : 0);
         huge_unlink(own, slab);
     }
     hak__lock_release(&own->lock);
-    return mine;
 }
 
 void hak__own_huge_free(struct hak_own *own, void *p, const char *function)
 {
-    size_t bytes = 0;
-    bool mine = huge_claim(own, p, &bytes);
+    huge_claim(own, p, true);
     hak__huge_free(p, function);
-    if (mine)
-        hak__account_give(&own->account, bytes);
 }
 
 /* The block is in no list while it moves: nobody else may use the heap's end or the block meanwhile. */
 void *hak__own_huge_resize(struct hak_own *own, void *p, size_t n)
 {
-    size_t before = 0, want = huge_wanted(n);
+    size_t want = huge_wanted(n);
     if (want > huge_bytes(p) && !hak__account_take(&own->account, want - huge_bytes(p)))
         return NULL;
     size_t taken = hak_max(want, huge_bytes(p));
-    huge_claim(own, p, &before);
+    huge_claim(own, p, false);
     void *q = hak__huge_resize(p, n);
     hak__lock_acquire(&own->lock);
     huge_link(own, q != NULL ? q : p);

@@ -239,9 +239,9 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
         size_t used = hak__region_used(region), room = (size_t)region->units << region->unit_shift;
         size_t limit = hak_min(hak_load(&region->limit, HAK_RELAXED), room);
         region_unlock(region, me);
-        if (hak_likely(block != NULL) || region->pressure == NULL || calls == REGION_PRESSURE_CALLS)
+        if (hak_likely(block != NULL) || calls == REGION_PRESSURE_CALLS)
             return block;
-        if (region->pressure((hak_heap_t *)region, used, limit, n, region->argument) == 0)
+        if (!hak__own_ask(region->pressure, (hak_heap_t *)region, used, limit, n, region->argument))
             return NULL;
     }
 }
@@ -284,6 +284,15 @@ size_t hak__region_usable(struct hak_region *region, const void *p, const char *
     struct hak_region_block block = region_lock_block(region, me, p, function, false);
     region_unlock(region, me);
     return block.size;
+}
+
+bool hak__region_has(struct hak_region *region, const void *p, const char *function)
+{
+    struct hak_robust_thread here, *me = region_me(&here);
+    region_lock(region, me, function);
+    bool has = hak__region_find(region, p).why_not == NULL;
+    region_unlock(region, me);
+    return has;
 }
 
 void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function)
@@ -339,16 +348,32 @@ void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out
     region_unlock(region, me);
 }
 
-bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out)
+/* The region of the first row from *i on that has one, and *i is behind it; NULL: there is none. */
+static struct hak_region *region_from(uint32_t *i)
 {
     while (*i < hak_load(&region_count, HAK_ACQUIRE)) {
         const struct hak_region_row *row = &hak__region_rows[(*i)++];
         size_t size = hak_load(&row->size, HAK_ACQUIRE);   /* as in hak__region_of */
-        const struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
-        if (size == 0 || hak_load(&row->size, HAK_RELAXED) != size || !region_is_there(region))
-            continue;
-        *out = region_figures(region);
-        return true;
+        struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
+        if (size != 0 && hak_load(&row->size, HAK_RELAXED) == size && region_is_there(region))
+            return region;
     }
-    return false;
+    return NULL;
+}
+
+bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out)
+{
+    const struct hak_region *region = region_from(i);
+    if (region != NULL)
+        *out = region_figures(region);
+    return region != NULL;
+}
+
+struct hak_region *hak__region_after(const struct hak_region *region)
+{
+    uint32_t i = 0;
+    while (region != NULL && i < hak_load(&region_count, HAK_ACQUIRE))
+        if (hak_load(&hak__region_rows[i++].start, HAK_RELAXED) == (uintptr_t)region)
+            break;
+    return region_from(&i);
 }

@@ -199,6 +199,12 @@ void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out
  * no single moment. False: that was the last. */
 bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out);
 
+/* One after another, those of the rows; NULL is before the first and after the last. */
+struct hak_region *hak__region_after(const struct hak_region *region);
+
+/* Whether a block of the heap begins at p. */
+bool hak__region_has(struct hak_region *region, const void *p, const char *function);
+
 /* The heap made or attached in this process in whose region p lies; NULL: none. */
 struct hak_region *hak__region_of(const void *p);
 hak_cold void hak__region_fork_child(void);

@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"
+#include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
@@ -114,11 +115,21 @@ static struct hak_heap *share_idle(struct hak_own *own)
     return NULL;
 }
 
-/* The share joins the heap, whose lock is held. What the thread that had it before has still put in its bins is nothing. */
+/* The bins of a share whose heap has ended: what they hold is nothing, or after a merge the process's. Its lock is held. */
+static void share_clear_bins(struct hak_heap *share)
+{
+    if (share->share.merged)
+        hak__cache_flush(share);
+    share->share.merged = false;
+    share_forget_bins(share);
+}
+
+/* The share joins the heap, whose lock is held. */
 static void share_join(struct hak_own *own, struct hak_heap *share)
 {
     hak__heap_lock(share);
-    share_forget_bins(share);
+    hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0, "a share that joins a heap is of none, and has no spans");
+    share_clear_bins(share);
     share->share.account = &own->account;
     share->share.next = own->shares;
     own->shares = share;
@@ -139,6 +150,20 @@ static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
     return share;
 }
 
+/* Its thread lets go of the share. */
+static void share_empty(struct hak_heap *share, bool lives)
+{
+    hak__heap_lock(share);
+    if (lives)
+        hak__cache_flush(share);
+    else
+        share_clear_bins(share);
+    hak__assigned_let_go(share);
+    if (share->budget.in_process)
+        hak__cache_park(share);
+    hak__heap_unlock(share);
+}
+
 /* Empties the share and leaves it to its heap, which may end at the same time. Its thread's list has it no more. */
 static void share_detach(struct hak_heap *mine, struct hak_heap *share)
 {
@@ -148,14 +173,8 @@ static void share_detach(struct hak_heap *mine, struct hak_heap *share)
     if (own != NULL)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
-    if (lives && !hak__heap_is_unusable(share)) {
-        hak__heap_lock(share);
-        hak__cache_flush(share);
-        hak__assigned_let_go(share);
-        if (share->budget.in_process)
-            hak__cache_park(share);
-        hak__heap_unlock(share);
-    }
+    if (!hak__heap_is_unusable(share))
+        share_empty(share, lives);
     hak_store(&share->share.user, NULL, HAK_RELAXED);
     if (own != NULL)
         hak__lock_release(&own->lock);
@@ -259,11 +278,11 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
     hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
     hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
-    if (end == HAK_SHARE_DESTROYED)
-        share_note_destroyed(span);
     span->free_count = span->frontier;   /* no block is allocated any more */
     bool bare = hak__super_is_bare(slab / HAK_SUPER_SLABS), usable = bare || hak__shield_lift_range(hak__slab_start(slab), whole);
     void *bitmaps = hak__span_destroy(span);
+    if (end == HAK_SHARE_DESTROYED)
+        share_note_destroyed(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(share, bitmaps, bytes);
     if (!usable)   /* the slabs stay claimed, and nobody's */
@@ -338,17 +357,15 @@ void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 
+/* From the moment at which the map names the new owner, any thread may end a single-block span: that comes last. */
 static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
 {
     uint32_t class = span->class, blocks = hak__span_allocated(span);
+    bool lists = !span->single && hak__span_has_blocks(span);
     if (span->listed)
         hak__heap_unlist(from, span);
     hak__owned_remove(&from->share.first_span, hak__span_slab(span));
     hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
-    hak__span_change_owner(span, to->id);
-    span->account = NULL;
-    if (!span->single && hak__span_has_blocks(span))
-        hak__heap_list(to, span);
     hak__heap_large_moved(from, class, 0 - (size_t)blocks);
     hak__heap_large_moved(to, class, blocks);
     hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
@@ -357,15 +374,52 @@ static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct h
     hak_count(&to->classes[class].span_count, 1);
     hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
     hak_count(&to->counts.slabs, span->slabs);
+    span->account = NULL;
+    hak__span_change_owner(span, to->id);
+    if (lists)
+        hak__heap_list(to, span);
 }
 
-void hak__share_merge(struct hak_heap *share, struct hak_heap *into)
+/* Another thread has the share and may push what it frees into an open bin at any time, without the lock. Those bins keep what they
+ * have, as another heap's blocks, until their thread lets go of them. The bins behind a closed one are used under the lock. */
+static void share_flush_closed(struct hak_heap *share)
 {
-    hak__cache_flush(share);
+    if (hak_unlikely(share->quarantine != NULL))
+        hak__quarantine_flush(share, "free");
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+        if (share->closed_reasons[class] != 0)
+            hak__cache_drain(share, class, UINT32_MAX, "free");
+        else
+            share->foreign[class] = true;   /* before a block in it can be */
+    }
+    hak__large_cache_flush(share);
+    hak__outbox_flush(share, "free");
+}
+
+static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
+{
     hak__assigned_let_go(share);
     hak__heap_spare(share, HAK_CLASSES);
     while (share->share.first_span != 0)
         share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
     share->sources.idle_classes = 0;
     share->sources.home = 0;
+}
+
+bool hak__share_merge(struct hak_heap *share, struct hak_heap *into)
+{
+    const struct hak_heap *user = hak_load(&share->share.user, HAK_RELAXED);
+    bool stays = user == NULL || user == into;
+    if (stays)
+        hak__cache_flush(share);
+    else
+        share_flush_closed(share);
+    share_move_spans(share, into);
+    if (stays)
+        return true;
+    share->share.merged = true;
+    share->share.account = NULL;
+    /* release: pairs with the acquire in share_is_of. */
+    hak_owner_store(&share->own, NULL);
+    return false;
 }

@@ -71,7 +71,7 @@ void hak__own_inherit(struct hak_heap *mine)
 void hak__standards_fork_child(struct hak_heap *mine)
 {
     for (struct hak_own *own = hak__own_next(NULL); own != NULL; own = hak__own_next(own)) {
-        bool my_own = (mine->mode & HAK_MODE_REDIRECTED) != 0 && mine->share.standard == own;
+        bool my_own = (mine->mode & HAK_MODE_SENTINEL) == 0 && mine->share.standard == own;
         hak_store(&own->standards, my_own + (hak_load(&inherited, HAK_RELAXED) == own), HAK_RELAXED);
     }
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)

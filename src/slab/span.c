@@ -17,14 +17,19 @@ static void set_words(struct hak_span *span, uint32_t owner)
     size_t slab = hak__span_slab(span);
     uint32_t own = (owner & HAK_SPAN_OWN) != 0 ? HAK_CLASS_OFFSET_OWN : 0, word = hak__owner_word(owner, span->class) | own;
     uint32_t inner = span->blocks == 1 ? hak__owner_inner(owner) | own : word;
-    for (uint32_t i = 0; i < span->slabs; i++)
-        hak__owner_set(slab + i, i == 0 ? word : inner);
+    for (uint32_t i = span->slabs - 1u; i > 0; i--)
+        hak__owner_set(slab + i, inner);
+    /* Last: a thread that has read it may end a single-block span. release: pairs with the acquires in hak__heap_end_foreign and
+     * remote.c, since a merge hands over blocks that are just being freed. */
+    hak_store(&hak__window.map[slab].owner, word, HAK_RELEASE);
 }
 
 /* Nobody queues a single-block span: another thread may end it at any moment, and its owner must not read it as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
-    hak_store(&span->owner, span->single ? 0 : owner & ~HAK_SPAN_OWN, HAK_RELAXED);
+    if ((owner & HAK_SPAN_OWN) != 0)   /* frees of a share's blocks take its lock */
+        owner = 0;
+    hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
 }
 
 /* The slabs in which blocks may begin. The owner words of the others of a single-block span say that none does. */
@@ -236,6 +241,7 @@ void *hak__span_destroy(struct hak_span *span)
         hak__span_unshield(span);
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
+    span->account = NULL;   /* a huge block may begin here next */
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
     hak_store(&span->owner, 0, HAK_RELAXED);

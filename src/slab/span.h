@@ -53,7 +53,8 @@ struct hak_span {
     hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */
     struct hak_span *pending_next;               /* while queued: the next on the owner's pending stack */
     _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
-    _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one of one block */
+    _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one that nobody queues: of
+                                                  * one block, or a share's */
     _Atomic uint64_t only_remote;
     _Atomic uint8_t shielded;                    /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */

@@ -2,8 +2,12 @@
 #pragma once
 
 #include "diag/emitter.h"
+#include "hakmem.h"
 
 void hak__own_rows_text(struct hak_emitter *out);
 void hak__own_rows_json(struct hak_emitter *out);
 void hak__own_rows_openmetrics(struct hak_emitter *out);
 
+
+/* The figures of malloc: those of the process less those of its heaps. */
+hak_cold void hak__process_figures(struct hak_heap_figures *out);

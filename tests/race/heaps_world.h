@@ -159,7 +159,8 @@ static inline void expect_span(size_t slab)
         return;
     }
     EXPLORE_EXPECT(hak__span_is_valid(one), "a span is not valid");
-    EXPLORE_EXPECT(atomic_load(&one->owner) == (one->blocks == 1 ? 0 : owner),
+    bool queued = one->blocks != 1 && !hak__owner_is_own(atomic_load(&hak__window.map[slab].owner));
+    EXPLORE_EXPECT(atomic_load(&one->owner) == (queued ? owner : 0),
                    "the map and the span name two owners");
     EXPLORE_EXPECT(hak__span_allocated(one) == outside, "a block that was freed did not come back, or one twice");
     EXPLORE_EXPECT(one->blocks == 1 || one->listed == hak__span_has_blocks(one), "a span with blocks is not listed");

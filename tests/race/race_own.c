@@ -5,6 +5,8 @@
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
+#include <errno.h>
+
 #include "heaps_world.h"
 
 #include "base/forked.h"
@@ -15,20 +17,34 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/report.h"
+#include "guard/check.h"
 #include "guard/exact.h"
+#include "harden/zero_size.h"
 #include "heap/common.h"
 #include "heap_slow.h"
+#include "huge/huge.h"
+#include "late.h"
+#include "others.h"
 #include "own/own.h"
+#include "own/region.h"
 #include "pointer.h"
+#include "profile/profile.h"
+#include "request.h"
+#include "sample/sample.h"
 #include "slab/shield.h"
+#include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
+/* Not for the model of weak orders, which would take the word of all threads for one. */
+#define OUTSIDE __attribute__((no_sanitize("thread")))
+
 static struct hak_own *own, *other;
-static void *freed;   /* a block of the share */
+static void *freed, *large;   /* blocks of the share */
 static unsigned reports;
-static bool reported_by[EXPLORE_THREADS];
+static _Atomic bool merged;
+static bool reported_by[EXPLORE_THREADS], may_report[EXPLORE_THREADS];
 static jmp_buf reported[EXPLORE_THREADS];
 
 /* --- what lies below and beside ----------------------------------------------------------------------------------------- */
@@ -56,7 +72,7 @@ void *hak__meta_alloc(size_t bytes)
 /* Where the program would end, only the thread does, and lets go of what it holds. */
 static _Noreturn void report(void)
 {
-    if (explore_directly())
+    if (explore_directly() || !may_report[explore_thread()])
         explore_violation("a report of what is right");
     if (hak_load(&own->lock.held, HAK_RELAXED) == 1 + explore_thread())
         hak__lock_release(&own->lock);
@@ -67,8 +83,7 @@ static _Noreturn void report(void)
 void hak__fatal(const char *format, ...) { (void)format, report(); }
 void hak__check_block(const void *p, uint32_t word, const char *function, const char *why)
 {
-    (void)p, (void)word, (void)function, (void)why;
-    report();
+    (void)p, (void)word, (void)function, (void)why;   /* blocks without memory bear no key, and look right */
 }
 const char *hak__why_invalid(const void *p, uint32_t word) { return (void)p, (void)word, NULL; }
 
@@ -92,11 +107,44 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)
 uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
-void hak__own_huge_end_all(struct hak_own *of, bool keep) { (void)of, (void)keep; }
 
-/* No thread of the cases has a heap by its thread-local word, and no child is forked. */
+/* Huge blocks: the one that SuperSlab 1 can be. */
+static char *huge_start(void) { return hak__slab_start(HAK_SUPER_SLABS); }
+size_t hak__huge_usable(const void *p) { return hak__owner_of(p) == hak__owner_huge() ? HAK_SUPER_SIZE : 0; }
+void *hak__huge_alloc(size_t n, size_t align, bool *zero)
+{
+    (void)n, (void)align, (void)zero;
+    hak__owner_set(HAK_SUPER_SLABS, hak__owner_huge());
+    return huge_start();
+}
+void hak__huge_free(void *p, const char *function)
+{
+    (void)p, (void)function;
+    EXPLORE_EXPECT(hak_exchange(&hak__window.map[HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) == hak__owner_huge(), "a huge block is freed twice");
+}
+bool hak__huge_free_quickly(struct hak_heap *heap, void *p) { return (void)heap, (void)p, false; }
+void *hak__huge_resize(void *p, size_t n) { return (void)p, (void)n, NULL; }
+void hak__poll_huge(size_t given, size_t taken) { (void)given, (void)taken; }
+
+/* A thread of the cases whose body says so has a heap by its thread-local word, others have the sentinel; no child is forked. */
 struct hak_heap_front hak__sentinel = { .mode = HAK_MODE_SENTINEL };
 __thread intptr_t hak__thread_word;
+OUTSIDE int *__errno_location(void)
+{
+    static int codes[EXPLORE_THREADS + 1];
+    return &codes[explore_directly() ? EXPLORE_THREADS : explore_thread()];
+}
+static uint32_t heap_of_thread[EXPLORE_THREADS];   /* 0: none */
+OUTSIDE void explore_resumed(void)
+{
+    uint32_t id = explore_directly() ? 0 : heap_of_thread[explore_thread()];
+    hak__thread_word = id == 0 ? 0 : (intptr_t)((uintptr_t)heap(id) - (uintptr_t)&hak__sentinel);
+}
+static void be_thread_of(uint32_t id)
+{
+    heap_of_thread[explore_thread()] = id;
+    explore_resumed();
+}
 void hak__upkeep_poll(struct hak_heap *heap) { (void)heap; }
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
@@ -105,6 +153,20 @@ void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char
 struct hak_forked hak__forked;
 void hak__fork_found(void) {}
 void hak__thread_watch_forks(void) {}
+
+/* The rest of what the real paths of malloc and free ask (own_beside.c has what they do not come to). */
+bool hak__start(void) { return true; }
+bool hak__thread_has_exited(void) { return false; }
+struct hak_heap *hak__request_heap_slow(void) { return NULL; }
+void *hak__fail(int code) { return (void)code, NULL; }
+void *hak__no_memory(void) { return NULL; }
+_Atomic uint32_t hak__limit_notices;
+struct hak_region *hak__region_of(const void *p) { return (void)p, NULL; }
+void hak__profile_forget(const void *p) { (void)p; }
+struct hak_sample hak__sample;
+struct hak_zero_size hak__zero_size;
+_Atomic bool hak__shields;
+bool hak__is_others(const void *p) { return (void)p, false; }
 
 /* --- the state in which a schedule begins -------------------------------------------------------------------------------- */
 
@@ -142,6 +204,8 @@ static void begin_owns(void)
     other = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
     reports = 0;
     memset(reported_by, 0, sizeof reported_by);
+    memset(may_report, 0, sizeof may_report);
+    memset(heap_of_thread, 0, sizeof heap_of_thread);
     begin_unused(0, 32);
 }
 
@@ -163,9 +227,11 @@ static void left(void)
 
 #define REPORTED_OR(action) \
     do { \
+        may_report[explore_thread()] = true; \
         if (setjmp(reported[explore_thread()]) == 0) { \
             action; \
         } \
+        may_report[explore_thread()] = false; \
     } while (0)
 
 static void destroy(void) { REPORTED_OR(hak__own_destroy(own, "hak_heap_destroy")); }
@@ -186,6 +252,7 @@ static void collect_for_share(void)
  * share any more looks again. */
 static void free_one(void)
 {
+    may_report[explore_thread()] = true;
     if (setjmp(reported[explore_thread()]) != 0)
         return;
     note_given(freed);
@@ -202,6 +269,134 @@ static void merge(void)
     hak__heap_lock(heap(3));
     REPORTED_OR(hak__own_merge(own, heap(3), "hak_heap_merge_into_default"));
     hak__heap_unlock(heap(3));
+}
+
+/* --- the paths of malloc and free as they are ------------------------------------------------------------------------------- */
+
+/* The share has a bin of the class, with room for so many blocks; heap 1's thread used it last. */
+static void open_bin(uint32_t room)
+{
+    static void *slots[1 + 4];
+    struct hak_heap_class *class = &heap(2)->classes[SMALL];
+    class->bottom = slots + 1;
+    class->capacity = class->ceiling = (uint16_t)room;
+    heap(2)->bins[SMALL] = (struct hak_bin){ class->bottom, class->bottom + room };
+    heap(2)->foreign[SMALL] = false;
+}
+
+static void *block_of(size_t i) { return block_at(hak__slab_of(freed), (uint32_t)i); }
+
+static void with_bin(uint32_t room)
+{
+    attached();   /* blocks 0 and 1 */
+    open_bin(room);
+    take(2, SMALL);
+    merged = false;
+}
+static void with_bin_of_1(void) { with_bin(1); }
+static void with_bin_of_2(void) { with_bin(2); }
+
+static void free_block(size_t i)
+{
+    note_given(block_of(i));
+    hak_free(block_of(i));
+}
+
+static void merge_and_say(void)
+{
+    merge();
+    atomic_store(&merged, true);
+}
+
+static void free_own(void)
+{
+    be_thread_of(1);
+    free_block(0);
+}
+
+static void free_two(void)
+{
+    free_own();
+    free_block(1);
+}
+
+/* What the heap gives after the merge is its own. */
+static void free_then_allocate(void)
+{
+    free_own();
+    while (!atomic_load(&merged))
+        explore_yield();
+    for (int i = 0; i < 2; i++) {
+        void *p = hak_heap_malloc(own, hak__classes[SMALL].size);
+        note_taken(p);
+        EXPLORE_EXPECT(hak__own_of(p) == own, "a block that the heap gives is not its own");
+    }
+}
+
+/* With blocks of the heap. */
+static void allocate_and_free(void)
+{
+    be_thread_of(1);
+    void *p = hak_heap_malloc(own, hak__classes[SMALL].size);
+    note_taken(p);
+    free_block(0);
+    note_given(p);
+    hak_free(p);
+}
+
+static void squeeze(void) { hak__own_squeeze(own); }
+
+static void allocate_and_leave(void)
+{
+    allocate_and_free();
+    leave();
+}
+
+/* By a thread without a heap. */
+void hak__free_unattached(void *p, uint32_t word, const char *function)
+{
+    if (hak__owner_class(word) == LARGE)
+        hak__heap_end_foreign(NULL, p, word, function);
+    else
+        hak__remote_publish(hak__span_at(hak__slab_of(p)), 0, 1ull << index_of(p), function);
+}
+static void free_elsewhere(void)
+{
+    be_thread_of(0);
+    free_block(1);
+}
+
+static void with_large(void)
+{
+    with_bin_of_2();
+    large = take(2, LARGE);
+}
+static void free_large(void)
+{
+    be_thread_of(0);
+    note_given(large);
+    hak_free(large);
+}
+
+static void with_huge(void)
+{
+    begin_owns();
+    atomic_store(&merged, false);
+    EXPLORE_EXPECT(hak__own_huge_alloc(own, HAK_SUPER_SIZE, HAK_SUPER_SIZE, NULL) == huge_start(), "there is a huge block");
+}
+
+static void free_huge_block(void)
+{
+    be_thread_of(1);
+    hak_free(huge_start());
+}
+
+/* A heap that begins with the handle of one that has ended while its block is freed. */
+static void merge_and_begin_anew(void)
+{
+    merge();
+    destroy();
+    own = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
 }
 
 static void set_default(void) { REPORTED_OR(hak__own_set_standard(heap(1), own, "hak_heap_set_default")); }
@@ -332,6 +527,29 @@ static void check_no_report(void)
     check_owns();
 }
 
+/* No thread caches or holds back anything of the heap's any more. */
+static void check_fast(void)
+{
+    explore_resumed();
+    leave();
+    if (!explore_directly())
+        return;
+    for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
+        hak__heap_lock(heap(id));
+        hak__outbox_flush(heap(id), "free");
+        hak__heap_unlock(heap(id));
+    }
+    check_no_report();
+}
+
+static void check_huge(void)
+{
+    EXPLORE_EXPECT(atomic_load(&own->account.used) == 0, "a new heap has used something, or less than nothing");
+    EXPLORE_EXPECT(hak__huge_usable(huge_start()) == 0 && own->first_huge == 0, "the block is still there");
+    EXPLORE_EXPECT(hak__own_of_huge(HAK_SUPER_SLABS) == NULL, "a heap has a huge block that has ended");
+    check_no_report();
+}
+
 static const struct explore_case cases[] = {
     { "a thread takes a share", 2, 2, begin_owns, { destroy, attach }, check_ended, 1, 1 },
     { "a thread takes an idle share with blocks", 2, 2, left, { destroy, attach }, check_ended, 1, 1 },
@@ -343,6 +561,16 @@ static const struct explore_case cases[] = {
     { "a thread ends, another frees", 1, 3, attached, { destroy, leave, free_one }, check_ended, 1, 1 },
     { "two destroy", 2, 2, attached, { destroy, destroy }, check_just_one, 1, 1 },
     { "a heap is merged, a block is freed", 3, 2, attached, { merge, free_one }, check_no_report },
+    { "a heap is merged, its thread frees", 3, 2, with_bin_of_2, { merge_and_say, free_own }, check_fast, 1, 1 },
+    { "a heap is merged, its thread's bin overflows", 2, 2, with_bin_of_1, { merge_and_say, free_two }, check_fast, 1, 1 },
+    { "a heap is merged, its thread goes on", 2, 2, with_bin_of_2, { merge_and_say, free_then_allocate }, check_fast, 1, 1 },
+    { "a heap is merged, two free", 1, 3, with_bin_of_2, { merge_and_say, free_own, free_elsewhere }, check_fast, 1, 1 },
+    { "a heap is merged, another thread frees", 3, 2, with_bin_of_2, { merge_and_say, free_elsewhere }, check_fast, 2, 2 },
+    { "a heap is merged, its large block is freed", 3, 2, with_large, { merge_and_say, free_large }, check_fast, 2, 1 },
+    { "a heap is squeezed, its thread goes on", 2, 2, with_bin_of_2, { squeeze, allocate_and_free }, check_fast, 1, 1 },
+    { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
+    { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },
+    { "a heap ends, its huge block is freed", 2, 2, with_huge, { merge_and_begin_anew, free_huge_block }, check_huge, 1, 1 },
     { "it becomes a thread's default", EXPLORE_ALL, 2, begin_owns, { destroy, set_default }, check_just_one },
     { "it is a default no longer", EXPLORE_ALL, 2, is_default, { destroy, set_none }, check_owns },
     { "a new thread begins with it", 4, 2, is_inherited, { inherit, new_threads_none_and_destroy }, check_owns },

@@ -189,6 +189,7 @@ void explore_yield(void)
             if (i != me && !fibers[i].ended && (round == 1 || !fibers[i].yielded))
                 ready[count++] = i;
     go_to(ready[choose(count)]);
+    explore_resumed();
 }
 
 void explore_alone(bool is) { alone = is; }

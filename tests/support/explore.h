@@ -54,7 +54,7 @@ void explore_yield(void);
 /* Between true and false no other thread goes on, and memory is what it is: a forked child. */
 void explore_alone(bool alone);
 
-/* A case may define it: a thread goes on after a point, with the operation before it. */
+/* A case may define it: a thread goes on after a point, with the operation before it, or after it has let others go on. */
 void explore_resumed(void);
 
 void hak__race_point(const char *function, const char *operation);
