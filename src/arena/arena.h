@@ -29,16 +29,16 @@ struct hak_super {
         uint32_t newer;          /* its neighbours in the list of emptied ones, plus one; 0: none (arena/lru.c) */
         uint32_t tail;           /* of a huge block: bytes behind its end that stay mapped (tail.c) */
     };
-    uint32_t older;
+    union {
+        uint32_t older;
+        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (slab/shield.h) */
+    };
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
     _Atomic uint8_t collapsed;   /* its pages were made one huge page, and none has been purged since (thp.h) */
     uint8_t no_huge;             /* its memory is marked against huge pages, perhaps unlike its neighbours' (prefault.h) */
     uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
-    union {
-        _Atomic uint32_t full_ms;   /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
-        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (slab/shield.h) */
-    };
+    _Atomic uint32_t full_ms;   /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {
         uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
         uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (pieces.c) */
