@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""./dev check fails when any part of it fails: the build, the tests, the lints. Its tools are stand-ins here."""
+"""./dev check fails when any part of it fails: the build, the tests, the lints. Its tools are stand-ins here.
+./dev lint asks for the compiler that its generators need."""
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -67,6 +69,21 @@ class Check(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("check [OPT]", output)
         self.assertEqual(self.said(), "")
+
+    def test_lint_asks_for_what_it_lacks(self):
+        bare = self.root / "bare"
+        bare.mkdir()
+        for name in ("sh", "dirname", "nproc", "grep", "sed", "cmp", "id"):
+            (bare / name).symlink_to(shutil.which(name))
+        (bare / "python3").symlink_to(sys.executable)
+        for name in ("out/lab/bin/hakmem", "out/lab/made-from.toml", "lab/pyproject.toml"):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text("")
+        (self.root / "out/lab/bin/hakmem").chmod(0o755)
+        done = subprocess.run([self.root / "dev", "lint"], env={"PATH": str(bare)}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=100)
+        self.assertRegex(done.stdout, r"please install, as root: .* gcc .*shellcheck")
+        self.assertIn("the lint said", done.stdout)
 
 
 if __name__ == "__main__":

@@ -87,13 +87,17 @@ class Ci(unittest.TestCase):
                           f"sleep 55 & echo $! >{self.root}/sleeper; touch {self.root}/ready; wait")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(signal=number):
-                running = subprocess.Popen([self.root / ".ci" / "run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                scratch = self.root / number.name
+                scratch.mkdir()
+                running = subprocess.Popen([self.root / ".ci" / "run"], env={**os.environ, "TMPDIR": str(scratch)},
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 self.wait_for(lambda: (self.root / "ready").exists())
                 sleeper = int((self.root / "sleeper").read_text())
                 self.wait_for(lambda: "(sleep)" in self.state(sleeper))   # before that, a shell may lose the signal
                 running.send_signal(number)
                 self.assertEqual(running.wait(timeout=20), 143)
                 self.assertTrue((self.root / "cleaned").exists(), "./dev was not waited for")
+                self.assertEqual(list(scratch.iterdir()), [])
                 self.wait_for(lambda: re.search(r"\) Z|^$", self.state(sleeper)))   # gone, or waits to be asked for
             for name in ("ready", "cleaned", "sleeper"):
                 (self.root / name).unlink()
