@@ -8,7 +8,7 @@
 /* In the order of their addresses. The shortest lies before the blocks: a program that reserves all addresses which it finds leaves the
  * first ones behind each mapping. */
 enum hak_meta_window { HAK_META_SPANS, HAK_META_POOL, HAK_META_HEAPS, HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS,
-                       HAK_META_WINDOWS };
+                       HAK_META_WINDOWS, HAK_META_FIRST = HAK_META_SPANS };
 
 /* Lays the windows out from `start` for a data window of `supers` SuperSlabs; nothing is mapped. Gives the first
  * address after the last one. */

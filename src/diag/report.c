@@ -180,6 +180,16 @@ static hak_rare_data struct {
     int kept;               /* another one for it; 0: there is none */
 } report_place;
 
+/* What a program that redirects its errors puts there. A file of its own that happens to get the number is opened in no such way. */
+static bool takes_errors(int fd)
+{
+    struct stat at;
+    if (!report_stat(fd, &at))
+        return false;
+    bool log = S_ISREG(at.st_mode) && (syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND) != 0;
+    return log || S_ISFIFO(at.st_mode) || S_ISCHR(at.st_mode);
+}
+
 static bool is_place(int fd)
 {
     struct stat at;
@@ -211,16 +221,18 @@ void hak__report_begin(bool keep)
     errno = saved;
 }
 
-int hak__report_fd(void)
+static int report_fd(bool redirected)
 {
-    int saved = errno, fd = STDERR_FILENO;
-    if (report_place.known && (report_place.nowhere || !is_place(fd))) {
+    int saved = errno, fd = -1;
+    if (!report_place.known || (!report_place.nowhere && is_place(STDERR_FILENO)) || (redirected && takes_errors(STDERR_FILENO)))
+        fd = STDERR_FILENO;
+    else if (report_place.kept != 0 && is_place(report_place.kept))
         fd = report_place.kept;
-        fd = fd != 0 && is_place(fd) ? fd : -1;
-    }
     errno = saved;
     return fd;
 }
+
+int hak__report_fd(void) { return report_fd(false); }
 
 int hak__report_open(const char *path, int more)
 {
@@ -237,7 +249,7 @@ static void warn_list(const char *format, va_list arguments)
     size_t length = strlen(line);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
     line[length++] = '\n';
-    hak__write_all(hak__report_fd(), line, length);
+    hak__write_all(report_fd(true), line, length);
 }
 
 void hak__warn(const char *format, ...)

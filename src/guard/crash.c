@@ -172,7 +172,7 @@ static void describe_in_window(uintptr_t address, char *text, size_t size)
 
 void hak__crash_describe(uintptr_t address, char *text, size_t size)
 {
-    uintptr_t tables = hak__meta_start(HAK_META_MAP), base = hak__window.base;
+    uintptr_t tables = hak__meta_start(HAK_META_FIRST), base = hak__window.base;
     size_t top = hak__arena_top();
     uintptr_t end = base + (top << HAK_SUPER_SHIFT);
     if (address < hak__page_size())

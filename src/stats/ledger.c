@@ -13,6 +13,7 @@
 
 #include "arena/meta.h"
 #include "arena/regions.h"
+#include "arena/window.h"
 #include "os/os.h"
 
 enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
@@ -242,7 +243,7 @@ static void count_metadata(struct ledger_walk *walk)
 static bool mapping_is_ours(uintptr_t start)
 {
     size_t super = (start - hak__window.base) >> HAK_SUPER_SHIFT;
-    if (start < hak__meta_start(HAK_META_MAP))
+    if (start < hak__guarded_start())
         return false;
     if (start < hak__window.base)
         return true;

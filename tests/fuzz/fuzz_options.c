@@ -270,6 +270,7 @@ void fuzz_one(struct fuzz_input *in)
 {
     int file = memfd_create("said", MFD_CLOEXEC), stderr_kept = dup(STDERR_FILENO);
     read_pieces(in);
+    fcntl(file, F_SETFL, O_APPEND);   /* as a log (diag/report.h) */
     expect(file >= 0 && stderr_kept >= 0 && dup2(file, STDERR_FILENO) >= 0);
     hak__options_read_from(pieces[0], NULL);
     expect_in_bounds();

@@ -2,6 +2,12 @@
  *   limited fill SIZE    allocates blocks of SIZE bytes (0: a mixture) until there are no more; prints the bytes, then
  *                        frees all and does it again
  *   limited later        lowers its own limit in the middle of its life, then starts threads and allocates
+ *   limited refill LIMIT MIB SIZE...   lowers a limit of its own (as, data, or none), then allocates blocks of one size until there
+ *                        are no more, frees all, and does the same with the next size; prints the bytes of each
+ *   limited threads LIMIT SIZE   of 1,000 MiB: 40 threads wait until others' blocks have used it up and are free again; each then
+ *                        makes its first request; and so do 40 new threads
+ *   limited back SIZE    750 of 1,000 MiB that a limit of its own allows are used and freed; prints after how many ms, in which it only
+ *                        hits, the program can map 700 MiB itself
  *   limited sizes        prints virtual and resident size while it holds 256 MiB of a mixture, and after freeing it */
 #include <errno.h>
 #include <malloc.h>
@@ -9,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { THREADS = 4, MIB = 1 << 20 };
 
@@ -118,6 +126,110 @@ static int run_later(void)
     return 0;
 }
 
+/* --- what one kind of request has used, another can have ------------------------------------------------------------- */
+
+static void lower(const char *kind, size_t mib)
+{
+    struct rlimit limit = { mib * MIB, mib * MIB };
+    if (strcmp(kind, "none") != 0 && setrlimit(strcmp(kind, "as") == 0 ? RLIMIT_AS : RLIMIT_DATA, &limit) != 0)
+        fail("setrlimit");
+}
+
+/* Writes to every page, since some kinds of memory count only then. */
+static size_t fill_touched(struct node **list, size_t size, size_t most)
+{
+    size_t total = 0;
+    while (total < most) {
+        struct node *node = malloc(size);
+        if (node == NULL)
+            break;
+        *node = (struct node){ *list, size };
+        memset(node + 1, 1, size - sizeof *node);
+        *list = node;
+        total += size;
+    }
+    return total;
+}
+
+static int run_refill(char **words)
+{
+    size_t mib = strtoull(words[1], NULL, 10);
+    lower(words[0], mib);
+    for (words += 2; *words != NULL; words++) {
+        struct node *list = NULL;
+        size_t got = fill_touched(&list, strtoull(*words, NULL, 10), 2 * mib * MIB);
+        empty(&list);
+        printf("%zu ", got);
+    }
+    putchar('\n');
+    return 0;
+}
+
+enum { WAITING = 40 };
+
+static pthread_barrier_t filled;
+static _Atomic unsigned refused;
+
+static void *first_request(void *waits)
+{
+    if (waits != NULL) {
+        pthread_barrier_wait(&filled);
+        pthread_barrier_wait(&filled);
+    }
+    void *p = malloc(100);
+    refused += p == NULL;
+    free(p);
+    return NULL;
+}
+
+static unsigned start_threads(pthread_t *threads, void *argument)
+{
+    unsigned made = 0;
+    while (made < WAITING && pthread_create(&threads[made], NULL, first_request, argument) == 0)
+        made++;
+    return made;
+}
+
+static int run_threads(const char *kind, size_t size)
+{
+    pthread_t threads[WAITING];
+    struct node *list = NULL;
+    if (strcmp(kind, "data") == 0)
+        lower(kind, 1000);
+    pthread_barrier_init(&filled, NULL, WAITING + 1);
+    if (start_threads(threads, &filled) != WAITING)
+        fail("pthread_create before anything was used");
+    pthread_barrier_wait(&filled);
+    size_t got = fill_touched(&list, size, (size_t)2000 * MIB);
+    empty(&list);
+    pthread_barrier_wait(&filled);
+    for (unsigned i = 0; i < WAITING; i++)
+        pthread_join(threads[i], NULL);
+    unsigned made = start_threads(threads, NULL);
+    for (unsigned i = 0; i < made; i++)
+        pthread_join(threads[i], NULL);
+    printf("%zu %u %u\n", got, refused, made);
+    return 0;
+}
+
+static int run_back(size_t size)
+{
+    struct node *list = NULL;
+    unsigned ms = 0;
+    lower("data", 1000);
+    fill_touched(&list, size, (size_t)750 * MIB);
+    empty(&list);
+    for (; ms < 8000; ms += 50) {
+        if (mmap(NULL, (size_t)700 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+            break;
+        for (unsigned i = 0; i < 20000; i++)
+            free(malloc(64));
+        usleep(50000);
+    }
+    printf("%u\n", ms);
+    return 0;
+}
+
 static int run_sizes(void)
 {
     struct node *list = NULL;
@@ -142,6 +254,12 @@ int main(int argc, char **argv)
         return run_fill(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "later") == 0)
         return run_later();
+    if (argc > 4 && strcmp(argv[1], "refill") == 0)
+        return run_refill(argv + 2);
+    if (argc > 3 && strcmp(argv[1], "threads") == 0)
+        return run_threads(argv[2], strtoull(argv[3], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "back") == 0)
+        return run_back(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "sizes") == 0)
         return run_sizes();
     return 2;

@@ -7,6 +7,7 @@
  *   strained churn N     mappings after N random operations, and executable ones that belong to no file
  *   strained threads N   resident memory and mappings before and after N threads, one after the other
  *   strained residue MS  resident memory after 365 MB of small blocks were freed: at once, after MS of light use, trimmed
+ *   strained cut FROM TO MS   resident memory and live bytes after blocks were cut by realloc, and MS of calls that all hit
  *   strained slope N     resident memory at 20 moments of the second half of N operations, sizes and lives long-tailed
  *   strained robson      the largest resident memory that Robson's adversary can force, what it has live, and the bound
  *   strained address     where the first block lies */
@@ -291,6 +292,29 @@ static int run_residue(unsigned ms)
     return 0;
 }
 
+static int run_cut(size_t from, size_t to, unsigned ms)
+{
+    static char *blocks[400];
+    size_t count = sizeof blocks / sizeof *blocks, start = resident();
+    for (size_t i = 0; i < count; i++) {
+        if ((blocks[i] = malloc(from)) == NULL)
+            fail("malloc");
+        memset(blocks[i], 1, from);
+    }
+    for (size_t i = 0; i < count; i++)
+        if ((blocks[i] = realloc(blocks[i], to)) == NULL)
+            fail("realloc");
+    for (; ms > 0; ms -= ms < 10 ? ms : 10) {
+        for (unsigned i = 0; i < 20000; i++) {
+            char *volatile p = malloc(64);
+            free(p);
+        }
+        usleep(10000);
+    }
+    printf("%zu %zu\n", resident() - start, count * to);
+    return 0;
+}
+
 /* Half of the blocks are of 16 bytes, a quarter of 32, and so on up to 64 KiB; a few live very long. All places are taken at
  * first, so that what is live does not grow. */
 static int run_slope(size_t operations)
@@ -378,6 +402,8 @@ int main(int argc, char **argv)
         return run_slope(number);
     if (strcmp(mode, "robson") == 0)
         return run_robson();
+    if (strcmp(mode, "cut") == 0 && argc > 4)
+        return run_cut(number, strtoull(argv[3], NULL, 10), (unsigned)strtoull(argv[4], NULL, 10));
     if (strcmp(mode, "residue") == 0)
         return run_residue((unsigned)number);
     return 2;

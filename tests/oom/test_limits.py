@@ -1,8 +1,9 @@
 """Limits on the address space, with the release library preloaded.
 
 Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
-pool, and can be had again after freeing; a limit that a program sets on itself later leaves threads and allocation
-working; virtual size stays near what is in use.
+pool, and can be had again after freeing, in blocks of another pool too and by other threads, old and new; what is free goes back
+to the program's own mappings; hardened mode serves about the same each time; a limit that a program sets on itself later leaves
+threads and allocation working; virtual size stays near what is in use.
 
 usage: test_limits.py LIBRARY LIMITED
 """
@@ -15,6 +16,17 @@ import sys
 MIB = 1 << 20
 SIZES = [100, 10 << 10, 100 << 10, 1536 << 10, 10 << 20, 0]
 LIMITS = [128, 256, 512, 1024]
+# how a limit comes, its MiB, the blocks' sizes in turn, the share that each gets at least, options
+HARDEN = {"HAKMEM_HARDEN": "1"}
+REFILLS = [
+    ("ulimit", 1000, (2 << 20, 100), 0.85, {}),
+    ("ulimit", 1000, (2 << 20, 16, 100, 3000, 60000, 200000, 2 << 20, 16), 0.8, {}),
+    ("data", 100, (100, 200, 1000, 100000, 3000000, 100), 0.8, {}),
+    ("data", 100, (100, 200, 1000, 100), 0.65, HARDEN),
+    ("as", 200, (100, 200, 1000, 100), 0.65, HARDEN),
+    ("none", 100, (2 << 20, 100, 5000, 100000, 16), 0.8, {"HAKMEM_LIMIT": "100M"}),
+    ("none", 100, (100, 200, 1000, 100), 0.65, {"HAKMEM_LIMIT": "100M", **HARDEN}),
+]
 
 
 class Failures:
@@ -29,12 +41,12 @@ class Failures:
             print("FAILED: " + message)
 
 
-def run(library, command, limit_mib=None):
+def run(library, command, limit_mib=None, **options):
     """The finished process of a command on the library, under a limit on its address space."""
     def lower():
         if limit_mib is not None:
             resource.setrlimit(resource.RLIMIT_AS, (limit_mib * MIB, limit_mib * MIB))
-    return subprocess.run(command, env={"LD_PRELOAD": library, "PATH": "/usr/bin:/bin"}, preexec_fn=lower,
+    return subprocess.run(command, env={"LD_PRELOAD": library, "PATH": "/usr/bin:/bin", **options}, preexec_fn=lower,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -61,6 +73,40 @@ def usable(library, program, failures):
             failures.expect(second >= 0.95 * first, "%s: %.1f %% the second time" % (name, 100 * second))
 
 
+def words(done, failures, name):
+    failures.expect(done.returncode == 0, "%s: %d %s" % (name, done.returncode, done.stderr[-300:]))
+    return [int(word) for word in done.stdout.split()] if done.returncode == 0 else []
+
+
+def refilled(library, program, failures):
+    print("share of a limit, by one size after another")
+    for kind, mib, sizes, least, options in REFILLS:
+        whole = mib if kind == "ulimit" else None
+        done = run(library, [program, "refill", "none" if kind == "ulimit" else kind, str(mib), *map(str, sizes)], whole, **options)
+        got = [round(number / (mib * MIB), 2) for number in words(done, failures, "refill")]
+        print("  %-6s %4d MiB %s %s" % (kind, mib, options or "", ", ".join("%d: %s" % pair for pair in zip(sizes, got))))
+        failures.expect(len(got) == len(sizes) and min(got) >= least, "%s %s: a size cannot have what others have freed" % (kind, options))
+
+
+def served_threads(library, program, failures):
+    print("the first requests of threads after a limit was used up and freed: refused, of 40; new threads made")
+    for kind in ("as", "data"):
+        for size in (2 << 20, 100, 5000):
+            for options in ({}, HARDEN) if kind == "data" else ({},):
+                done = run(library, [program, "threads", kind, str(size)], 1000 if kind == "as" else None, **options)
+                got = words(done, failures, "threads") or [0, 40, 0]
+                print("  %-4s %7d %s %d, %d" % (kind, size, options or "", got[1], got[2]))
+                failures.expect(got[1] == 0, "threads that had not allocated before get nothing")
+                failures.expect(got[2] == 40, "no new thread can be made")
+
+
+def goes_back(library, program, failures):
+    for size in (2 << 20, 100, 200000):
+        for ms in words(run(library, [program, "back", str(size)], HAKMEM_PURGE_DELAY="300"), failures, "back"):
+            print("blocks of %d: the program can map what they had after %d ms" % (size, ms))
+            failures.expect(ms <= 4000, "addresses stay")
+
+
 def later(library, program, failures):
     done = run(library, [program, "later"])
     print("a limit set later: %d" % done.returncode)
@@ -84,6 +130,9 @@ def main():
     failures = Failures()
     starts(library, failures)
     usable(library, program, failures)
+    refilled(library, program, failures)
+    served_threads(library, program, failures)
+    goes_back(library, program, failures)
     later(library, program, failures)
     sizes(library, program, failures)
     return 1 if failures.count else 0

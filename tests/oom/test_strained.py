@@ -2,7 +2,7 @@
 
 Promised memory and, under mlockall, resident memory stay within 64 MiB of what is resident or live; a process without a
 mapping left goes on; mappings are few and none is executable; threads that have ended leave nothing; small blocks that
-were freed go back; addresses vary; long-tailed use makes nothing grow, and an adversary no more than it must.
+were freed go back, and so does what realloc cuts off; addresses vary; long-tailed use makes nothing grow, and an adversary no more than it must.
 
 Promised memory is measured with HAKMEM_UNMAP=1, which is what vm.overcommit_memory=2 makes of the option (unit.test_limit):
 the kernel counts the same mappings whatever its setting. Of the residue of small blocks, 10 % means a tenth of the peak.
@@ -73,6 +73,13 @@ def residue(strained):
         strained.expect(trimmed <= start + 4 * MIB, "malloc_trim(0) leaves more than 4 MiB")
 
 
+def cuts(strained):
+    for sizes in ((900000, 100000), (4000000, 1500000), (3000000, 1100000), (500000, 70000)):
+        for options in ({}, {"HAKMEM_HARDEN": "1"}):
+            for resident, live in strained.run("cut", *sizes, 1500, HAKMEM_PURGE_DELAY="200", **options):
+                strained.expect(int(resident) <= 1.2 * int(live) + 12 * MIB, "what realloc has cut off stays resident")
+
+
 def tail(strained):
     """The line that fits the second half's resident memory best rises by 2 % of it at most from end to end; by 4 % in the short
     form, which ends while the longest-lived blocks still find their places."""
@@ -102,7 +109,7 @@ def addresses(strained):
 
 def main():
     strained = Strained(*sys.argv[1:3])
-    for part in (states, mappings, threads, residue, tail, robson, addresses):
+    for part in (states, mappings, threads, residue, cuts, tail, robson, addresses):
         part(strained)
     return 1 if strained.failures else 0
 

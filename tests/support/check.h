@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -86,6 +87,7 @@ static inline CHECK_UNUSED int run_child(check_body *body, void *argument, char 
     pid_t child = fork();
     if (child == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+        fcntl(file, F_SETFL, O_APPEND);   /* as a log (diag/report.h) */
         dup2(file, STDERR_FILENO);
         body(argument);
         _exit(0);

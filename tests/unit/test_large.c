@@ -25,10 +25,12 @@ static bool holds(void *block, size_t n, uint32_t filled_class)
                         (uint64_t)(uintptr_t)block);
 }
 
-/* A resized block has all of the slabs that it needs: the largest class that needs no more. */
-static uint32_t roomiest(uint32_t class)
+/* A block that has grown has all of the slabs that it needs: the largest class that needs no more. One that was cut has just its
+ * class. */
+static uint32_t resized(uint32_t from, uint32_t class)
 {
-    while (class < LAST && hak__class_single_slabs(class + 1) == hak__class_single_slabs(class))
+    bool cut = hak__class_single_slabs(class) < hak__class_single_slabs(from);
+    while (!cut && class < LAST && hak__class_single_slabs(class + 1) == hak__class_single_slabs(class))
         class++;
     return class;
 }
@@ -57,7 +59,7 @@ static void expect_class(void *block, uint32_t class, struct hak_heap *heap)
 static void resize(struct hak_heap *heap, void *block, uint32_t from, uint32_t to)
 {
     bool alone = single(block);
-    uint32_t now = alone ? roomiest(to) : from;
+    uint32_t now = alone ? resized(from, to) : from;
     uint64_t others = heap_live(heap, from) - 1, there = heap_live(heap, now) - (now == from);
     uint64_t slabs = hak_counted(&heap->counts.slabs) - hak__span_at(hak__slab_of(block))->slabs;
     expect_eq(hak__large_resize_owner(heap, block, to), alone);
@@ -164,7 +166,7 @@ FRESH_TEST(random_operations)
         } else {
             bool done = hak__large_resize_owner(heap, slots[i].block, class);
             expect(!done || single(slots[i].block));
-            class = roomiest(class);
+            class = resized(slots[i].class, class);
             size_t kept = size_of(slots[i].class) < size_of(class) ? size_of(slots[i].class) : size_of(class);
             grown += done;
             refused += !done;
