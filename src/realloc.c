@@ -172,11 +172,23 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
     }
     if ((n <= HAK_LARGE_MAX && n < have / 2 && !wasteful) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
-    bool sealed = hak__harden_huge_unseal(p);
+    if (n > have && hak__harden_huge_fit(p, have, n))   /* into the room that a step before has brought */
+        return p;
+    bool sealed = hak__harden_huge_unseal(p, have);
     void *q = resize_huge(p, have, hak__harden_huge_room(n));
     if (q != NULL || sealed)
         hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
     return q;
+}
+
+/* Large blocks of hardened mode grow in place only as far as their class goes. One that grows by small steps becomes a huge block from
+ * 128 KiB on, which does so without a copy; of its pages only those are touched that the program uses. */
+static size_t with_much_room(size_t have, size_t n)
+{
+    if (n <= HAK_MID_MAX)
+        return with_room(have, n);
+    bool steps = n > have && n - have < have / 8;
+    return !steps ? n : hak_max(n, n < HAK_CLOSED_LEAST ? n + n / 2 : HAK_LARGE_MAX + 1);
 }
 
 static void *realloc_hardened(void *p, size_t have, size_t n)
@@ -191,8 +203,9 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
             count_anew(p, q, n);
         return q;
     }
-    /* None grows in place here, and a sample does not shrink there either. */
-    size_t want = n <= HAK_MID_MAX && !hak__sample_on() && !hak__profile_counts() ? with_room(have, n) : n;
+    /* Of what may be sampled none grows in place, and a sample does not shrink there either. */
+    bool sampled = n <= HAK_MID_MAX && (hak__sample_on() || hak__profile_counts());
+    size_t want = sampled ? n : with_much_room(have, n);
     int saved = errno;
     if ((q = malloc_beside(p, want)) == NULL) {
         if (n > have)
@@ -204,7 +217,7 @@ static void *realloc_hardened(void *p, size_t have, size_t n)
     }
     memcpy(q, p, have < n ? have : n);
     hak_free(p);
-    if (want != n)
+    if (want != n && !(want > HAK_LARGE_MAX && hak__harden_huge_fit(q, want, n)))
         resize_hardened(q, want, n, false);
     return q;
 }

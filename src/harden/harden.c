@@ -201,12 +201,27 @@ size_t hak__harden_huge_size(const void *p, const char *function)
     return n;
 }
 
-bool hak__harden_huge_unseal(void *p)
+/* The bytes that filled the slack do not become the program's. */
+static void clear_huge_slack(void *p, size_t n, size_t end) { memset((char *)p + n, 0, hak__slack_end(n & ~(size_t)7, end) - n); }
+
+bool hak__harden_huge_fit(void *p, size_t have, size_t n)
 {
+    size_t end = hak__huge_usable(p) - HAK_HUGE_SEAL;
+    if (!huge_is_sealed(p) || n > end)
+        return false;
+    clear_huge_slack(p, have, end);
+    hak__harden_huge_seal(p, n);
+    return true;
+}
+
+bool hak__harden_huge_unseal(void *p, size_t have)
+{
+    size_t end = hak__huge_usable(p) - HAK_HUGE_SEAL;
     bool sealed = huge_is_sealed(p);
     if (sealed) {
         hak__huge_unsealed(p);
-        memset((char *)p + hak__huge_usable(p) - HAK_HUGE_SEAL, 0, HAK_HUGE_SEAL);
+        clear_huge_slack(p, have, end);
+        memset((char *)p + end, 0, HAK_HUGE_SEAL);
     }
     return sealed;
 }

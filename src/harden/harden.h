@@ -159,7 +159,8 @@ hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class
 hak_aside size_t hak__harden_huge_room(size_t n);
 hak_aside void hak__harden_huge_seal(void *p, size_t n);
 hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
-hak_aside bool hak__harden_huge_unseal(void *p);   /* before it changes its size; whether it bore a seal */
+hak_aside bool hak__harden_huge_fit(void *p, size_t have, size_t n);   /* it has n bytes where it stands, if there is room; it keeps that */
+hak_aside bool hak__harden_huge_unseal(void *p, size_t have);   /* before it changes its size; whether it bore a seal */
 
 /* For the checks of the heap. What is wrong with a block that has been handed out, at this moment, or NULL: it is sealed, or
  * freed and clear; of a huge one. The former looks often, and notes what stays wrong. */

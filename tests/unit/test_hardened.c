@@ -134,6 +134,43 @@ FRESH_TEST(a_look_keeps_it_open)
     close_and_open(p);
 }
 
+/* By the calls of the system and the bytes that are copied: glibc makes one call a step above 128 KiB and copies nothing there. */
+FRESH_TEST(grows_by_pages)
+{
+    enum { STEPS = 2048, CALLS_MOST = 100, COPIED_MOST = 1 << 20 };
+    size_t page = hak__os_linux.page_size(), copied = 0;
+    (void)argument;
+    start(true);
+    char *p = hak_malloc(page);
+    memset(p, 1, page);
+    unsigned calls = fake.maps + fake.unmaps + fake.extends + fake.moves + fake.purges;
+    for (size_t n = 2 * page; n <= STEPS * page; n += page) {
+        char *q = hak_realloc(p, n);
+        expect(q != NULL && hak_usable_size(q) == n);
+        copied += q != p ? n : 0;
+        memset(q + n - page, (int)(n / page), page);
+        p = q;
+    }
+    calls = fake.maps + fake.unmaps + fake.extends + fake.moves + fake.purges - calls;
+    for (size_t n = page; n <= STEPS * page; n += page)
+        expect(p[n - page] == (char)(n / page) && p[n - 1] == (char)(n / page));
+    expect_op(calls, <=, CALLS_MOST);
+    expect_op(copied, <=, COPIED_MOST);
+    hak_free_sized(p, STEPS * page);
+}
+
+/* What filled the room behind the request does not become the program's. */
+FRESH_TEST(grown_bytes_tell_nothing)
+{
+    (void)argument;
+    start(true);
+    for (size_t n = 100; n < 5 << 20; n = n * 9 / 8) {
+        char *p = memset(hak_malloc(n), 0, n), *q = hak_realloc(p, n + n / 16 + 40);
+        expect(q != NULL && hak__is_zero(q, (n + n / 16 + 40) & ~(size_t)7));
+        hak_free(q);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +180,8 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(splits_are_bounded),
         cmocka_unit_test(a_look_keeps_it_open),
+        cmocka_unit_test(grows_by_pages),
+        cmocka_unit_test(grown_bytes_tell_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
