@@ -278,20 +278,20 @@ static void from_context(struct machine *out, const ucontext_t *context)
     static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
                                         REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
     for (unsigned i = 0; i < sizeof places; i++)
-        out->registers[i] = (uintptr_t)context->uc_mcontext.gregs[places[i]];
-    out->pc = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[places[i]]);
+    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[REG_RIP]);
 }
 
 #elif defined(__aarch64__)
-static const uint32_t restores[] = { 0xd2801168, 0xd4000001 };   /* mov x8, #139; svc #0 */
+static const uint8_t restores[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4 };   /* mov x8, #139; svc #0 */
 enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.pstate) };
 
 static void from_context(struct machine *out, const ucontext_t *context)
 {
     for (unsigned i = 0; i < 31; i++)
-        out->registers[i] = context->uc_mcontext.regs[i];
-    out->registers[REGISTER_SP] = context->uc_mcontext.sp;
-    out->pc = context->uc_mcontext.pc;
+        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.regs[i]);
+    out->registers[REGISTER_SP] = hak__unwind_word((uintptr_t)&context->uc_mcontext.sp);
+    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.pc);
 }
 
 #else
@@ -304,12 +304,8 @@ static void from_context(struct machine *out, const ucontext_t *context) { (void
 
 /* --- walking ------------------------------------------------------------------------------------------------------- */
 
-#if !defined(HAK_UNITY) || !HAK_UNITY
-#if defined(__has_attribute)
-#if __has_attribute(no_sanitize_address)
+#if HAK_ASAN
 __attribute__((no_sanitize_address))
-#endif
-#endif
 uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
@@ -393,19 +389,32 @@ static bool has_table(uintptr_t pc)
     return place >= 0 && read_entry(&table.room, entry_at(&table, (uint32_t)place), pc, &entry);
 }
 
+/* Of code at an address that might be none; -1: it may not be read. */
+static int code_byte(struct machine *machine, uintptr_t at)
+{
+    return page_error(machine, at) != 0 ? -1 : (int)(hak__unwind_word(at & -sizeof at) >> at % sizeof at * 8 & 0xff);
+}
+
+static bool has_code(struct machine *machine, const uint8_t *bytes, size_t size)
+{
+    size_t same = 0;
+    while (same < size && code_byte(machine, machine->pc + same) == bytes[same])
+        same++;
+    return same == size;
+}
+
 /* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
  * add $N, %rsp; ret. */
 static bool leave_trampoline(struct machine *machine)
 {
-    const uint8_t *code = (const uint8_t *)machine->pc;
-    uintptr_t sp = machine->registers[REGISTER_SP];
-    /* What tables have led to might be no address at all. */
-    if (!BARE_TRAMPOLINES || page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + 4) != 0)
+    static const uint8_t add[] = { 0x48, 0x83, 0xc4 };
+    if (!BARE_TRAMPOLINES || !has_code(machine, add, sizeof add) || code_byte(machine, machine->pc + 4) != 0xc3)
         return false;
-    if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3
-        || !stack_word(machine, sp + code[3], sp, &machine->pc))
+    int size = code_byte(machine, machine->pc + 3);
+    uintptr_t sp = machine->registers[REGISTER_SP], at = sp + (uintptr_t)size;
+    if (size < 0 || size > 0x7f || !stack_word(machine, at, sp, &machine->pc))
         return false;
-    machine->registers[REGISTER_SP] = sp + code[3] + sizeof sp;
+    machine->registers[REGISTER_SP] = at + sizeof at;
     machine->pc &= HAK_ADDRESS_BITS;
     return has_table(machine->pc - 1);
 }
@@ -455,8 +464,7 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
 static bool leave_handler(struct machine *machine)
 {
     uintptr_t at = machine->registers[REGISTER_SP] + CONTEXT_BEHIND;
-    if (page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + sizeof restores - 1) != 0
-        || memcmp((const void *)machine->pc, restores, sizeof restores) != 0)
+    if (!has_code(machine, restores, sizeof restores))
         return false;
     if (at % sizeof at != 0 || page_error(machine, at) != 0 || page_error(machine, at + CONTEXT_BYTES - 1) != 0)
         return false;
