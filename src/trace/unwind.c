@@ -19,13 +19,21 @@
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
 
+/* A module's sorted table; `room` is all of the module. */
+struct table {
+    const uint8_t *header;
+    uint32_t count;
+    struct reader room;
+};
+
 /* `end` is probably that of the stack, and counts where the kernel is not asked; `found` where the return address to pc was, 0 if in
  * a register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
     uintptr_t readable;          /* the last page that can be read, or one of the two below, which are no pages */
+    struct table table;          /* of the last frame's module */
 };
-enum { NEVER_ASKED = 1, NOT_YET_ASKED };
+enum { NEVER_ASKED = 1, NOT_YET_ASKED, LEAST_PAGE = 4096 };
 
 struct entry {
     struct reader common, own;   /* the instructions of the CIE and of the FDE */
@@ -40,13 +48,6 @@ struct entry {
 /* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
 struct pair { int32_t start, entry; };
 
-/* A module's sorted table; `room` is all of the module. */
-struct table {
-    const uint8_t *header;
-    uint32_t count;
-    struct reader room;
-};
-
 static struct pair pair_at(const struct table *table, uint32_t place)
 {
     struct pair pair;
@@ -60,17 +61,20 @@ static const uint8_t *entry_at(const struct table *table, uint32_t place) { retu
 /* The table for pc; one without pairs if its module has none in that form. */
 static struct table table_of(uintptr_t pc)
 {
-    static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
+    const uint32_t known = 0x3b031b01;   /* version, and how pointer, count and table are written */
+    uint32_t form, count;
     struct hak_module module;
     struct table table = { .count = 0 };
     if (!hak__loaded_at(pc, &module))
         return table;
     table.header = module.tables;
     table.room = (struct reader){ (const uint8_t *)module.start, (const uint8_t *)module.end, false };
-    if (reader_has(&table.room, table.header, 12) && memcmp(table.header, known, sizeof known) == 0)
-        memcpy(&table.count, table.header + 8, sizeof table.count);
-    if (!reader_has(&table.room, table.header, 12 + table.count * sizeof(struct pair)))
-        table.count = 0;
+    if (!reader_has(&table.room, table.header, 12))
+        return table;
+    memcpy(&form, table.header, sizeof form);
+    memcpy(&count, table.header + 8, sizeof count);
+    if (form == known && reader_has(&table.room, table.header, 12 + count * sizeof(struct pair)))
+        table.count = count;
     return table;
 }
 
@@ -310,17 +314,22 @@ uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_
 #endif
 
 /* 0 if the page can be read, EFAULT if not, EPERM if the kernel may not be asked. */
-static int page_error(struct machine *machine, uintptr_t address)
+static int ask_page(struct machine *machine, uintptr_t page)
 {
-    uintptr_t page = address & -hak__os->page_size();
-    int code = machine->readable == NEVER_ASKED ? EPERM : page == machine->readable ? 0 : hak__os_readable(page);
+    int code = machine->readable == NEVER_ASKED ? EPERM : hak__os_readable(page);
     if (code == 0)
         machine->readable = page;
     return code;
 }
 
+hak_inline int page_error(struct machine *machine, uintptr_t address)
+{
+    uintptr_t page = address & -(uintptr_t)LEAST_PAGE;
+    return hak_likely(page == machine->readable) ? 0 : ask_page(machine, page);
+}
+
 /* A word of the stack at or above sp; false: it may not be read. */
-static bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
+hak_inline bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
 {
     if (at < sp || at % sizeof *word != 0)
         return false;
@@ -332,26 +341,27 @@ static bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uint
 }
 
 /* The rules at pc; `exact` becomes whether the caller's pc will be no return address. */
-static bool find_rules(uintptr_t pc, struct rules *rules, bool *exact)
+static bool find_rules(struct table *table, uintptr_t pc, struct rules *rules, bool *exact)
 {
     struct row row;
     struct entry entry;
-    struct table table = table_of(pc);
-    if (row_find(pc, &row) && is_place_of(&table, pc, row.place)
-        && entry_sum(table.room, entry_at(&table, (uint32_t)row.place)) == row.sum) {
+    if (!reader_has(&table->room, (const uint8_t *)pc, 1))
+        *table = table_of(pc);
+    if (row_find(pc, &row) && is_place_of(table, pc, row.place)
+        && entry_sum(table->room, entry_at(table, (uint32_t)row.place)) == row.sum) {
         row_unpack(row.rules, rules);
         *exact = false;
         return true;
     }
-    int64_t place = place_of(&table, pc);
+    int64_t place = place_of(table, pc);
     if (place < 0)
         return false;
-    const uint8_t *at = entry_at(&table, (uint32_t)place);
-    if (!read_entry(&table.room, at, pc, &entry) || !rules_at(&entry, pc, rules))
+    const uint8_t *at = entry_at(table, (uint32_t)place);
+    if (!read_entry(&table->room, at, pc, &entry) || !rules_at(&entry, pc, rules))
         return false;
     *exact = entry.interrupted;
     if (!entry.interrupted)
-        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(table.room, at) });
+        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(table->room, at) });
     return true;
 }
 
@@ -360,7 +370,7 @@ static bool unwind_step(struct machine *machine, bool *exact)
 {
     struct rules rules;
     uintptr_t pc = machine->pc - !*exact, sp = machine->registers[REGISTER_SP];
-    if (!find_rules(pc, &rules, exact))
+    if (!find_rules(&machine->table, pc, &rules, exact))
         return false;
     uintptr_t frame = machine->registers[rules.frame_register] + (uintptr_t)rules.frame_offset;
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
