@@ -7,6 +7,7 @@
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "hardened.h"
+#include "own/own.h"
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"
@@ -20,7 +21,7 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
     if (block == NULL && !in_place)
         block = hak__cache_pop(&hak__heap_current()->bins[class]);
     if (block != NULL) {
-        if (!hak__profile_has(block))
+        if (!hak__is_sampled(block))
             hak__mark_live(block);
         return block;
     }

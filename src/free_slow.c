@@ -21,7 +21,6 @@
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
-#include "sample/sample.h"
 #include "slab/shield.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -265,10 +264,8 @@ void hak__free_outside(void *p)
 {
     if (hak_likely(p == NULL))
         return;
-    if (hak__sample_has(p))
-        hak__sample_free(p, "free");
-    else if (hak__profile_has(p))
-        hak__profile_free(p, "free");
+    if (hak__is_sampled(p))
+        hak__sampled_free(p, "free");
     else if (hak__zero_size_has(p))
         free_nothing(p);
     else if (hak__region_of(p) != NULL)

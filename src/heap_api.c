@@ -72,7 +72,10 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
     if (hak__is_region(own))
         return ENOTSUP;
     hak__own_expect(own, "hak_heap_merge_into_default");
-    struct hak_heap *mine = hak__request_enter();
+    struct hak_heap *mine = hak__request_heap();
+    if (mine != NULL && hak__profile_ever())
+        hak__profile_join(mine);   /* it may get samples that stay in their places */
+    mine = hak__request_enter();
     if (mine == NULL)
         return ENOMEM;
     hak__own_merge(own, mine, "hak_heap_merge_into_default");

@@ -7,8 +7,7 @@
 #include "hakmem.h"
 #include "harden/zero_size.h"
 #include "os/loaded.h"
-#include "profile/profile.h"
-#include "sample/sample.h"
+#include "own/own.h"
 
 enum { MALLOC_UNKNOWN, MALLOC_OURS, MALLOC_ANOTHER };
 static _Atomic uint32_t programs_malloc;
@@ -31,7 +30,7 @@ static bool others_may_have(const void *p)
 {
     size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
     bool outside = super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
-    return outside && !hak__sample_has(p) && !hak__profile_has(p) && !hak__zero_size_has(p);
+    return outside && !hak__is_sampled(p) && !hak__zero_size_has(p);
 }
 
 bool hak__is_others(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }

@@ -7,9 +7,8 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "others.h"
+#include "own/own.h"
 #include "own/region.h"
-#include "profile/profile.h"
-#include "sample/sample.h"
 #include "slab/shield.h"
 #include "thread.h"
 
@@ -73,10 +72,8 @@ size_t hak__usable(const void *p, const char *function)
         hak__check_block(p, word, function, "this block is free");
         return hak__owner_sizes(word)->size;
     }
-    if (hak__sample_has(p))
-        return hak__sample_usable(p, function);
-    if (hak__profile_has(p))
-        return hak__profile_usable(p, function);
+    if (hak__is_sampled(p))
+        return hak__sampled_usable(p, function);
     if (hak__zero_size_has(p)) {
         hak__zero_size_check(p, function);
         return 0;
@@ -98,7 +95,7 @@ void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     uint32_t word = hak__owner_of(p);
-    bool sampled = hak__sample_has(p) || hak__profile_has(p);   /* held to what its class would be */
+    bool sampled = hak__is_sampled(p);   /* held to what its class would be */
     if (hak__names_span(word) && hak__hardened_at(hak__slab_of(p))) {
         size_t have = hak__harden_asked(p, hak__owner_class(word), n);
         if (n != have)

@@ -129,10 +129,8 @@ static hak_cold void count_anew(const void *before, void *after, size_t n)
 /* The block is to be read, whatever rights the program has taken from its pages. */
 hak_inline void lift_all(const void *p)
 {
-    if (hak_unlikely(hak__sample_has(p)))
-        hak__sample_allow(p, "realloc");
-    else if (hak_unlikely(hak__profile_has(p)))
-        hak__profile_allow(p);
+    if (hak_unlikely(hak__is_sampled(p)))
+        hak__sampled_allow(p, "realloc");
     else
         hak__shield_lift(p);
 }

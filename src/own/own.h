@@ -129,8 +129,16 @@ void hak__own_huge_end_all(struct hak_own *own, bool keep);   /* frees them, or 
 
 /* --- samples (own_samples.c) -------------------------------------------------------------------------------------------- */
 
-/* Whether p lies where samples of up to the mid pool do, and the heap that the one which begins there is of: NULL for malloc's. */
+/* Whether p lies where samples of up to the mid pool do, of either kind. */
 hak_inline bool hak__is_sampled(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
+
+/* For such an address. They end the program with a report unless a block in use begins there. allow: before the block is read, whatever
+ * rights the program has taken from its pages. */
+hak_cold void hak__sampled_free(void *p, const char *function);
+hak_cold size_t hak__sampled_usable(const void *p, const char *function);
+hak_cold void hak__sampled_allow(const void *p, const char *function);
+
+/* The heap that the sample which begins there is of; NULL: it is malloc's, or there is none. */
 hak_cold struct hak_own *hak__own_of_sample(const void *p);
 
 /* All end, before the spans, whose addresses some are known by. `close`: there will be none any more. */

@@ -119,6 +119,7 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
 {
     if (!hak__profile_due(heap, n))
         return;
+    hak__profile_forget(block);   /* if a thread that counts for no profile has freed the one before */
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);
     if (record == NULL) {

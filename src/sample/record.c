@@ -34,17 +34,26 @@ static void samples_link(struct hak_samples *samples, struct hak_record *record)
 
 static void samples_unlink(struct hak_samples *samples, struct hak_record *record)
 {
+    struct hak_record *before = record->before, *next = record->next;
     hak_assert(hak_load(&record->of, HAK_RELAXED) == samples, "in this list");
-    hak_store(&record->of, NULL, HAK_RELAXED);   /* first: hak__samples_fork_child says it anew of what is still in the list */
-    if (record->before != NULL)
-        record->before->next = record->next;
+    if (before != NULL)
+        before->next = next;
     else
-        samples->first = record->next;
-    if (record->next != NULL)
-        record->next->before = record->before;
+        samples->first = next;
+    if (next != NULL)
+        next->before = before;
     hak_fetch_sub(&samples->count, record->counted != 0, HAK_RELAXED);
     hak_fetch_sub(&samples->bytes, record->counted, HAK_RELAXED);
     hak__account_give(samples->account, record->counted);
+    /* release: pairs with the acquire in hak__record_leave, after which the record may be used again. */
+    hak_store(&record->of, NULL, HAK_RELEASE);
+}
+
+/* Not one that a thread was about to unlink which a forked child does not have. */
+static bool samples_have(const struct hak_samples *samples, struct hak_record *record)
+{
+    const struct hak_record *there = record->before != NULL ? record->before->next : samples->first;
+    return hak_load(&record->of, HAK_RELAXED) == samples && there == record;
 }
 
 /* --- one record ---------------------------------------------------------------------------------------------------------- */
@@ -72,13 +81,15 @@ bool hak__record_claim(struct hak_record *record)
 
 void hak__record_leave(struct hak_record *record)
 {
-    struct hak_samples *samples = hak_load(&record->of, HAK_RELAXED);
-    hak_assert(hak_load(&record->state, HAK_RELAXED) != HAK_SAMPLE_LIVE, "the caller's");
+    struct hak_samples *samples = hak_load(&record->of, HAK_ACQUIRE);
+    hak_assert(hak_load(&record->state, HAK_RELAXED) == HAK_SAMPLE_ENDING, "the caller's");
     if (samples == NULL)
         return;
     hak__lock_acquire(&samples->lock);
-    if (hak_load(&record->of, HAK_RELAXED) == samples)
+    if (samples_have(samples, record))
         samples_unlink(samples, record);
+    else
+        hak_store(&record->of, NULL, HAK_RELAXED);
     hak__lock_release(&samples->lock);
 }
 

@@ -19,13 +19,21 @@
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
 
+/* A module's sorted table; `room` is all of the module. */
+struct table {
+    const uint8_t *header;
+    uint32_t count;
+    struct reader room;
+};
+
 /* `end` is probably that of the stack, and counts where the kernel is not asked; `found` where the return address to pc was, 0 if in
  * a register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
     uintptr_t readable;          /* the last page that can be read, or one of the two below, which are no pages */
+    struct table table;          /* of the last frame's module */
 };
-enum { NEVER_ASKED = 1, NOT_YET_ASKED };
+enum { NEVER_ASKED = 1, NOT_YET_ASKED, LEAST_PAGE = 4096 };
 
 struct entry {
     struct reader common, own;   /* the instructions of the CIE and of the FDE */
@@ -40,13 +48,6 @@ struct entry {
 /* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
 struct pair { int32_t start, entry; };
 
-/* A module's sorted table; `room` is all of the module. */
-struct table {
-    const uint8_t *header;
-    uint32_t count;
-    struct reader room;
-};
-
 static struct pair pair_at(const struct table *table, uint32_t place)
 {
     struct pair pair;
@@ -60,17 +61,20 @@ static const uint8_t *entry_at(const struct table *table, uint32_t place) { retu
 /* The table for pc; one without pairs if its module has none in that form. */
 static struct table table_of(uintptr_t pc)
 {
-    static const uint8_t known[4] = { 1, 0x1b, 0x03, 0x3b };   /* version, and how pointer, count and table are written */
+    const uint32_t known = 0x3b031b01;   /* version, and how pointer, count and table are written */
+    uint32_t form, count;
     struct hak_module module;
     struct table table = { .count = 0 };
     if (!hak__loaded_at(pc, &module))
         return table;
     table.header = module.tables;
     table.room = (struct reader){ (const uint8_t *)module.start, (const uint8_t *)module.end, false };
-    if (reader_has(&table.room, table.header, 12) && memcmp(table.header, known, sizeof known) == 0)
-        memcpy(&table.count, table.header + 8, sizeof table.count);
-    if (!reader_has(&table.room, table.header, 12 + table.count * sizeof(struct pair)))
-        table.count = 0;
+    if (!reader_has(&table.room, table.header, 12))
+        return table;
+    memcpy(&form, table.header, sizeof form);
+    memcpy(&count, table.header + 8, sizeof count);
+    if (form == known && reader_has(&table.room, table.header, 12 + count * sizeof(struct pair)))
+        table.count = count;
     return table;
 }
 
@@ -278,20 +282,20 @@ static void from_context(struct machine *out, const ucontext_t *context)
     static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
                                         REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
     for (unsigned i = 0; i < sizeof places; i++)
-        out->registers[i] = (uintptr_t)context->uc_mcontext.gregs[places[i]];
-    out->pc = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[places[i]]);
+    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[REG_RIP]);
 }
 
 #elif defined(__aarch64__)
-static const uint32_t restores[] = { 0xd2801168, 0xd4000001 };   /* mov x8, #139; svc #0 */
+static const uint8_t restores[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4 };   /* mov x8, #139; svc #0 */
 enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.pstate) };
 
 static void from_context(struct machine *out, const ucontext_t *context)
 {
     for (unsigned i = 0; i < 31; i++)
-        out->registers[i] = context->uc_mcontext.regs[i];
-    out->registers[REGISTER_SP] = context->uc_mcontext.sp;
-    out->pc = context->uc_mcontext.pc;
+        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.regs[i]);
+    out->registers[REGISTER_SP] = hak__unwind_word((uintptr_t)&context->uc_mcontext.sp);
+    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.pc);
 }
 
 #else
@@ -304,27 +308,28 @@ static void from_context(struct machine *out, const ucontext_t *context) { (void
 
 /* --- walking ------------------------------------------------------------------------------------------------------- */
 
-#if !defined(HAK_UNITY) || !HAK_UNITY
-#if defined(__has_attribute)
-#if __has_attribute(no_sanitize_address)
+#if HAK_ASAN
 __attribute__((no_sanitize_address))
-#endif
-#endif
 uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
 /* 0 if the page can be read, EFAULT if not, EPERM if the kernel may not be asked. */
-static int page_error(struct machine *machine, uintptr_t address)
+static int ask_page(struct machine *machine, uintptr_t page)
 {
-    uintptr_t page = address & -hak__os->page_size();
-    int code = machine->readable == NEVER_ASKED ? EPERM : page == machine->readable ? 0 : hak__os_readable(page);
+    int code = machine->readable == NEVER_ASKED ? EPERM : hak__os_readable(page);
     if (code == 0)
         machine->readable = page;
     return code;
 }
 
+hak_inline int page_error(struct machine *machine, uintptr_t address)
+{
+    uintptr_t page = address & -(uintptr_t)LEAST_PAGE;
+    return hak_likely(page == machine->readable) ? 0 : ask_page(machine, page);
+}
+
 /* A word of the stack at or above sp; false: it may not be read. */
-static bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
+hak_inline bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
 {
     if (at < sp || at % sizeof *word != 0)
         return false;
@@ -336,26 +341,27 @@ static bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uint
 }
 
 /* The rules at pc; `exact` becomes whether the caller's pc will be no return address. */
-static bool find_rules(uintptr_t pc, struct rules *rules, bool *exact)
+static bool find_rules(struct table *table, uintptr_t pc, struct rules *rules, bool *exact)
 {
     struct row row;
     struct entry entry;
-    struct table table = table_of(pc);
-    if (row_find(pc, &row) && is_place_of(&table, pc, row.place)
-        && entry_sum(table.room, entry_at(&table, (uint32_t)row.place)) == row.sum) {
+    if (!reader_has(&table->room, (const uint8_t *)pc, 1))
+        *table = table_of(pc);
+    if (row_find(pc, &row) && is_place_of(table, pc, row.place)
+        && entry_sum(table->room, entry_at(table, (uint32_t)row.place)) == row.sum) {
         row_unpack(row.rules, rules);
         *exact = false;
         return true;
     }
-    int64_t place = place_of(&table, pc);
+    int64_t place = place_of(table, pc);
     if (place < 0)
         return false;
-    const uint8_t *at = entry_at(&table, (uint32_t)place);
-    if (!read_entry(&table.room, at, pc, &entry) || !rules_at(&entry, pc, rules))
+    const uint8_t *at = entry_at(table, (uint32_t)place);
+    if (!read_entry(&table->room, at, pc, &entry) || !rules_at(&entry, pc, rules))
         return false;
     *exact = entry.interrupted;
     if (!entry.interrupted)
-        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(table.room, at) });
+        row_keep(pc, &(struct row){ row_pack(rules), (uint64_t)place, entry_sum(table->room, at) });
     return true;
 }
 
@@ -364,7 +370,7 @@ static bool unwind_step(struct machine *machine, bool *exact)
 {
     struct rules rules;
     uintptr_t pc = machine->pc - !*exact, sp = machine->registers[REGISTER_SP];
-    if (!find_rules(pc, &rules, exact))
+    if (!find_rules(&machine->table, pc, &rules, exact))
         return false;
     uintptr_t frame = machine->registers[rules.frame_register] + (uintptr_t)rules.frame_offset;
     if (frame < sp || frame - sp > FRAME_MAX || frame % sizeof frame != 0)
@@ -393,19 +399,32 @@ static bool has_table(uintptr_t pc)
     return place >= 0 && read_entry(&table.room, entry_at(&table, (uint32_t)place), pc, &entry);
 }
 
+/* Of code at an address that might be none; -1: it may not be read. */
+static int code_byte(struct machine *machine, uintptr_t at)
+{
+    return page_error(machine, at) != 0 ? -1 : (int)(hak__unwind_word(at & -sizeof at) >> at % sizeof at * 8 & 0xff);
+}
+
+static bool has_code(struct machine *machine, const uint8_t *bytes, size_t size)
+{
+    size_t same = 0;
+    while (same < size && code_byte(machine, machine->pc + same) == bytes[same])
+        same++;
+    return same == size;
+}
+
 /* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
  * add $N, %rsp; ret. */
 static bool leave_trampoline(struct machine *machine)
 {
-    const uint8_t *code = (const uint8_t *)machine->pc;
-    uintptr_t sp = machine->registers[REGISTER_SP];
-    /* What tables have led to might be no address at all. */
-    if (!BARE_TRAMPOLINES || page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + 4) != 0)
+    static const uint8_t add[] = { 0x48, 0x83, 0xc4 };
+    if (!BARE_TRAMPOLINES || !has_code(machine, add, sizeof add) || code_byte(machine, machine->pc + 4) != 0xc3)
         return false;
-    if (code[0] != 0x48 || code[1] != 0x83 || code[2] != 0xc4 || code[3] % 8 != 0 || code[3] > 0x7f || code[4] != 0xc3
-        || !stack_word(machine, sp + code[3], sp, &machine->pc))
+    int size = code_byte(machine, machine->pc + 3);
+    uintptr_t sp = machine->registers[REGISTER_SP], at = sp + (uintptr_t)size;
+    if (size < 0 || size > 0x7f || !stack_word(machine, at, sp, &machine->pc))
         return false;
-    machine->registers[REGISTER_SP] = sp + code[3] + sizeof sp;
+    machine->registers[REGISTER_SP] = at + sizeof at;
     machine->pc &= HAK_ADDRESS_BITS;
     return has_table(machine->pc - 1);
 }
@@ -455,8 +474,7 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
 static bool leave_handler(struct machine *machine)
 {
     uintptr_t at = machine->registers[REGISTER_SP] + CONTEXT_BEHIND;
-    if (page_error(machine, machine->pc) != 0 || page_error(machine, machine->pc + sizeof restores - 1) != 0
-        || memcmp((const void *)machine->pc, restores, sizeof restores) != 0)
+    if (!has_code(machine, restores, sizeof restores))
         return false;
     if (at % sizeof at != 0 || page_error(machine, at) != 0 || page_error(machine, at + CONTEXT_BYTES - 1) != 0)
         return false;

@@ -43,10 +43,10 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 #define HAK_ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without the bits that sign a return address */
 
 /* A word of the stack, which may lie where a sanitizer has marked it as not to be read. */
-#if defined(HAK_UNITY) && HAK_UNITY
-hak_inline uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
-#else
+#if HAK_ASAN
 uintptr_t hak__unwind_word(uintptr_t address);
+#else
+hak_inline uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
 /* Stores the return addresses from `here` on, and of each the words from the stack pointer to where it was found; their

@@ -50,7 +50,7 @@ pub struct hak_heap_figures {
     pub name: *const c_char,
     /// counts the heaps that the process has made or attached; 0: a region beyond the 64th at a time
     pub serial: u64,
-    /// slabs and huge blocks: what counts against the limit
+    /// slabs, huge blocks, samples: what counts against the limit
     pub used_bytes: u64,
     /// the most of that
     pub peak_bytes: u64,
