@@ -40,6 +40,7 @@ hak_export size_t hak_collect(void)
 {
     struct hak_heap *heap = hak__request_enter();
     if (heap != NULL) {
+        hak__own_leave(heap);
         hak__heap_collect(heap);
         hak__cache_flush(heap);
         hak__heap_unlock(heap);

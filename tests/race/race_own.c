@@ -1,7 +1,9 @@
 /* Heaps of one's own (own/), every schedule within the bounds: a heap is destroyed while a thread takes a share of it, ends, goes on
  * to another heap, frees a block of it, or collects for its share; it is merged while a block is freed; and it becomes, or is no
  * longer, the default of threads while it is destroyed. Of two things that exclude one another just one happens, and the other is
- * reported; each share is in one place afterwards, and no span outlives its heap.
+ * reported; each share is in one place afterwards, and no span outlives its heap. Threads also free and allocate by the real
+ * hak_free and hak_heap_malloc, fast paths and all, while their heap is merged, squeezed or swept, or their huge block's heap ends;
+ * and ids of shares are given back and taken.
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
