@@ -113,11 +113,13 @@ int hak_profile_dump(const char *path);
 /* --- heaps of one's own ---------------------------------------------------------------------------------------- */
 
 /* A heap that the program makes, any thread may use, and that ends at once: docs/heaps.md. hak_free and free take its blocks, from
- * any thread; realloc and its kin keep them in it. Where a heap is asked for, NULL is the process's own malloc. */
+ * any thread; realloc and its kin keep a block where it is, one of malloc's too. Where a heap is asked for, NULL is the process's own
+ * malloc, whatever the thread's default is. */
 typedef struct hak_own hak_heap_t;
 
 /* A request of `wanted` bytes would bring what the heap has from the system above its limit. Called in the requesting thread,
- * outside of all locks, so it may allocate and free. Not 0: try again (it has freed, or raised the limit); 0: let it fail. */
+ * outside of all locks, so it may allocate and free. Not 0: try again (it has freed, or raised the limit); 0: let it fail. No
+ * heap's callback is called inside of one: what its thread requests there beyond a limit fails with ENOMEM. */
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
 
 enum hak_heap_purge {
@@ -155,34 +157,36 @@ void hak_heap_detach(hak_heap_t *heap);
  * to do with another heap; misuse if it is a thread's default. NULL does nothing. */
 void hak_heap_destroy(hak_heap_t *heap);
 
-/* The same, but the heap goes on with the memory that it has. */
+/* The same, but the heap goes on with the memory that it has, and may be a thread's default. */
 void hak_heap_reset(hak_heap_t *heap);
 
 /* Its blocks become the process's, as if malloc had given them; the heap is empty then. 0 or ENOMEM. As with hak_heap_destroy, no
- * other thread may be in a call with the heap; frees of its blocks may go on. */
+ * other thread may be in a call with the heap; frees of its blocks may go on. NULL: 0, since they are. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
 void *hak_heap_malloc(hak_heap_t *heap, size_t n);
 void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size);
 void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t align, size_t n);
 
-/* A block of just this heap (NULL allocates one); hak_realloc does the same without asking. */
+/* A block of just this heap, with NULL one of malloc's, else misuse; hak_realloc and hak_free do the same without asking. p = NULL
+ * allocates one, or does nothing. */
 void *hak_heap_realloc(hak_heap_t *heap, void *p, size_t n);
 void hak_heap_free(hak_heap_t *heap, void *p);
 
-/* The heap whose block begins at p; NULL: it is malloc's, or none. */
+/* The heap whose block in use begins at p, any address; NULL: it is malloc's, or none. */
 hak_heap_t *hak_heap_of(const void *p);
 
+/* 0: none. NULL: the option limit. */
 void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 
 struct hak_heap_figures {
-    const char *name;           /* valid until the heap ends */
-    uint64_t serial;            /* counts the heaps that the process has made or attached; 0: a region beyond the 64th at a time */
+    const char *name;           /* valid until the heap ends; NULL: malloc's figures */
+    uint64_t serial;            /* counts the heaps that the process has made or attached; 0: malloc, or a region beyond the 64th */
     uint64_t used_bytes;        /* slabs, huge blocks, samples: what counts against the limit */
-    uint64_t peak_bytes;        /* the most of that */
-    uint64_t live_blocks, live_bytes;   /* in the program's hands, by usable size */
+    uint64_t peak_bytes;        /* the most of that; malloc's: the same as used_bytes */
+    uint64_t live_blocks, live_bytes;   /* in the program's hands; bytes by usable size, which in hardened mode is less: there by class */
     uint64_t limit;             /* 0: none */
-    uint64_t refused;           /* times that it has refused memory */
+    uint64_t refused;           /* times that it has refused memory; malloc's: 0 */
     uint64_t cached_bytes;      /* ready in threads' bins */
     uint64_t slab_bytes, huge_blocks, huge_bytes;
     uint64_t threads, shares;   /* threads that have bins here now; sets of bins */
@@ -192,11 +196,11 @@ struct hak_heap_figures {
 int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 
 /* Calls for each block with its usable size, until that gives something else than 0, which is the result. No thread may use the heap
- * meanwhile, the visitor included. */
+ * meanwhile, the visitor included. NULL: ENOTSUP, as no thread could know that none uses malloc. */
 typedef int hak_heap_visitor(void *block, size_t size, void *argument);
 int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 
-/* One heap after another; NULL before the first and after the last. */
+/* One heap after another, at last the first 64 in regions; NULL before the first and after the last. The heap lives. */
 hak_heap_t *hak_heap_next(hak_heap_t *heap);
 
 /* Where the calling thread's malloc and its kin take their blocks from now on; gives what it was. */

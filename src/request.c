@@ -56,6 +56,7 @@ size_t hak__request_collect(void)
 {
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__enter_own(heap)) {
+        hak__own_leave(heap);
         hak__heap_collect(heap);
         hak__cache_flush(heap);
         hak__heap_unlock(heap);

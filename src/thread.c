@@ -135,6 +135,8 @@ static struct hak_heap *take_up(void)
 static struct hak_heap *open_new(void)
 {
     struct hak_heap *heap = hak__heap_new();
+    while (hak_unlikely(heap == NULL) && hak__shares_spare_id())
+        heap = hak__heap_new();
     if (heap != NULL && hak__hardened.on)
         hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
     if (heap != NULL)

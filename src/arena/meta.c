@@ -3,6 +3,7 @@
 #include "arena/meta.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "arena/limit.h"
 #include "arena/lru.h"
@@ -232,6 +233,13 @@ bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
     hak__meta_piece_done();
     hak__arena_unlock();
     return code == 0;
+}
+
+/* The first word of a heap, its tag, is never 0. Locked pages stay, and there are systems that take the advice and do nothing. */
+void hak__heap_forget(void *heap, size_t bytes)
+{
+    if (hak__os_purge((uintptr_t)heap, bytes) != 0 || hak_load((_Atomic uint32_t *)heap, HAK_RELAXED) != 0)
+        memset(heap, 0, bytes);
 }
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }

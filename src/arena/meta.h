@@ -56,5 +56,8 @@ void *hak__heap_memory(uint32_t id, size_t *bytes);
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
 void *hak__heap_address(uint32_t id);   /* without mapping it */
 
+/* Makes a heap's memory, so many bytes of it, zero again and gives its pages back to the system. */
+void hak__heap_forget(void *heap, size_t bytes);
+
 /* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
 void *hak__span_memory(void);

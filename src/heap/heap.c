@@ -24,8 +24,89 @@ void hak__heap_init(void)
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
 }
 
+/* --- ids and their memory -------------------------------------------------------------------------------------------- */
+
+static struct hak_heap *heap_begin(uint32_t id, size_t mapped)
+{
+    struct hak_heap *heap = hak__heap_by_id(id);
+    heap->id = id;
+    heap->slots.mapped = mapped;
+    heap->tag = hak__owner_word(id, 0);
+    return heap;
+}
+
+/* The ids of heaps that were given back, a stack like that of the parked ones (park.c): pushes << 32 | the id given back last. A
+ * word for each id says how many pages it has and which one lies below it; the heap's own memory has gone. */
+enum { ID_BITS = 17 };
+_Static_assert(HAK_HEAPS_MAX == 1u << ID_BITS && HAK_HEAP_STRIDE / 4096 < 1u << (32 - ID_BITS), "an id and a number of pages fit");
+static _Atomic uint64_t given_back;
+static _Atomic(_Atomic uint32_t *) given_back_words;
+
+static struct hak_heap *heap_again(void)
+{
+    uint64_t head = hak_load(&given_back, HAK_ACQUIRE);
+    while ((uint32_t)head != 0) {
+        uint32_t id = (uint32_t)head, word = hak_load(&hak_load(&given_back_words, HAK_RELAXED)[id], HAK_RELAXED);
+        uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1));   /* a push in between makes this fail (ABA) */
+        /* acquire: pairs with the release in hak__heap_give_back; the memory is zero. */
+        if (hak_cas_weak(&given_back, &head, after, HAK_ACQUIRE, HAK_ACQUIRE))
+            return heap_begin(id, (size_t)(word >> ID_BITS) * hak__page_size());
+    }
+    return NULL;
+}
+
+static _Atomic uint32_t *words_for_ids(void)
+{
+    _Atomic uint32_t *words = hak_load(&given_back_words, HAK_ACQUIRE), *none = NULL;
+    if (words != NULL || (words = hak__meta_alloc(HAK_HEAPS_MAX * sizeof *words)) == NULL)
+        return words;
+    return hak_cas_strong(&given_back_words, &none, words, HAK_ACQ_REL, HAK_ACQUIRE) ? words : none;
+}
+
+static void counters_add(hak_counter *to, const hak_counter *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof *to; i++)
+        hak_count(&to[i], hak_counted(&from[i]));
+}
+
+/* The figures are sums over all heaps, so that it does not matter whose counters say so. */
+static void count_for(struct hak_heap *heir, struct hak_heap *heap)
+{
+    size_t from = offsetof(struct hak_heap_class, refilled), bytes = sizeof(struct hak_heap_class) - from;
+    counters_add((hak_counter *)&heir->counts, (hak_counter *)&heap->counts, sizeof heap->counts);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++)
+        counters_add((hak_counter *)((char *)&heir->classes[c] + from), (hak_counter *)((char *)&heap->classes[c] + from), bytes);
+}
+_Static_assert(offsetof(struct hak_heap_class, warm_prefilled) + sizeof(hak_counter) == sizeof(struct hak_heap_class),
+               "a class ends with its counters");
+_Static_assert(sizeof(struct hak_heap_counts) % sizeof(hak_counter) == 0, "all of them are counters");
+
+bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
+{
+    hak_assert(hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER && hak_load(&heir->lock, HAK_RELAXED) == HAK_OWNER, "both are locked");
+    hak_assert(heap->own == NULL && heap->share.first_span == 0 && hak_load(&heap->pending, HAK_RELAXED) == NULL
+               && heap->quarantine == NULL && !heap->budget.in_process, "nothing is left of a heap that is given back");
+    uint32_t id = heap->id, pages = (uint32_t)(heap->slots.mapped / hak__page_size());
+    _Atomic uint32_t *words = words_for_ids();
+    if (words == NULL)
+        return false;
+    count_for(heir, heap);
+    hak__bitmaps_leave(heap);
+    /* release: who comes by the state afterwards has the lock, and leaves again (hak__enter_foreign). */
+    hak_store(&heap->state, HAK_HEAP_NEW, HAK_RELEASE);
+    hak__heap_forget(heap, heap->slots.mapped);   /* the lock too */
+    uint64_t head = hak_load(&given_back, HAK_RELAXED);
+    do
+        hak_store(&words[id], pages << ID_BITS | (uint32_t)head, HAK_RELAXED);
+    while (!hak_cas_weak(&given_back, &head, ((head >> 32) + 1) << 32 | id, HAK_RELEASE, HAK_RELAXED));
+    return true;
+}
+
 struct hak_heap *hak__heap_new(void)
 {
+    struct hak_heap *again = heap_again();
+    if (again != NULL)
+        return again;
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     size_t bytes;
     do {
@@ -33,11 +114,7 @@ struct hak_heap *hak__heap_new(void)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
-    struct hak_heap *heap = hak__heap_by_id(id + 1);
-    heap->id = id + 1;
-    heap->slots.mapped = bytes;
-    heap->tag = hak__owner_word(heap->id, 0);
-    return heap;
+    return heap_begin(id + 1, bytes);
 }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */

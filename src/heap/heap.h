@@ -154,8 +154,12 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)
             hak__yield(i - 1);
-        if (hak__heap_try_lock(heap, HAK_SWEEPER))
+        if (!hak__heap_try_lock(heap, HAK_SWEEPER))
+            continue;
+        if (hak_likely(hak__heap_is_open(hak_load(&heap->state, HAK_RELAXED))))
             return true;
+        hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE);   /* it was given back meanwhile */
+        return false;
     }
     return false;
 }
@@ -171,8 +175,14 @@ void hak__heap_sweep(struct hak_heap *heap);
 /* Starts the layer once the arena runs. */
 void hak__heap_init(void);
 
-/* A new heap, mapped and named, in state NEW: its classes and bins are still zero. NULL when the system refuses. */
+/* A new heap, mapped and named, in state NEW: its classes and bins are still zero. NULL when the system refuses, or there are as many
+ * as can be. */
 struct hak_heap *hak__heap_new(void);
+
+/* Ends a heap that has nothing left, a share of no heap: its memory goes back to the system and its id to the next hak__heap_new. `heir`
+ * goes on with its counters. The caller has locked both, and let go of neither; of the first nothing is looked at afterwards. False: the
+ * system refuses the memory to note it in, and nothing has happened. */
+hak_cold bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
 extern _Atomic uint32_t hak__heap_last;

@@ -25,14 +25,40 @@ enum { HEAPS_SWEPT = 64 };
 
 /* --- begin and end ---------------------------------------------------------------------------------------------------- */
 
+static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES];   /* by heaps that were given back, by size */
+
+/* Takes all that are left of the size and puts those that are not needed back, unless others have come meanwhile: no single one is
+ * popped, so there is no ABA. acquire and release: who left them has done with them. */
+static void *bitmaps_take_left(void **head, _Atomic(void *) *left)
+{
+    void *memory = hak_load(left, HAK_RELAXED) == NULL ? NULL : hak_exchange(left, NULL, HAK_ACQUIRE), *none = NULL;
+    void *rest = memory == NULL ? NULL : *(void **)memory;
+    if (rest != NULL && !hak_cas_strong(left, &none, rest, HAK_RELEASE, HAK_RELAXED))
+        *head = rest;
+    return memory;
+}
+
 static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
 {
-    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
-    void *memory = *head;
-    if (memory == NULL)
-        return hak__meta_alloc(bytes);
-    *head = *(void **)memory;
+    size_t size = bytes / HAK_BITMAP_UNIT - 1;
+    void **head = &heap->sources.bitmaps[size], *memory = *head;
+    if (memory != NULL)
+        *head = *(void **)memory;
+    else if ((memory = bitmaps_take_left(head, &bitmaps_left[size])) == NULL)
+        memory = hak__meta_alloc(bytes);
     return memory;
+}
+
+void hak__bitmaps_leave(struct hak_heap *heap)
+{
+    for (size_t size = 0; size < HAK_BITMAP_SIZES; size++)
+        for (void *memory = heap->sources.bitmaps[size], *next; memory != NULL; memory = next) {
+            next = *(void **)memory;
+            void *head = hak_load(&bitmaps_left[size], HAK_RELAXED);
+            do
+                *(void **)memory = head;
+            while (!hak_cas_weak(&bitmaps_left[size], &head, memory, HAK_RELEASE, HAK_RELAXED));
+        }
 }
 
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)

@@ -41,6 +41,9 @@ hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 /* Bitmaps of a span that has ended, for the next one. */
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
 
+/* Leaves all that a heap has for others, before it is given back. */
+void hak__bitmaps_leave(struct hak_heap *heap);
+
 /* For want of memory: ends the empty spans of other classes, and has the rest give up what they have ahead of need. HAK_CLASSES:
  * of all. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);

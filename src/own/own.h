@@ -106,6 +106,9 @@ hak_cold void hak__own_squeeze(struct hak_own *own);
 void hak__share_retire(struct hak_heap *share);
 void hak__shares_fork_child(void);
 
+/* Gives one of the spare shares back, for a thread that needs its id or its memory; false: there is none to spare. */
+hak_cold bool hak__shares_spare_id(void);
+
 /* A share whose heap's lock is held: its blocks end, and with them its spans, or not. */
 enum hak_share_end { HAK_SHARE_DESTROYED, HAK_SHARE_EMPTIED };
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge);

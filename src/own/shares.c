@@ -16,27 +16,79 @@
 #include "slab/hardened.h"
 #include "slab/shield.h"
 
+/* Shares of no heap and no thread wait for the next one. The first goes on with the counters of those that are given back. */
+enum { SPARE_MOST = 16 };
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
-static struct hak_heap *spare_shares;   /* of no heap and no thread */
+static struct hak_heap *spare_shares;
+static uint32_t spare_count;
 
 /* --- a share begins ---------------------------------------------------------------------------------------------------- */
+
+/* The spare lock is held, here and below. */
+static void spare_push(struct hak_heap *share)
+{
+    share->share.next = spare_shares;
+    spare_shares = share;
+    spare_count++;
+}
+
+static struct hak_heap *spare_pop(void)
+{
+    struct hak_heap *share = spare_shares;
+    if (share != NULL) {
+        spare_shares = share->share.next;
+        spare_count--;
+    }
+    return share;
+}
+
+/* Gives one back if there are more than `most`. */
+static bool spare_shrink(uint32_t most)
+{
+    struct hak_heap *share = spare_count > most ? spare_pop() : NULL, *heir = spare_shares;
+    if (share == NULL || heir == NULL) {
+        if (share != NULL)
+            spare_push(share);
+        return false;
+    }
+    hak__heap_lock(share);
+    hak__heap_lock(heir);
+    bool gone = hak__heap_give_back(share, heir);
+    hak__heap_unlock(heir);
+    if (!gone) {
+        hak__heap_unlock(share);
+        spare_push(share);
+    }
+    return gone;
+}
 
 static struct hak_heap *spare_take(void)
 {
     hak__lock_acquire(&spare_lock);
-    struct hak_heap *share = spare_shares;
-    if (share != NULL)
-        spare_shares = share->share.next;
+    struct hak_heap *share = spare_pop();
     hak__lock_release(&spare_lock);
     return share;
 }
 
 void hak__share_retire(struct hak_heap *share)
 {
+    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL, "a spare share is nobody's");
+    hak__heap_lock(share);
+    if (share->budget.in_process)
+        hak__cache_park(share);
+    hak__heap_unlock(share);
     hak__lock_acquire(&spare_lock);
-    share->share.next = spare_shares;
-    spare_shares = share;
+    spare_push(share);
+    spare_shrink(SPARE_MOST);
     hak__lock_release(&spare_lock);
+}
+
+bool hak__shares_spare_id(void)
+{
+    hak__lock_acquire(&spare_lock);
+    bool gone = spare_shrink(1);
+    hak__lock_release(&spare_lock);
+    return gone;
 }
 
 /* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. */

@@ -311,9 +311,82 @@ static void figures_are_those_of_the_blocks(void **state)
     hak_heap_destroy(heap);
 }
 
+/* --- what is left of heaps that have ended -------------------------------------------------------------------------------------------- */
+
+enum { HEAPS = 2000, THREADS = 100, LEFT_BYTES = 2048 };
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MEMORY_IS_OURS 0
+#endif
+#endif
+#if !defined(MEMORY_IS_OURS)
+#define MEMORY_IS_OURS !is_emulated()
+#endif
+
+static size_t resident(void)
+{
+    static char text[200];
+    int file = open("/proc/self/statm", O_RDONLY);
+    ssize_t got = read(file, text, sizeof text - 1);
+    close(file);
+    expect_op(got, >, 0);
+    return strtoul(strchr(text, ' '), NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void some_heaps(hak_heap_t **heaps)
+{
+    for (int i = 0; i < HEAPS; i++)
+        expect((heaps[i] = hak_heap_new(NULL)) != NULL && hak_heap_malloc(heaps[i], 16) != NULL);
+    for (int i = 0; i < HEAPS; i++)
+        hak_heap_destroy(heaps[i]);
+    hak_collect();
+}
+
+static pthread_barrier_t all_are_there;
+
+static void *allocate_beside_others(void *argument)
+{
+    void *p = hak_malloc(100);
+    pthread_barrier_wait(&all_are_there);
+    hak_free(p);
+    return p == NULL ? argument : NULL;
+}
+
+/* Their numbers and their memory serve others: heaps, and threads. */
+static void ended_heaps_leave_nothing(void **state)
+{
+    static hak_heap_t *heaps[HEAPS];
+    pthread_t threads[THREADS];
+    (void)state;
+    hak_free(hak_malloc(1));
+    hak_collect();
+    struct hak_heap_figures before = figures_of(NULL);
+    size_t memory = resident();
+    some_heaps(heaps);
+    uint32_t ids = hak__heap_last_id();
+    if (MEMORY_IS_OURS)
+        expect_op(resident(), <, memory + (size_t)HEAPS * LEFT_BYTES);
+    for (int round = 0; round < 3; round++)
+        some_heaps(heaps);
+    expect_eq(figures_of(NULL).live_blocks, before.live_blocks);   /* the counters of shares that are gone go on elsewhere */
+    expect_eq(figures_of(NULL).slab_bytes, before.slab_bytes);
+    pthread_barrier_init(&all_are_there, NULL, THREADS);
+    for (size_t i = 0; i < THREADS; i++)
+        expect_eq(pthread_create(&threads[i], NULL, allocate_beside_others, heaps), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        void *result;
+        expect(pthread_join(threads[i], &result) == 0 && result == NULL);
+    }
+    pthread_barrier_destroy(&all_are_there);
+    expect_eq(hak__heap_last_id(), ids);
+    expect(hak_check_heap());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ended_heaps_leave_nothing),
         cmocka_unit_test(the_walk_meets_every_heap),
         cmocka_unit_test(no_heap_has_mallocs_huge_blocks),
         cmocka_unit_test(only_starts_of_blocks_are_a_heaps),

@@ -143,6 +143,15 @@ void *hak__heap_memory(uint32_t id, size_t *bytes)
     *bytes = sizeof heaps[0];
     return id <= WORLD_HEAPS ? &heaps[id] : NULL;
 }
+/* The pages go in one step; what others look at meanwhile is atomic, and the lock comes last. */
+void hak__heap_forget(void *memory, size_t bytes)
+{
+    struct hak_heap *heap = memory;
+    (void)bytes;
+    heap->id = heap->tag = 0;
+    memset(heap->classes, 0, sizeof heap->classes);
+    hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE);
+}
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes) { return (void)id, (void)from, (void)bytes, false; }
 bool hak__is_thrifty(void) { return false; }
 int hak__piece_map(void *start, size_t bytes) { return (void)start, (void)bytes, ENOMEM; }

@@ -46,21 +46,21 @@ pub struct hak_heap_options {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hak_heap_figures {
-    /// valid until the heap ends
+    /// valid until the heap ends; NULL: malloc's figures
     pub name: *const c_char,
-    /// counts the heaps that the process has made or attached; 0: a region beyond the 64th at a time
+    /// counts the heaps that the process has made or attached; 0: malloc, or a region beyond the 64th
     pub serial: u64,
     /// slabs, huge blocks, samples: what counts against the limit
     pub used_bytes: u64,
-    /// the most of that
+    /// the most of that; malloc's: the same as used_bytes
     pub peak_bytes: u64,
-    /// in the program's hands, by usable size
+    /// in the program's hands; bytes by usable size, which in hardened mode is less: there by class
     pub live_blocks: u64,
-    /// in the program's hands, by usable size
+    /// in the program's hands; bytes by usable size, which in hardened mode is less: there by class
     pub live_bytes: u64,
     /// 0: none
     pub limit: u64,
-    /// times that it has refused memory
+    /// times that it has refused memory; malloc's: 0
     pub refused: u64,
     /// ready in threads' bins
     pub cached_bytes: u64,
