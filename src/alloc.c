@@ -67,7 +67,7 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
         hak__mark_live(block);
         return block;
     }
-    if (hak__enter_own(heap)) {
+    if (hak__heap_lock(heap)) {
         block = hak__heap_take_zeroed(heap, class);
         hak__heap_unlock(heap);
         hak__limit_deliver();

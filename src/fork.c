@@ -26,7 +26,7 @@ static bool fork_repair(void)
     hak__region_fork_child();
     if (hak__fork_alone() && forker)
         return true;
-    hak__lock_reset(held_while_starting);
+    hak__lock_fork_child(held_while_starting);
     hak__arena_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)

@@ -43,10 +43,12 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 
 static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
-    struct hak_heap *share = hak__own_attach(mine, own, function);
-    if (share == NULL)
-        return NULL;
-    hak__heap_lock(share);
+    struct hak_heap *share;
+    do {
+        share = hak__own_attach(mine, own, function);
+        if (share == NULL)
+            return NULL;
+    } while (hak_unlikely(!hak__heap_lock(share)));   /* a child has had to give it up */
     bool still = hak_peek(&share->own) == own;
     void *block = still ? share_take(share, class, n) : NULL;
     hak__heap_unlock(share);
@@ -61,9 +63,11 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
     struct hak_heap *share = hak__thread_has_exited() ? hak__own_borrow(own, function) : NULL;
     if (share == NULL)
         return NULL;
-    hak__heap_lock(share);
-    void *block = share_take(share, class, n);
-    hak__heap_unlock(share);
+    void *block = NULL;
+    if (hak__heap_lock(share)) {
+        block = share_take(share, class, n);
+        hak__heap_unlock(share);
+    }
     hak__own_let(own, share);
     return block;
 }

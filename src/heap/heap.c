@@ -371,16 +371,6 @@ void hak__heap_collect(struct hak_heap *heap)
 
 /* --- heaps of other threads ------------------------------------------------------------------------------------------ */
 
-bool hak__heap_wait(struct hak_heap *heap)
-{
-    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++) {
-        hak__yield(tries);
-        if (hak_unlikely(hak__heap_is_unusable(heap)))
-            return false;
-    }
-    return true;
-}
-
 void hak__heap_sweep(struct hak_heap *heap)
 {
     if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {

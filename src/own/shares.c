@@ -37,11 +37,12 @@ void hak__share_retire(struct hak_heap *share)
     hak__lock_release(&spare_lock);
 }
 
-/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. */
+/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. Locked, so that
+ * no child takes it for a thread's. */
 static struct hak_heap *share_new(void)
 {
     struct hak_heap *share = hak__heap_new();
-    if (share == NULL)
+    if (share == NULL || !hak__heap_try_lock(share, HAK_SWEEPER))
         return NULL;
     share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
@@ -49,6 +50,7 @@ static struct hak_heap *share_new(void)
         share->classes[class].common_left = 0;
     hak__cache_park(share);
     hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
+    hak__heap_unlock(share);
     return share;
 }
 
@@ -113,10 +115,12 @@ static struct hak_heap *share_idle(struct hak_own *own)
     return NULL;
 }
 
-/* The share joins the heap, whose lock is held. What the thread that had it before has still put in its bins is nothing. */
-static void share_join(struct hak_own *own, struct hak_heap *share)
+/* The share joins the heap, whose lock is held. What the thread that had it before has still put in its bins is nothing. False: a child
+ * has had to give the share up. */
+static bool share_join(struct hak_own *own, struct hak_heap *share)
 {
-    hak__heap_lock(share);
+    if (!hak__heap_lock(share))
+        return false;
     share_forget_bins(share);
     share->share.account = &own->account;
     share->share.next = own->shares;
@@ -124,6 +128,7 @@ static void share_join(struct hak_own *own, struct hak_heap *share)
     /* release: pairs with the acquire in share_is_of. */
     hak_owner_store(&share->own, own);
     hak__heap_unlock(share);
+    return true;
 }
 
 static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
@@ -131,10 +136,11 @@ static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
     struct hak_heap *share = share_idle(own);
     if (share != NULL)
         return share;
-    share = mine == NULL ? NULL : share_take_out(mine, NULL);
-    if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
-        return NULL;
-    share_join(own, share);
+    do {
+        share = mine == NULL ? NULL : share_take_out(mine, NULL);
+        if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
+            return NULL;
+    } while (hak_unlikely(!share_join(own, share)));
     return share;
 }
 
@@ -147,8 +153,7 @@ static void share_detach(struct hak_heap *mine, struct hak_heap *share)
     if (own != NULL)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
-    if (lives && !hak__heap_is_unusable(share)) {
-        hak__heap_lock(share);
+    if (lives && hak__heap_lock(share)) {
         hak__cache_flush(share);
         hak__assigned_let_go(share);
         if (share->budget.in_process)
@@ -211,9 +216,10 @@ struct hak_heap *hak__own_borrow(struct hak_own *own, const char *function)
 
 void hak__own_let(struct hak_own *own, struct hak_heap *share)
 {
-    hak__heap_lock(share);
-    hak__cache_flush(share);
-    hak__heap_unlock(share);
+    if (hak__heap_lock(share)) {
+        hak__cache_flush(share);
+        hak__heap_unlock(share);
+    }
     hak__lock_release(&own->lock);
 }
 
@@ -230,9 +236,8 @@ void hak__own_squeeze(struct hak_own *own)
 {
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
-        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || hak__heap_is_unusable(share))
+        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
             continue;
-        hak__heap_lock(share);
         hak__cache_flush(share);
         hak__heap_spare(share, HAK_CLASSES);
         hak__heap_unlock(share);
@@ -328,7 +333,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     }
 }
 
-void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
+void hak__shares_fork_child(void) { hak__lock_fork_child(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 

@@ -175,7 +175,7 @@ static void *sample_alloc(size_t n)
 
 void *hak__sample_malloc(struct hak_heap *heap, size_t n)
 {
-    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__enter_own(heap))
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || n > HAK_MID_MAX || hak__sample.places == NULL || !hak__heap_lock(heap))
         return NULL;
     bool due = hak__cache_unmark(heap, hak__class_of(n));
     hak__heap_unlock(heap);
