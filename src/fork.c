@@ -37,5 +37,5 @@ static bool fork_repair(void)
 void hak__fork_init(struct hak_lock *starting)
 {
     held_while_starting = starting;
-    hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word);
+    hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word, hak__meta_is_copy);
 }

@@ -57,10 +57,10 @@ static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t 
     return block;
 }
 
-/* For a thread that has given its heap back already. */
+/* For a thread that has given its heap back already, or finds none. */
 static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
-    struct hak_heap *share = hak__thread_has_exited() ? hak__own_borrow(own, function) : NULL;
+    struct hak_heap *share = hak__own_borrow(own, function);
     if (share == NULL)
         return NULL;
     void *block = NULL;

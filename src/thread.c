@@ -127,9 +127,8 @@ static struct hak_heap *take_up(void)
     return hak__heap_unpark();
 }
 
-static struct hak_heap *open_new(void)
+static struct hak_heap *heap_open_new(struct hak_heap *heap)
 {
-    struct hak_heap *heap = hak__heap_new();
     if (heap == NULL || !hak__heap_lock(heap))
         return NULL;
     if (hak__hardened.on)
@@ -149,12 +148,12 @@ static struct hak_heap *obtain_heap(void)
             hak__cache_redirect(heap, false);
         return heap;
     }
-    heap = open_new();
+    heap = heap_open_new(hak__heap_new());
     if (heap == NULL || hak_likely(!hak__common_add(heap)))
         return heap;
     hak__cache_park(heap);   /* it caches nothing, and belongs to no sum of those that do */
     hak__heap_unlock(heap);
-    return open_new();
+    return heap_open_new(hak__heap_new());
 }
 
 /* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
@@ -291,6 +290,8 @@ struct hak_heap *hak__exit_heap_lock(void)
     hak__lock_acquire(&exit_heap_mutex);
     if (exit_heap == NULL || !hak__heap_lock(exit_heap))   /* the second: this is a child that has had to give it up */
         exit_heap = obtain_heap();
+    if (exit_heap == NULL)
+        exit_heap = heap_open_new(hak__heap_new_last());
     if (exit_heap == NULL)
         hak__lock_release(&exit_heap_mutex);
     return exit_heap;

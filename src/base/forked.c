@@ -10,6 +10,7 @@
 struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
+static bool (*is_fork_copy)(void);
 static _Atomic long process;   /* orders nothing: read again after a call of the system */
 static _Atomic uint32_t repairs;
 static _Atomic bool several;   /* more than one thread has taken a lock, or been about to */
@@ -25,8 +26,9 @@ static bool look_at_mark(void)
     return true;
 }
 
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void))
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void))
 {
+    is_fork_copy = is_copy;
     repair_child = repair;
     arrive_late = arrive;
     hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
@@ -43,7 +45,11 @@ static bool repair_now(void)
     return repair_child();
 }
 
-static void repair_at_once(void) { repair_now(); }
+static void repair_at_once(void)
+{
+    is_fork_copy();
+    repair_now();
+}
 
 uint32_t hak__fork_repairs(void) { return hak_load(&repairs, HAK_RELAXED); }
 
@@ -78,7 +84,7 @@ void hak__fork_unwatched(void)
     if (hak_peek(&hak__forked.mark) != NULL || hak_load(&process, HAK_RELAXED) == 0)
         return;
     long now = syscall(SYS_getpid);
-    if (now == hak_load(&process, HAK_RELAXED) || syscall(SYS_gettid) != now)
+    if (now == hak_load(&process, HAK_RELAXED) || syscall(SYS_gettid) != now || !is_fork_copy())
         return;
     repair_now();
 }

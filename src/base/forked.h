@@ -22,8 +22,9 @@ extern struct hak_forked hak__forked;
 
 /* At the library's start: what puts a child in order, which takes no lock, and what finds the mark, a word that is wiped in
  * children; NULL if there is none yet. `repair` gives false when the thread that has forked is awaited; `arrive` says then
- * whether the calling one is it, and does the rest. */
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void));
+ * whether the calling one is it, and does the rest. Where there is no mark, `is_copy` says whether this memory is a copy that a fork has
+ * made since it was asked last: in a child of vfork() it is not. */
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void));
 
 /* From now on all forked children are put in order; called before a second thread takes a lock (lock.h), or the library makes a thread
  * of its own. May allocate. */

@@ -24,12 +24,13 @@ void hak__heap_init(void)
     hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
 }
 
-struct hak_heap *hak__heap_new(void)
+/* With an id below `end`. */
+static struct hak_heap *heap_new_below(uint32_t end)
 {
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     size_t bytes;
     do {
-        if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1, &bytes) == NULL)
+        if (id + 1 >= end || hak__heap_memory(id + 1, &bytes) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
@@ -39,6 +40,9 @@ struct hak_heap *hak__heap_new(void)
     heap->tag = hak__owner_word(heap->id, 0);
     return heap;
 }
+
+struct hak_heap *hak__heap_new(void) { return heap_new_below(HAK_HEAPS_MAX - 1); }
+struct hak_heap *hak__heap_new_last(void) { return heap_new_below(HAK_HEAPS_MAX); }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 

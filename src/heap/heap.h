@@ -196,6 +196,9 @@ void hak__heap_init(void);
 /* A new heap, mapped and named, in state NEW: its classes and bins are still zero. NULL when the system refuses. */
 struct hak_heap *hak__heap_new(void);
 
+/* The same, also with the last id of all, which is kept for the exit heap: it serves threads that find no other. */
+struct hak_heap *hak__heap_new_last(void);
+
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
 extern _Atomic uint32_t hak__heap_last;
 /* Heaps 1..this exist. acquire: pairs with the release in hak__heap_new. */

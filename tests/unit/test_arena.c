@@ -440,7 +440,7 @@ FRESH_TEST(child_settles_what_was_under_way)
     give(4, 1);
     give(6, 1);
     give(13, 1);
-    hak__arena_lock();
+    run_threads(1, locks_for_ever, &fake, 1);
     set_kind(4, HAK_SUPER_IN_SLABS);
     hak__lru_remove(6);
     set_kind(6, HAK_SUPER_HUGE);
