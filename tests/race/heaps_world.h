@@ -51,10 +51,19 @@ static inline void note_given(const void *block)
 
 /* --- what threads do -------------------------------------------------------------------------------------------------- */
 
+/* A heap is refused only in a child of a fork that has given it up. */
+static inline bool lock(uint32_t id)
+{
+    bool locked = hak__heap_lock(heap(id));
+    EXPLORE_EXPECT(locked || hak__heap_is_unusable(heap(id)), "a heap is refused that nobody has given up");
+    return locked;
+}
+
 static inline void *take(uint32_t id, uint32_t class)
 {
     void *block = NULL;
-    EXPLORE_EXPECT(hak__heap_lock(heap(id)), "nobody has given the heap up");
+    if (!lock(id))
+        return NULL;
     if (hak__heap_take(heap(id), class, &block, 1) != 0) {
         hak__mark_live(block);
         note_taken(block);
@@ -66,7 +75,8 @@ static inline void *take(uint32_t id, uint32_t class)
 static inline void give(uint32_t id, void *block)
 {
     note_given(block);
-    EXPLORE_EXPECT(hak__heap_lock(heap(id)), "nobody has given the heap up");
+    if (!lock(id))
+        return;
     hak__heap_give(heap(id), &block, 1, "free");
     hak__heap_unlock(heap(id));
 }
@@ -86,14 +96,16 @@ static inline void end_foreign(uint32_t id, void *block)
 
 static inline void collect(uint32_t id)
 {
-    EXPLORE_EXPECT(hak__heap_lock(heap(id)), "nobody has given the heap up");
+    if (!lock(id))
+        return;
     hak__heap_collect(heap(id));
     hak__heap_unlock(heap(id));
 }
 
 static inline void sweep(uint32_t id)
 {
-    EXPLORE_EXPECT(hak__heap_lock(heap(id)), "nobody has given the heap up");
+    if (!lock(id))
+        return;
     hak__heaps_sweep(heap(id), 0, UINT32_MAX);
     hak__heap_unlock(heap(id));
 }

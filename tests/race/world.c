@@ -150,9 +150,12 @@ void *hak__span_memory(void) { return spans; }
 void hak__nap(unsigned tries) { hak__yield(tries); }
 void hak__yield(unsigned tries)
 {
+    uint32_t repairs = hak__fork_repairs();
     (void)tries;
     world_waits();
-    explore_yield();
+    hak__fork_check();
+    if (hak__fork_repairs() == repairs)   /* a child has no other thread to wait for */
+        explore_yield();
 }
 void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries) { (void)word, (void)value, hak__yield(tries); }
 void hak__wake(_Atomic uint32_t *word) { (void)word; }
