@@ -25,7 +25,7 @@ hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
     return block;
 }
 
-/* For a thread that has given its heap back. */
+/* For a thread that has given its heap back, or finds none: the system refuses the memory of a new one, or there are too many. */
 static hak_cold void *alloc_late(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__exit_heap_lock();
@@ -48,7 +48,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
         block = alloc_from(heap, class, n);
         hak__heap_unlock(heap);
         hak__upkeep_poll(heap);
-    } else if (hak__thread_has_exited()) {
+    } else if (hak__has_started()) {
         block = alloc_late(class, n);
     }
     hak__limit_deliver();
@@ -82,7 +82,7 @@ void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
         hak__mark_live(block);
         return block;
     }
-    if (hak__enter_own(heap)) {
+    if (hak__heap_lock(heap)) {
         block = hak__heap_take_zeroed(heap, class);
         hak__heap_unlock(heap);
         hak__limit_deliver();

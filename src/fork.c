@@ -26,7 +26,7 @@ static bool fork_repair(void)
     hak__region_fork_child();
     if (hak__fork_alone() && forker)
         return true;
-    hak__lock_reset(held_while_starting);
+    hak__lock_fork_child(held_while_starting);
     hak__arena_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
@@ -37,5 +37,5 @@ static bool fork_repair(void)
 void hak__fork_init(struct hak_lock *starting)
 {
     held_while_starting = starting;
-    hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word);
+    hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word, hak__meta_is_copy);
 }

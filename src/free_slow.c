@@ -27,7 +27,7 @@
 
 static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
-    if (!hak__enter_own(heap))
+    if (!hak__heap_lock(heap))
         return false;
     if (heap->closed_reasons[class] != 0)
         hak__closed_free(heap, class, p, function);
@@ -133,7 +133,6 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     int saved = errno;
     uint64_t started = hak__latency_begin();
     hak__fork_check();
-    hak__thread_watch_forks();
     heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
@@ -143,7 +142,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
         hak__free_outside(p);
     else if (!hak__owner_has_class(word))
         hak__misuse_invalid("free", p, hak__why_invalid(p, word));
-    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__enter_own(heap))
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__heap_lock(heap))
         hak__free_unattached(p, word, "free");
     else
         free_remote(heap, word, p);

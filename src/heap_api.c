@@ -36,7 +36,6 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
         return hak__heap_new_in_region(&options);
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
         return hak__fail(ENOTSUP);
-    hak__thread_watch_forks();
     hak_heap_t *own = hak__own_new(&options);
     return own != NULL ? own : hak__fail(ENOMEM);
 }
@@ -46,7 +45,6 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
     if (own == NULL)
         return;   /* malloc's blocks do not end, here and below */
     hak__fork_check();
-    hak__thread_watch_forks();
     if (hak__is_region(own))
         hak__region_destroy(hak__region_handle(own), "hak_heap_destroy");
     else
@@ -58,7 +56,6 @@ hak_export void hak_heap_reset(hak_heap_t *own)
     if (own == NULL)
         return;
     hak__fork_check();
-    hak__thread_watch_forks();
     if (hak__is_region(own))
         hak__region_reset(hak__region_handle(own), "hak_heap_reset");
     else
@@ -285,6 +282,5 @@ hak_export hak_heap_t *hak_heap_get_default(void)
 hak_export hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *own)
 {
     hak__fork_check();
-    hak__thread_watch_forks();
     return hak__own_set_inherited(own, "hak_heap_set_default_of_new_threads");
 }

@@ -40,13 +40,13 @@ static bool is_mine(const struct hak_heap *share)
  * of the share any more. */
 static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
 {
-    hak__heap_lock(share);
-    bool still = hak__owner_of(p) == word;
+    bool locked = hak__heap_lock(share), still = hak__owner_of(p) == word;
     if (still && !hak__hardened_at(hak__slab_of(p)))
         hak__mark_freed(p);
-    if (still && !hak__heap_is_unusable(share))
+    if (still && locked)
         share_give(share, p, word, is_mine(share), function);
-    hak__heap_unlock(share);
+    if (locked)
+        hak__heap_unlock(share);
     return still;
 }
 
@@ -89,7 +89,6 @@ hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
     hak__fork_check();
-    hak__thread_watch_forks();
     bool usable = check_own(p, word, function);
     forget_sample(p, word);
     bool done = !usable || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);

@@ -47,10 +47,12 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 /* `due`: not NULL, and becomes true where the request is one for a sample, which it does not get here. */
 static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, bool *due, const char *function)
 {
-    struct hak_heap *share = hak__own_attach(mine, own, function);
-    if (share == NULL)
-        return NULL;
-    hak__heap_lock(share);
+    struct hak_heap *share;
+    do {
+        share = hak__own_attach(mine, own, function);
+        if (share == NULL)
+            return NULL;
+    } while (hak_unlikely(!hak__heap_lock(share)));   /* a child has had to give it up */
     bool still = hak_peek(&share->own) == own;
     if (hak_unlikely(due != NULL) && still)
         *due = hak__sample_due(share, class);
@@ -71,15 +73,17 @@ static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_own *own, 
     return block;
 }
 
-/* For a thread that has given its heap back already. */
+/* For a thread that has given its heap back already, or finds none. */
 static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
-    struct hak_heap *share = hak__thread_has_exited() ? hak__own_borrow(own, function) : NULL;
+    struct hak_heap *share = hak__own_borrow(own, function);
     if (share == NULL)
         return NULL;
-    hak__heap_lock(share);
-    void *block = share_take(share, class, n);
-    hak__heap_unlock(share);
+    void *block = NULL;
+    if (hak__heap_lock(share)) {
+        block = share_take(share, class, n);
+        hak__heap_unlock(share);
+    }
     hak__own_let(own, share);
     return block;
 }

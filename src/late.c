@@ -51,7 +51,7 @@ void hak__free_late(void *p, uint32_t word, const char *function)
 void hak__free_unattached(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__thread_attach_to_free();
-    if (heap == NULL || !hak__heap_lock_own(heap)) {
+    if (heap == NULL || !hak__heap_lock(heap)) {
         hak__free_late(p, word, function);
         return;
     }

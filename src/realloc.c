@@ -57,7 +57,7 @@ static void *resize_in_place(void *p, size_t have, size_t n)
         return n > HAK_LARGE_MAX && n <= PTRDIFF_MAX ? resize_huge(p, have, n) : NULL;
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
-    if (!mine || !is_large(have) || !is_large(n) || !hak__enter_own(heap))
+    if (!mine || !is_large(have) || !is_large(n) || !hak__heap_lock(heap))
         return NULL;
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
     while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only cached */

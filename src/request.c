@@ -55,7 +55,7 @@ void hak__request_note(void *block, size_t n)
 size_t hak__request_collect(void)
 {
     struct hak_heap *heap = hak__heap_current();
-    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__enter_own(heap)) {
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_lock(heap)) {
         hak__own_leave(heap);
         hak__heap_collect(heap);
         hak__cache_flush(heap);
@@ -101,7 +101,7 @@ static void redirect(struct hak_heap *heap, bool away)
 struct hak_heap *hak__request_apart(void)
 {
     struct hak_heap *heap = hak__heap_current();
-    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__enter_own(heap))
+    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__heap_lock(heap))
         return NULL;
     redirect(heap, false);
     return heap;
@@ -109,7 +109,7 @@ struct hak_heap *hak__request_apart(void)
 
 void hak__request_apart_end(struct hak_heap *heap)
 {
-    if (heap != NULL && hak__enter_own(heap))
+    if (heap != NULL && hak__heap_lock(heap))
         redirect(heap, true);
 }
 

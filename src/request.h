@@ -17,9 +17,12 @@ hak_inline struct hak_heap *hak__request_heap(void)
 /* The same, locked. Where a fork comes between, the child may have to leave the heap and take another. */
 hak_inline struct hak_heap *hak__request_enter(void)
 {
-    struct hak_heap *heap = hak__request_heap();
-    while (hak_likely(heap != NULL) && hak_unlikely(!hak__heap_lock_own(heap)))
+    struct hak_heap *heap = hak__heap_current();
+    while (hak_unlikely((heap->mode & HAK_MODE_SENTINEL) != 0) || hak_unlikely(!hak__heap_lock(heap))) {
         heap = hak__request_heap();
+        if (heap == NULL)
+            break;
+    }
     return heap;
 }
 

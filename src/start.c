@@ -53,7 +53,6 @@ bool hak__start(void)
     if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
         return false;
     hak__fork_check();
-    hak__thread_watch_forks();
     return true;
 }
 

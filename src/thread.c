@@ -41,12 +41,6 @@ static void set_current(const void *heap) { hak__thread_word = (intptr_t)((uintp
 
 bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
 
-void hak__thread_watch_forks(void)
-{
-    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) != 0 && hak__heap_last_id() != 0)
-        hak__fork_watch();
-}
-
 static void thread_ends(void *value);
 
 /* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
@@ -123,6 +117,7 @@ static void take_some_back(void)
     hak_store(&hand, id, HAK_RELAXED);
 }
 
+/* Locked, as all that these give: a child forked before the heap is its thread's own parks none that another thread is about to have. */
 static struct hak_heap *take_up(void)
 {
     struct hak_heap *heap = hak__heap_take_up();
@@ -132,16 +127,23 @@ static struct hak_heap *take_up(void)
     return hak__heap_unpark();
 }
 
-static struct hak_heap *open_new(void)
+static struct hak_heap *heap_open_new(struct hak_heap *heap)
+{
+    if (heap == NULL || !hak__heap_lock(heap))
+        return NULL;
+    if (hak__hardened.on)
+        hak__quarantine_open(heap);
+    hak__cache_open(heap, hak__cache_mode());
+    return heap;
+}
+
+/* Where all ids are taken, spare shares give theirs. */
+static struct hak_heap *heap_make(void)
 {
     struct hak_heap *heap = hak__heap_new();
     while (hak_unlikely(heap == NULL) && hak__shares_spare_id())
         heap = hak__heap_new();
-    if (heap != NULL && hak__hardened.on)
-        hak__quarantine_open(heap);   /* first: once it is open, a forked child may take it over */
-    if (heap != NULL)
-        hak__cache_open(heap, hak__cache_mode());
-    return heap;
+    return heap_open_new(heap);
 }
 
 static struct hak_heap *obtain_heap(void)
@@ -153,14 +155,14 @@ static struct hak_heap *obtain_heap(void)
         heap->share.robust.generation = 0;
         if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
             hak__cache_redirect(heap, false);
-        hak__heap_unlock(heap);
         return heap;
     }
-    heap = open_new();
+    heap = heap_make();
     if (heap == NULL || hak_likely(!hak__common_add(heap)))
         return heap;
     hak__cache_park(heap);   /* it caches nothing, and belongs to no sum of those that do */
-    return open_new();
+    hak__heap_unlock(heap);
+    return heap_make();
 }
 
 /* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
@@ -179,29 +181,36 @@ static bool make_key(void)
     return key_exists();
 }
 
+/* The heap that the calling thread has obtained is its own from now on. */
+static void become_owner(struct hak_heap *heap)
+{
+    set_thread(heap);
+    set_current(heap);
+    hak__heap_unlock(heap);
+}
+
 struct hak_heap *hak__thread_attach(void)
 {
     hak__fork_check();
+    hak__lock_me();   /* may allocate */
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
     if ((heap->mode & HAK_MODE_EXITED) != 0)
         return NULL;
-    hak__thread_watch_forks();
     bool early = !key_exists(), first = early && is_first_thread();
     bool again = first && early_heap != NULL;
-    heap = hak__heap_current();   /* watching forks may have allocated */
-    if ((heap->mode & HAK_MODE_SENTINEL) == 0)
-        return heap;
-    heap = again ? early_heap : obtain_heap();
-    if (heap == NULL)
-        return NULL;
-    if (!again)
+    if (again) {
+        set_current(heap = early_heap);
+    } else {
+        heap = obtain_heap();
+        if (heap == NULL)
+            return NULL;
+        if (first)
+            early_heap = heap;
         hak__background_thread_begins();
-    if (first)
-        early_heap = heap;
-    set_thread(heap);
-    set_current(heap);
+        become_owner(heap);
+    }
     hak__own_inherit(heap);
     if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
@@ -239,7 +248,7 @@ static void thread_ends(void *value)
     heap->ending = !heap->ending;
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    if (!hak__enter_own(heap)) {   /* the child that this is has had to leave it */
+    if (!hak__heap_lock(heap)) {   /* the child that this is has had to leave it */
         use_exited_sentinel();
         return;
     }
@@ -263,39 +272,37 @@ void hak__thread_init(void)
 /* The first heap's blocks are not hardened: they can be freed, but it serves no more. */
 static hak_cold void leave_early(void)
 {
-    hak_store(&early_heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+    hak__heap_lose(early_heap);
+    set_current(&hak__sentinel);
     early_heap = obtain_heap();
     if (early_heap != NULL)
-        set_thread(early_heap), set_current(early_heap);
-    else
-        set_current(&hak__sentinel);
+        become_owner(early_heap);
 }
 
 void hak__thread_reopen_early(void)
 {
     if (early_heap != NULL)
         hak__thread_attach();   /* it may have been lost from sight */
-    if (early_heap == NULL || early_heap != hak__heap_current() || !hak__enter_own(early_heap))
+    if (early_heap == NULL || early_heap != hak__heap_current() || !hak__heap_lock(early_heap))
         return;
     hak__cache_flush(early_heap);
     if (!hak__hardened.on)
         hak__cache_open(early_heap, hak__cache_mode());
-    hak__heap_unlock(early_heap);
     if (hak__hardened.on)
         leave_early();
+    else
+        hak__heap_unlock(early_heap);
 }
 
 struct hak_heap *hak__exit_heap_lock(void)
 {
-    hak__fork_check();
-    hak__fork_watch();
     hak__lock_acquire(&exit_heap_mutex);
-    if (exit_heap == NULL)
+    if (exit_heap == NULL || !hak__heap_lock(exit_heap))   /* the second: this is a child that has had to give it up */
         exit_heap = obtain_heap();
     if (exit_heap == NULL)
+        exit_heap = heap_open_new(hak__heap_new_last());
+    if (exit_heap == NULL)
         hak__lock_release(&exit_heap_mutex);
-    else
-        hak__heap_lock(exit_heap);
     return exit_heap;
 }
 
@@ -318,20 +325,22 @@ bool hak__thread_fork_arrive(void)
 bool hak__thread_fork_child(bool forker)
 {
     struct hak_heap *mine = hak__heap_current();
-    hak__lock_reset(&exit_heap_mutex);
+    hak__lock_fork_child(&exit_heap_mutex);
     hak__own_fork_child();
     hak__standards_fork_child(mine);
-    if (exit_heap != NULL && hak_load(&exit_heap->lock, HAK_RELAXED) != 0)
-        exit_heap = NULL;   /* a thread that does not exist here was inside it */
+    if (exit_heap != NULL && hak__heap_is_left(exit_heap)) {
+        hak__heap_lose(exit_heap);
+        exit_heap = NULL;
+    }
     if (!forker) {
         hak__background_fork_child(true);
         return hak__heaps_fork_further();
     }
     if (early_heap != mine)
         early_heap = NULL;   /* another thread's */
-    if (hak_load(&mine->lock, HAK_RELAXED) == HAK_SWEEPER) {
+    if (hak__lock_word_is_left(&mine->lock)) {
         /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
-        hak_store(&mine->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+        hak__heap_lose(mine);
         set_current(&hak__sentinel);
     }
     if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)

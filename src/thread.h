@@ -3,9 +3,6 @@
 
 #include "cache/current.h"
 
-/* Before a thread without a heap takes a lock: it may be the process's second one. */
-void hak__thread_watch_forks(void);
-
 /* The calling thread's own heap; attaches a parked or a new one if it has none. The library has started. NULL if the thread has given
  * its heap back (hak__thread_has_exited) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);

@@ -5,6 +5,7 @@
 #include "base/assert.c"
 #include "base/forked.c"
 #include "base/lock.c"
+#include "base/wait.c"
 #include "base/retain.c"
 #include "base/syscall.c"
 #include "os/linux.c"

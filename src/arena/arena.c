@@ -357,7 +357,7 @@ static void sum_anew(void)
 /* Unless another thread had the lock when the process forked, the state is sound, and repairing it would only copy the tables' pages. */
 void hak__arena_fork_child(void)
 {
-    if (hak__arena_is_locked()) {
+    if (hak__arena_is_left()) {
         for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
             arena_settle(i);
         sum_anew();

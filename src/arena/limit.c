@@ -196,7 +196,7 @@ void hak__limit_set_callback(hak_pressure_function *function, void *argument)
 /* A thread that was in the callback does not exist here, or is the one that forked from inside it and has been told. */
 void hak__limit_fork_child(void)
 {
-    hak__lock_reset(&callback_lock);
+    hak__lock_fork_child(&callback_lock);
     uint32_t calling = CALLING;
     hak_cas_strong(&pressure, &calling, TOLD, HAK_RELAXED, HAK_RELAXED);
 }

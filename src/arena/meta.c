@@ -255,7 +255,18 @@ void hak__meta_wiped_init(void)
 
 _Atomic uint32_t *hak__meta_wiped_word(void)
 {
-    if (wiped_page == 0 || hak__os_advise(wiped_page, hak__page_size(), HAK_OS_WIPE_ON_FORK) != 0)
+    if (wiped_page == 0 || hak__os_advise(wiped_page, hak__page_size(), HAK_OS_WIPE_ON_FORK) != 0) {
+        if (wiped_page != 0)
+            hak__os_advise(wiped_page, hak__page_size(), HAK_OS_DONT_FORK);
         return NULL;
+    }
     return (_Atomic uint32_t *)wiped_page;
+}
+
+bool hak__meta_is_copy(void)
+{
+    bool copy = wiped_page != 0 && hak__os_readable(wiped_page) != 0;
+    if (copy && hak__os_map(wiped_page, hak__page_size()) == 0)
+        hak__os_advise(wiped_page, hak__page_size(), HAK_OS_DONT_FORK);
+    return copy;
 }

@@ -49,6 +49,7 @@ void *hak__meta_alloc(size_t bytes);
  * aside at the start, so that asking for it takes no lock. */
 void hak__meta_wiped_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
+bool hak__meta_is_copy(void);   /* the same page where the kernel does not wipe one: it is not in the child, and comes back by this call */
 
 /* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
  * hak__heap_extend maps so many more behind them. */

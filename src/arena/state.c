@@ -14,7 +14,8 @@ struct hak_arena_published hak__arena_published;
 _Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all state of open regions below it is valid */
 
 void hak__arena_lock(void) { hak__lock_acquire(&arena_lock); }
-bool hak__arena_is_locked(void) { return hak_load(&arena_lock.held, HAK_RELAXED) != 0; }
+bool hak__arena_is_locked(void) { return hak__lock_is_held(&arena_lock); }
+bool hak__arena_is_left(void) { return hak__lock_word_is_left(&arena_lock.held); }
 
 static void state_publish(void)
 {
@@ -35,7 +36,7 @@ void hak__arena_unlock(void)
 void hak__arena_lock_reset(void)
 {
     state_publish();
-    hak__lock_reset(&arena_lock);
+    hak__lock_fork_child(&arena_lock);
 }
 
 size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */

@@ -23,7 +23,8 @@ extern struct hak_arena_state hak__arena_state;
 void hak__arena_lock(void);
 bool hak__arena_is_locked(void);
 void hak__arena_unlock(void);       /* and publishes the state for readers that must not wait */
-void hak__arena_lock_reset(void);   /* the same in a forked child, whoever had the lock */
+bool hak__arena_is_left(void);      /* in a forked child: another thread had the lock */
+void hak__arena_lock_reset(void);   /* unlocks it then */
 
 hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
 {

@@ -24,7 +24,7 @@ bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
         }
         want = hak_min(hak_max(lacks, DRAWN_AT_ONCE), left);
     } while (!hak_cas_weak(&hak__waiting_rules.left, &left, left - want, HAK_RELAXED, HAK_RELAXED));
-    hak__waiting_count(line, want);
+    hak_fetch_add(&line->room, want, HAK_RELAXED);
     return true;
 }
 
@@ -55,7 +55,7 @@ static void give_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED);   /* a count that comes at this moment may be off until the next end */
+    hak_store(&line->room, 0, HAK_RELAXED);   /* what is drawn at this moment is drawn twice, or lost, until the next end */
 }
 
 static void give_all_waiting(void)

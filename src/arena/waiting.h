@@ -10,7 +10,9 @@
  * The arena never lacks what waits: each request for a run or a longer one has all of them given back first
  * (hak__waiting_end_locked), and so do each step of upkeep and each count of what is in use. So what waits is at most what was
  * in use a moment ago, and no peak is higher for it. The policy of retention bounds the sum: lines draw from it what they need, and
- * it is whole again when all runs have been given back. */
+ * it is whole again when all runs have been given back. What waits in a line is summed each time, not counted: a count that several
+ * threads keep without a lock can pass below zero, and would then allow everything. Two threads that put at once into one line may
+ * exceed its room by a run. */
 #pragma once
 
 #include "arena/arena.h"
@@ -20,7 +22,7 @@ _Static_assert(HAK_WINDOW_SUPERS <= 1ull << HAK_WAITING_BITS, "a SuperSlab's num
 
 struct hak_waiting_line {
     hak_line_aligned _Atomic uint64_t run[HAK_WAITING_RUNS];
-    _Atomic size_t room;                    /* bytes that may wait here besides */
+    _Atomic size_t room;                    /* bytes that may wait here in all: what the line has drawn */
 };
 _Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
 extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
@@ -37,32 +39,30 @@ hak_inline struct hak_waiting_line *hak__waiting_line(uint32_t heap_id) { return
 
 hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_WAITING_BITS) << 12; }
 
-/* Draws from what is left until the line has room for so many bytes; false: there is not so much. */
+/* Reserves bytes of the shared allowance until so many may wait in the line; false: too little is left. */
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
 
 /* A word for a run of so many bytes, or NULL: none is free, or they are more than may wait. */
 hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
 {
-    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++)
-        if (hak_load(&line->run[i], HAK_RELAXED) == 0)
-            return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? &line->run[i] : NULL;
-    return NULL;
-}
-
-/* Threads that share a line may lose each other's change; the next end puts it right. */
-hak_inline void hak__waiting_count(struct hak_waiting_line *line, size_t more)
-{
-    hak_store(&line->room, hak_load(&line->room, HAK_RELAXED) + more, HAK_RELAXED);
+    _Atomic uint64_t *free = NULL;
+    for (uint32_t i = HAK_WAITING_RUNS; i-- > 0;) {
+        uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
+        free = run == 0 ? &line->run[i] : free;
+        bytes += hak__waiting_bytes(run);
+    }
+    if (free == NULL)
+        return NULL;
+    return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? free : NULL;
 }
 
 /* Whether the run waits from now on; false: another one does. seq_cst with the read of `any`: the thread that gives back clears that
  * first and reads the words afterwards, so that one of the two sees the other. */
-hak_inline bool hak__waiting_put(struct hak_waiting_line *line, _Atomic uint64_t *word, size_t first, size_t bytes)
+hak_inline bool hak__waiting_put(_Atomic uint64_t *word, size_t first, size_t bytes)
 {
     uint64_t none = 0, run = (uint64_t)bytes << (HAK_WAITING_BITS - 12) | first;
     if (!hak_cas_strong(word, &none, run, HAK_SEQ_CST, HAK_RELAXED))
         return false;
-    hak__waiting_count(line, 0 - bytes);
     if (!hak_load(&hak__waiting_rules.any, HAK_SEQ_CST))
         hak_store(&hak__waiting_rules.any, true, HAK_RELAXED);
     return true;
@@ -76,10 +76,8 @@ hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, siz
     for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++) {
         uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
         *bytes = hak__waiting_bytes(run);
-        if (n <= *bytes && *bytes - n < page && hak_cas_strong(&line->run[i], &run, 0, HAK_ACQUIRE, HAK_RELAXED)) {
-            hak__waiting_count(line, *bytes);
+        if (n <= *bytes && *bytes - n < page && hak_cas_strong(&line->run[i], &run, 0, HAK_ACQUIRE, HAK_RELAXED))
             return (size_t)run & (((size_t)1 << HAK_WAITING_BITS) - 1);
-        }
     }
     return HAK_NO_SUPER;
 }

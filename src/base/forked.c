@@ -10,8 +10,10 @@
 struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
+static bool (*is_fork_copy)(void);
 static _Atomic long process;   /* orders nothing: read again after a call of the system */
-static _Atomic bool several;   /* more than one thread has had a heap, or been about to get one */
+static _Atomic uint32_t repairs;
+static _Atomic bool several;   /* more than one thread has taken a lock, or been about to */
 
 /* Any thread, any number of times: it is always the same word. */
 static bool look_at_mark(void)
@@ -24,24 +26,34 @@ static bool look_at_mark(void)
     return true;
 }
 
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void))
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void))
 {
+    is_fork_copy = is_copy;
     repair_child = repair;
     arrive_late = arrive;
-    find_fork_mark = find_mark;
     hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
+    hak_owner_store(&find_fork_mark, find_mark);
     look_at_mark();
 }
 
 bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
 
-static void repair_at_once(void)
+static bool repair_now(void)
 {
     hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
-    repair_child();
+    hak_fetch_add(&repairs, 1, HAK_RELAXED);
+    return repair_child();
 }
 
-/* The caller is about to be the second thread that has a heap. If it is new in a child, the only one before it has forked, with
+static void repair_at_once(void)
+{
+    is_fork_copy();
+    repair_now();
+}
+
+uint32_t hak__fork_repairs(void) { return hak_load(&repairs, HAK_RELAXED); }
+
+/* The caller is about to be the second thread that takes locks. If it is new in a child, the only one before it has forked, with
  * nothing to repair, and must not repair it later, beside others. */
 static void watch_begins(void)
 {
@@ -57,7 +69,8 @@ void hak__fork_watch(void)
     static _Atomic uint32_t handled;
     if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
         watch_begins();
-    if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || hak_load(&handled, HAK_RELAXED) != 0)
+    bool begun = hak_peek(&find_fork_mark) != NULL;
+    if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || !begun || hak_load(&handled, HAK_RELAXED) != 0)
         return;
     if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
         pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
@@ -71,23 +84,28 @@ void hak__fork_unwatched(void)
     if (hak_peek(&hak__forked.mark) != NULL || hak_load(&process, HAK_RELAXED) == 0)
         return;
     long now = syscall(SYS_getpid);
-    if (now == hak_load(&process, HAK_RELAXED) || syscall(SYS_gettid) != now)
+    if (now == hak_load(&process, HAK_RELAXED) || syscall(SYS_gettid) != now || !is_fork_copy())
         return;
-    hak_store(&process, now, HAK_RELAXED);
-    repair_child();
+    repair_now();
 }
 
+/* A handler may fork in the middle of this, and the mark is wiped once more in the child. */
 void hak__fork_found(void)
 {
-    uint32_t wiped = HAK_FORK_WIPED;
-    if (hak_cas_strong(hak__forked.mark, &wiped, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_ACQUIRE)) {
-        hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
-        bool done = repair_child();
-        hak_store(hak__forked.mark, done ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, HAK_RELEASE);
-        return;
+    for (unsigned tries = 0;; tries++) {
+        uint32_t mark = hak_load(hak__forked.mark, HAK_ACQUIRE);
+        if (mark == HAK_FORK_WIPED) {
+            if (!hak_cas_strong(hak__forked.mark, &mark, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_RELAXED))
+                continue;
+            uint32_t after = repair_now() ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, repairing = HAK_FORK_REPAIRING;
+            if (hak_cas_strong(hak__forked.mark, &repairing, after, HAK_RELEASE, HAK_RELAXED))
+                return;
+        } else if (mark == HAK_FORK_REPAIRING) {
+            hak__nap(tries);
+        } else {
+            if (mark == HAK_FORK_AWAITED && arrive_late())
+                hak_store(hak__forked.mark, HAK_FORK_REPAIRED, HAK_RELAXED);
+            return;
+        }
     }
-    for (unsigned tries = 0; hak_load(hak__forked.mark, HAK_ACQUIRE) == HAK_FORK_REPAIRING; tries++)
-        hak__nap(tries);
-    if (hak_load(hak__forked.mark, HAK_ACQUIRE) == HAK_FORK_AWAITED && arrive_late())
-        hak_store(hak__forked.mark, HAK_FORK_REPAIRED, HAK_RELAXED);
 }

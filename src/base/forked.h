@@ -22,11 +22,12 @@ extern struct hak_forked hak__forked;
 
 /* At the library's start: what puts a child in order, which takes no lock, and what finds the mark, a word that is wiped in
  * children; NULL if there is none yet. `repair` gives false when the thread that has forked is awaited; `arrive` says then
- * whether the calling one is it, and does the rest. */
-void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void));
+ * whether the calling one is it, and does the rest. Where there is no mark, `is_copy` says whether this memory is a copy that a fork has
+ * made since it was asked last: in a child of vfork() it is not. */
+void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void));
 
-/* From now on all forked children are put in order; called before a second thread comes to have a heap, or the library one
- * of its own: before anything can be locked at a fork. May allocate. */
+/* From now on all forked children are put in order; called before a second thread takes a lock (lock.h), or the library makes a thread
+ * of its own. May allocate. */
 hak_cold void hak__fork_watch(void);
 bool hak__fork_alone(void);   /* neither has happened yet */
 
@@ -36,13 +37,17 @@ hak_cold void hak__fork_unwatched(void);
 
 hak_cold void hak__fork_found(void);
 
+/* How often this process's memory has been put in order: whoever has waited, and finds another number than before, is in a child, where
+ * what it had in its hands without a lock has been dealt with. */
+hak_cold uint32_t hak__fork_repairs(void);
+
 /* Whether the caller runs in the process that this memory is of. A child of vfork() runs in its parent's, and in its parent's
  * thread-local memory: what it changed of the process there, the parent would keep. */
 hak_cold bool hak__fork_is_home(void);
 
 hak_inline void hak__fork_check(void)
 {
-    _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
+    _Atomic uint32_t *mark = hak_read_mostly(&hak__forked.mark);
     /* acquire: pairs with the release of the thread that has repaired. */
     if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
         hak__fork_found();

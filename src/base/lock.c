@@ -1,112 +1,96 @@
-/* The recoverable lock, and waiting. See lock.h for what is promised and lock ranks for the order. */
+/* Locks by their words. See lock.h for what is promised and lock ranks for the order. */
 #include "base/lock.h"
 
-#include <errno.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "base/assert.h"
-#include "base/forked.h"
-
-enum { SPINS = 100, NAP_NS = 20000 };
-
-/* The values of a lock's word. A thread that has spun in vain makes it WAITED and sleeps while it is that. */
-enum { LOCK_FREE, LOCK_HELD, LOCK_WAITED };
 
 _Atomic uint64_t hak__lock_wait_count;
 
-#if HAK_DEBUG
-static __thread uint32_t held_ranks;   /* bit r: a lock of rank r is held */
+#if !HAK_LOCK_FIBERS
+static _Atomic uint32_t lock_numbers;
+__thread uint32_t hak__lock_number __attribute__((tls_model("initial-exec")));
 
-static void rank_enter(uint32_t rank)
+/* The number first: what watches forks may allocate. */
+uint32_t hak__lock_number_slow(void)
 {
-    hak_assert((held_ranks >> rank) == 0, "lock order");
-    held_ranks |= 1u << rank;
+    hak__lock_number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
+    if (hak__lock_number != 1)
+        hak__fork_watch();
+    hak_assert(hak__lock_number == 1 || !hak__fork_alone(), "a child of a process of several threads is repaired");
+    return hak__lock_number;
 }
-static void rank_leave(uint32_t rank) { held_ranks &= ~(1u << rank); }
-#else
-static void rank_enter(uint32_t rank) { (void)rank; }
-static void rank_leave(uint32_t rank) { (void)rank; }
 #endif
 
-static void futex_call(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *time)
+#if HAK_DEBUG && !HAK_LOCK_FIBERS
+static __thread uint8_t ranks_held[HAK_RANKS];
+
+void hak__lock_note(uint32_t rank, int change)
 {
-    int saved = errno;
-    syscall(SYS_futex, word, operation, value, time, NULL, 0);
-    errno = saved;
+    ranks_held[rank] = (uint8_t)(ranks_held[rank] + change);
 }
 
-static bool try_take(struct hak_lock *lock)
+void hak__lock_expect_order(uint32_t rank)
 {
-    uint32_t free = LOCK_FREE;
-    /* acquire: pairs with the release in hak__lock_release. */
-    return hak_load(&lock->held, HAK_RELAXED) == LOCK_FREE
-           && hak_cas_strong(&lock->held, &free, LOCK_HELD, HAK_ACQUIRE, HAK_RELAXED);
+    for (uint32_t higher = rank + (rank == HAK_RANK_FOREIGN); higher < HAK_RANKS; higher++)
+        hak_assert(ranks_held[higher] == 0, "lock order");
+}
+#endif
+
+/* Whoever releases a heap does not look whether somebody waits, so nobody says so there. */
+static bool lock_wakes(uint32_t rank)
+{
+    return rank != HAK_RANK_HEAP && rank != HAK_RANK_SHARE && rank != HAK_RANK_FOREIGN;
 }
 
-/* A child in which the holder does not exist is put in order before it sleeps: that frees the lock. */
-static hak_cold void wait_for(struct hak_lock *lock)
+/* A thread that has slept leaves the mark when it takes the lock, since there may be more that sleep. */
+bool hak__lock_word_wait(_Atomic uint32_t *word, uint32_t mark, uint32_t rank)
 {
-    hak_fetch_add(&hak__lock_wait_count, 1, HAK_RELAXED);
-    for (unsigned spins = 0; spins < SPINS; spins++) {
-        if (try_take(lock))
-            return;
-        hak_pause();
-    }
-    /* acquire: as above. */
-    while (hak_exchange(&lock->held, LOCK_WAITED, HAK_ACQUIRE) != LOCK_FREE) {
-        hak__fork_check();
-        hak__fork_unwatched();
-        futex_call(&lock->held, FUTEX_WAIT_PRIVATE, LOCK_WAITED, NULL);
+    hak_fetch_add(&hak__lock_wait_count, lock_wakes(rank), HAK_RELAXED);
+    for (unsigned tries = 0;; tries++) {
+        uint32_t now = hak_load(word, HAK_RELAXED);
+        if (now == HAK_LOCK_LOST)
+            return false;
+        if (now == HAK_LOCK_FREE && hak__lock_word_try(word, mark, rank))
+            return true;
+        if (now == HAK_LOCK_FREE)
+            continue;
+        hak_assert(!hak__lock_word_is_mine(word), "a thread waits for a lock that it has");
+        if (lock_wakes(rank) && tries >= HAK_WAIT_SPINS) {
+            mark = HAK_LOCK_MARK;
+            if ((now & HAK_LOCK_MARK) == 0 && !hak_cas_strong(word, &now, now | HAK_LOCK_MARK, HAK_RELAXED, HAK_RELAXED))
+                continue;
+            now |= HAK_LOCK_MARK;
+        }
+        hak__yield_on(word, lock_wakes(rank) ? now : HAK_LOCK_FREE, tries);
     }
 }
 
 void hak__lock_acquire(struct hak_lock *lock)
 {
-    rank_enter(lock->rank);
-    if (!try_take(lock))
-        wait_for(lock);
+    bool taken = hak__lock_word_take(&lock->held, 0, lock->rank);
+    hak_assert(taken, "only a heap's lock is ever lost");
+    (void)taken;
 }
 
 bool hak__lock_try(struct hak_lock *lock)
 {
-    bool taken = try_take(lock);
-    if (taken)
-        rank_enter(lock->rank);
-    return taken;
+    hak__fork_check();
+    return hak__lock_word_try(&lock->held, 0, lock->rank);
 }
 
 void hak__lock_release(struct hak_lock *lock)
 {
-    rank_leave(lock->rank);
-    if (hak_exchange(&lock->held, LOCK_FREE, HAK_RELEASE) == LOCK_WAITED)
-        futex_call(&lock->held, FUTEX_WAKE_PRIVATE, 1, NULL);
+    hak_assert(hak__lock_word_is_mine(&lock->held), "a thread releases a lock that it has");
+    hak__lock_note(lock->rank, -1);
+    if ((hak_exchange(&lock->held, HAK_LOCK_FREE, HAK_RELEASE) & HAK_LOCK_MARK) != 0)
+        hak__wake(&lock->held);
 }
 
-void hak__lock_reset(struct hak_lock *lock)
+bool hak__lock_fork_child(struct hak_lock *lock)
 {
-    rank_leave(lock->rank);
-    hak_store(&lock->held, LOCK_FREE, HAK_RELAXED);
+    bool left = hak__lock_word_is_left(&lock->held);
+    if (left)
+        hak_store(&lock->held, HAK_LOCK_FREE, HAK_RELAXED);
+    return left;
 }
 
-bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != LOCK_FREE; }
-
-void hak__nap(unsigned tries)
-{
-    static _Atomic uint32_t never;
-    static const struct timespec time = { 0, NAP_NS };
-    if (tries < SPINS)
-        hak_pause();
-    else
-        futex_call(&never, FUTEX_WAIT_PRIVATE, 0, &time);
-}
-
-void hak__yield(unsigned tries)
-{
-    hak__fork_check();
-    if (tries >= SPINS)
-        hak__fork_unwatched();
-    hak__nap(tries);
-}
+bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != HAK_LOCK_FREE; }

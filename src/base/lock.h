@@ -1,42 +1,132 @@
-/* A small lock for short sections on slow paths: one word, spin then sleep, no system call when uncontended.
- * All waiting is done by futex(2): a program that has forbidden itself system calls needs to allow no other.
- * It is recoverable: a forked child resets it with hak__lock_reset, because its holder does not exist there; for
- * that reason the sections that it guards keep their data valid at every step.
- * Ranks are the whole lock order: a thread may only take a lock of a higher rank than those it holds. Debug builds
- * check it. */
+/* The one way to take a lock, whichever it is: those below, and the heaps' (heap/heap.h), which have the same word. Small locks for short
+ * sections on slow paths: one word, no system call when uncontended. All waiting is done by futex(2), so that a program that has
+ * forbidden itself system calls needs to allow no other; all of it has a limit, and looks at the fork again (wait.c).
+ *
+ *   the word    FREE;  LOST: never to be had again;  else (the holder's number << 1) | MARK
+ *
+ * Taking a lock looks whether this process is a forked child that has to be repaired first (forked.h), notes the holder in the word,
+ * and in debug builds asserts the order. The number makes a lock recoverable: a child's repair frees what threads that do not exist
+ * there have left, or makes it LOST, and leaves alone what the calling thread holds, which may have been interrupted by the fork in
+ * the middle of its section. The sections that locks guard keep their data valid at every step.
+ * Ranks are the whole lock order: a thread waits only for a lock of a higher rank than those it holds. */
 #pragma once
 
+#include "base/assert.h"
 #include "base/atomic.h"
+#include "base/forked.h"
+
+#if defined(HAK_RACE_TEST) && HAK_RACE_TEST
+#define HAK_LOCK_FIBERS 1   /* threads are fibers (tests/race): thread-local words say nothing of them */
+#else
+#define HAK_LOCK_FIBERS 0
+#endif
 
 enum hak_lock_rank {
     HAK_RANK_INIT = 1,  /* the library's start */
-    HAK_RANK_EXIT_HEAP,      /* the shared heap of threads that have ended */
+    HAK_RANK_EXIT_HEAP, /* the shared heap of threads that have ended */
     HAK_RANK_BACKGROUND,/* the background thread's beginning and end */
+    HAK_RANK_HEAP,      /* the calling thread's heap, or the exit heap */
     HAK_RANK_OWNS,      /* the list of heaps of one's own */
     HAK_RANK_OWN,       /* one of them: its shares, its huge blocks; before the locks of its shares */
     HAK_RANK_SAMPLES,   /* the samples of one */
     HAK_RANK_SPARE,     /* the shares that are of no heap */
+    HAK_RANK_SHARE,     /* a share's heap */
+    HAK_RANK_FOREIGN,   /* the heap of another thread or of none: several at once, in any order, since their holders wait for no other */
     HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
     HAK_RANK_CALLBACK,  /* the callback of the soft limit, while it is read or changed */
+    HAK_RANKS,
 };
+
+/* MARK: threads sleep until the word changes. In a heap's word: the holder is a sweeper. */
+enum { HAK_LOCK_FREE = 0, HAK_LOCK_MARK = 1 };
+#define HAK_LOCK_LOST UINT32_MAX
 
 struct hak_lock {
     _Atomic uint32_t held;
     uint32_t rank;
 };
 
-#define HAK_LOCK_INIT(r) { 0, (r) }
+#define HAK_LOCK_INIT(r) { HAK_LOCK_FREE, (r) }
+
+/* The calling thread's number among those that have taken a lock, from 1. The second thread that gets one makes the process one of
+ * several threads, all of whose children are repaired (hak__fork_watch, which may allocate: a thread asks for its number before it
+ * holds anything). */
+#if HAK_LOCK_FIBERS
+uint32_t hak__lock_me(void);
+#else
+extern __thread uint32_t hak__lock_number __attribute__((tls_model("initial-exec")));
+hak_cold uint32_t hak__lock_number_slow(void);
+hak_inline uint32_t hak__lock_me(void)
+{
+    uint32_t number = hak__lock_number;
+    return hak_likely(number != 0) ? number : hak__lock_number_slow();
+}
+#endif
+
+/* For debug builds: the calling thread holds one more lock of the rank, or one less; is about to wait for one. */
+#if HAK_DEBUG && !HAK_LOCK_FIBERS
+void hak__lock_note(uint32_t rank, int change);
+void hak__lock_expect_order(uint32_t rank);
+#else
+hak_inline void hak__lock_note(uint32_t rank, int change) { (void)rank, (void)change; }
+hak_inline void hak__lock_expect_order(uint32_t rank) { (void)rank; }
+#endif
+
+/* --- words ---------------------------------------------------------------------------------------------------------------- */
+
+hak_inline bool hak__lock_word_try(_Atomic uint32_t *word, uint32_t mark, uint32_t rank)
+{
+    uint32_t free = HAK_LOCK_FREE;
+    /* acquire: pairs with the release of the thread that had it. */
+    if (!hak_cas_strong(word, &free, hak__lock_me() << 1 | mark, HAK_ACQUIRE, HAK_RELAXED))
+        return false;
+    hak__lock_note(rank, 1);
+    return true;
+}
+
+/* Waits. False: the lock is lost. */
+hak_cold bool hak__lock_word_wait(_Atomic uint32_t *word, uint32_t mark, uint32_t rank);
+hak_inline bool hak__lock_word_take(_Atomic uint32_t *word, uint32_t mark, uint32_t rank)
+{
+    hak__fork_check();
+    hak__lock_expect_order(rank);
+    return hak_likely(hak__lock_word_try(word, mark, rank)) || hak__lock_word_wait(word, mark, rank);
+}
+
+/* Whether the calling thread has it; whether another has, who does not exist in a child that is being repaired. */
+hak_inline bool hak__lock_word_is_mine(const _Atomic uint32_t *word)
+{
+    uint32_t now = hak_load(word, HAK_RELAXED);
+    return now != HAK_LOCK_LOST && now >> 1 == hak__lock_me();
+}
+hak_inline bool hak__lock_word_is_left(const _Atomic uint32_t *word)
+{
+    return hak_load(word, HAK_RELAXED) != HAK_LOCK_FREE && !hak__lock_word_is_mine(word);
+}
+
+/* --- locks that are never lost ------------------------------------------------------------------------------------------------ */
 
 void hak__lock_acquire(struct hak_lock *lock);
 bool hak__lock_try(struct hak_lock *lock);     /* false when somebody holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
-void hak__lock_reset(struct hak_lock *lock);   /* in a forked child only */
-bool hak__lock_is_held(struct hak_lock *lock); /* by anybody; in a child, when it was forked */
+
+/* In a forked child that is being repaired: frees the lock if a thread that does not exist here has it; says whether one had. */
+bool hak__lock_fork_child(struct hak_lock *lock);
+
+bool hak__lock_is_held(struct hak_lock *lock); /* by anybody */
+
+/* How often a lock was found held, for the statistics. */
+extern _Atomic uint64_t hak__lock_wait_count;
+
+/* --- waiting (wait.c) ------------------------------------------------------------------------------------------------------------ */
 
 /* For a loop that waits for another thread, with the number of its rounds so far: a moment's pause at first, later a short sleep, so
  * that the other can run. In a forked child the other may not exist, so hak__yield repairs the child first; hak__nap does not. */
 void hak__yield(unsigned tries);
 void hak__nap(unsigned tries);
 
-/* How often a lock was found held, for the statistics. */
-extern _Atomic uint64_t hak__lock_wait_count;
+/* The same in a loop that waits for a word to change from `value`: sleeps until hak__wake, but not for long. */
+void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries);
+void hak__wake(_Atomic uint32_t *word);
+
+enum { HAK_WAIT_SPINS = 100 };   /* rounds before the first sleep */

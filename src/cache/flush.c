@@ -1,6 +1,7 @@
 /* All that a heap caches, at once: see flush.h. */
 #include "cache/flush.h"
 
+#include "base/assert.h"
 #include "base/bits.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
@@ -55,7 +56,7 @@ void hak__cache_age_left(struct hak_heap *heap, bool all)
 /* Comes after a step that is emptying the bins; a later one finds nothing left. */
 void hak__cache_take_up(struct hak_heap *heap)
 {
-    hak__heap_lock(heap);
+    hak_assert(hak__lock_word_is_mine(&heap->lock), "a heap that is taken up is locked");
     hak_owner_store(&heap->left, HAK_LEFT_NOTHING);
 }
 

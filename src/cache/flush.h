@@ -9,7 +9,7 @@ void hak__cache_flush(struct hak_heap *heap);
 void hak__cache_leave(struct hak_heap *heap);
 
 /* Drains the blocks that an exited thread left before the last step of upkeep, or all. The caller holds the heap's lock. The second is
- * the new thread's side, before it touches a bin: it locks the heap. */
+ * the new thread's side, before it touches a bin. */
 void hak__cache_age_left(struct hak_heap *heap, bool all);
 void hak__cache_take_up(struct hak_heap *heap);
 

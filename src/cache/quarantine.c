@@ -22,10 +22,10 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
     uint32_t class = hak__owner_class(word);
     if (hak__hardened_closes(class) && !hak__hardened_reopen(p, class))
         return;
-    bool mine = hak__owner_id(word) == heap->id, inside = hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER;
+    bool mine = hak__owner_id(word) == heap->id, inside = hak__lock_word_is_mine(&heap->lock);
     if (!mine && hak__outbox_add(heap, p))
         return;
-    if (!inside && !hak__enter_own(heap))
+    if (!inside && !hak__heap_lock(heap))
         return;   /* in a child that has had to leave the heap: what was in it is not used again */
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);

@@ -108,7 +108,7 @@ static bool check_slab(size_t slab, bool blocks)
     if (!hak__enter_foreign(hak__heap_by_id(id), PATIENCE_OF_CHECK))
         return true;
     bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
-    bool same = hak__owner_at(slab) == word && (hardened || hak__spans[slab].blocks != 1);
+    bool same = hak__heap_has_span(hak__heap_by_id(id), &hak__spans[slab]) && hak__owner_at(slab) == word;
     bool valid = !same || (check_span(slab, word) && (!hardened || !whole || !blocks || check_blocks(&hak__spans[slab])));
     hak__heap_unlock(hak__heap_by_id(id));
     return valid;

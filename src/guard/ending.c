@@ -197,7 +197,7 @@ static bool is_quiet(void)
 {
     for (unsigned tries = 0; tries < ENDING_PATIENCE; tries++) {
         uint32_t id = 1;
-        while (id <= hak__heap_last_id() && hak_load(&hak__heap_by_id(id)->lock, HAK_RELAXED) == HAK_NOBODY)
+        while (id <= hak__heap_last_id() && hak_load(&hak__heap_by_id(id)->lock, HAK_RELAXED) == HAK_LOCK_FREE)
             id++;
         if (id > hak__heap_last_id() && !hak__arena_is_locked())
             return true;

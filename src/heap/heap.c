@@ -83,7 +83,7 @@ _Static_assert(sizeof(struct hak_heap_counts) % sizeof(hak_counter) == 0, "all o
 
 bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
 {
-    hak_assert(hak_load(&heap->lock, HAK_RELAXED) == HAK_OWNER && hak_load(&heir->lock, HAK_RELAXED) == HAK_OWNER, "both are locked");
+    hak_assert(hak__lock_word_is_mine(&heap->lock) && hak__lock_word_is_mine(&heir->lock), "both are locked");
     hak_assert(heap->own == NULL && heap->share.first_span == 0 && hak_load(&heap->pending, HAK_RELAXED) == NULL
                && heap->quarantine == NULL && !heap->budget.in_process, "nothing is left of a heap that is given back");
     uint32_t id = heap->id, pages = (uint32_t)(heap->slots.mapped / hak__page_size());
@@ -92,6 +92,7 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
         return false;
     count_for(heir, heap);
     hak__bitmaps_leave(heap);
+    hak__lock_note(hak__heap_rank(heap, HAK_OWNER), -1);
     /* release: who comes by the state afterwards has the lock, and leaves again (hak__enter_foreign). */
     hak_store(&heap->state, HAK_HEAP_NEW, HAK_RELEASE);
     hak__heap_forget(heap, heap->slots.mapped);   /* the lock too */
@@ -102,7 +103,8 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
     return true;
 }
 
-struct hak_heap *hak__heap_new(void)
+/* One that was given back, or a further one with an id below `end`. */
+static struct hak_heap *heap_new_below(uint32_t end)
 {
     struct hak_heap *again = heap_again();
     if (again != NULL)
@@ -110,12 +112,15 @@ struct hak_heap *hak__heap_new(void)
     uint32_t id = hak_load(&hak__heap_last, HAK_RELAXED);
     size_t bytes;
     do {
-        if (id + 1 >= HAK_HEAPS_MAX || hak__heap_memory(id + 1, &bytes) == NULL)
+        if (id + 1 >= end || hak__heap_memory(id + 1, &bytes) == NULL)
             return NULL;
         /* release: pairs with hak__heap_last_id; the memory below the new id exists. */
     } while (!hak_cas_weak(&hak__heap_last, &id, id + 1, HAK_RELEASE, HAK_RELAXED));
     return heap_begin(id + 1, bytes);
 }
+
+struct hak_heap *hak__heap_new(void) { return heap_new_below(HAK_HEAPS_MAX - 1); }
+struct hak_heap *hak__heap_new_last(void) { return heap_new_below(HAK_HEAPS_MAX); }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
@@ -447,16 +452,6 @@ void hak__heap_collect(struct hak_heap *heap)
 }
 
 /* --- heaps of other threads ------------------------------------------------------------------------------------------ */
-
-bool hak__heap_wait(struct hak_heap *heap)
-{
-    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++) {
-        hak__yield(tries);
-        if (hak_unlikely(hak__heap_is_unusable(heap)))
-            return false;
-    }
-    return true;
-}
 
 void hak__heap_sweep(struct hak_heap *heap)
 {

@@ -26,7 +26,7 @@
 #include "slab/span.h"
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
-enum hak_heap_user { HAK_NOBODY, HAK_OWNER, HAK_SWEEPER };
+enum hak_heap_user { HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
 
 enum { HAK_WARM_MAX = 16 };
@@ -36,7 +36,7 @@ enum { HAK_WARM_MAX = 16 };
     uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
     uint32_t id; \
     uint32_t mode; /* HAK_MODE_... */ \
-    _Atomic uint32_t lock; /* who is inside a slow path: enum hak_heap_user */ \
+    _Atomic uint32_t lock; /* who is inside a slow path: a word as in base/lock.h; marked if as a HAK_SWEEPER */ \
     int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
     uint32_t profile_session; /* that profile's number */ \
     uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
@@ -115,50 +115,72 @@ hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
-/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: a fork came between, in
- * a handler, say, and the child has had to leave the heap, since the collecting thread does not exist there. */
-hak_cold bool hak__heap_wait(struct hak_heap *heap);
+/* Gives the heap up for good. In a child, or by the holder of its lock, who does not release it. */
+hak_inline void hak__heap_lose(struct hak_heap *heap)
+{
+    hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+    hak_store(&heap->lock, HAK_LOCK_LOST, HAK_RELAXED);
+}
 
+/* The lock's place in the order, which only debug builds ask. */
+hak_inline uint32_t hak__heap_rank(struct hak_heap *heap, enum hak_heap_user user)
+{
+    if (!HAK_DEBUG || HAK_LOCK_FIBERS)
+        return HAK_RANK_HEAP;
+    if (user == HAK_SWEEPER)
+        return HAK_RANK_FOREIGN;
+    return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_SHARE ? HAK_RANK_SHARE : HAK_RANK_HEAP;
+}
+
+/* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: the heap is unusable. A
+ * fork, in a handler, say, has brought the thread into a child where it has had to leave it, since the collecting thread does not exist
+ * there. It then has another heap, or a sentinel; other heaps' callers do without. */
+__attribute__((warn_unused_result)) hak_inline bool hak__heap_lock(struct hak_heap *heap)
+{
+    return hak__lock_word_take(&heap->lock, HAK_OWNER, hak__heap_rank(heap, HAK_OWNER));
+}
 hak_inline bool hak__heap_try_lock(struct hak_heap *heap, enum hak_heap_user user)
 {
-    uint32_t nobody = HAK_NOBODY;
-    /* acquire: pairs with the release in hak__heap_unlock. */
-    return hak_cas_strong(&heap->lock, &nobody, user, HAK_ACQUIRE, HAK_RELAXED);
+    return hak__lock_word_try(&heap->lock, user, hak__heap_rank(heap, user));
 }
-hak_inline bool hak__heap_lock_own(struct hak_heap *heap)
+hak_inline void hak__heap_unlock(struct hak_heap *heap)
 {
-    return hak_likely(hak__heap_try_lock(heap, HAK_OWNER)) || hak__heap_wait(heap);
+    hak_assert(hak__lock_word_is_mine(&heap->lock), "a thread unlocks a heap that it has locked");
+    hak__lock_note(hak__heap_rank(heap, hak_load(&heap->lock, HAK_RELAXED) & HAK_LOCK_MARK), -1);
+    hak_store(&heap->lock, HAK_LOCK_FREE, HAK_RELEASE);
 }
-hak_inline void hak__heap_lock(struct hak_heap *heap)
-{
-    for (unsigned tries = 0; hak_unlikely(!hak__heap_lock_own(heap)); tries++)
-        hak__nap(tries);
-}
-hak_inline void hak__heap_unlock(struct hak_heap *heap) { hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE); }
 
-/* How a thread locks its own heap. A fork check or a signal may have brought it into a child: false there if it had to leave the heap,
- * which a sweeper that no longer exists left half done. It then has another heap, or a sentinel. (The bare hak__heap_lock is for a heap
- * just attached or taken up from the parked ones, or one shared under a lock.) */
-hak_inline bool hak__enter_own(struct hak_heap *heap)
+/* Whether a thread that does not exist in this child, which is being repaired, was inside. */
+hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 {
-    hak__fork_check();
-    return hak_likely(!hak__heap_is_unusable(heap)) && hak__heap_lock_own(heap);
+    bool in_large_cache = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0;   /* its owner; needs no lock there */
+    return hak__lock_word_is_left(&heap->lock) || in_large_cache;
+}
+
+/* Whether a span of several blocks begins at the descriptor and is the heap's, which the caller has locked: then it neither ends nor
+ * changes hands. Any thread may end a single-block span at any moment, and another heap may begin one there; the descriptor names no
+ * owner of those (slab/span.h), so nothing is asked twice. */
+hak_inline bool hak__heap_has_span(struct hak_heap *heap, struct hak_span *span)
+{
+    hak_assert(hak__lock_word_is_mine(&heap->lock), "only the lock makes the answer last");
+    return hak_load(&span->owner, HAK_RELAXED) == heap->id;
 }
 
 /* The way into another thread's heap, as a sweeper: false if the heap is not in use, or locked at each of so many tries. The owner may
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
-    if (!hak__heap_is_open(hak_load(&heap->state, HAK_ACQUIRE)))
-        return false;
+    hak__fork_check();
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)
             hak__yield(i - 1);
+        if (!hak__heap_is_open(hak_load(&heap->state, HAK_ACQUIRE)))
+            return false;
         if (!hak__heap_try_lock(heap, HAK_SWEEPER))
             continue;
         if (hak_likely(hak__heap_is_open(hak_load(&heap->state, HAK_RELAXED))))
             return true;
-        hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE);   /* it was given back meanwhile */
+        hak__heap_unlock(heap);   /* it was given back meanwhile */
         return false;
     }
     return false;
@@ -183,6 +205,8 @@ struct hak_heap *hak__heap_new(void);
  * goes on with its counters. The caller has locked both, and let go of neither; of the first nothing is looked at afterwards. False: the
  * system refuses the memory to note it in, and nothing has happened. */
 hak_cold bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir);
+/* The same, also with the last id of all, which is kept for the exit heap: it serves threads that find no other. */
+struct hak_heap *hak__heap_new_last(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
 extern _Atomic uint32_t hak__heap_last;

@@ -36,19 +36,39 @@ static struct hak_heap *first_parked(void)
     return NULL;
 }
 
-/* A heap opened before the options could be read serves no more if the process is hardened. */
-static bool is_usable(struct hak_heap *heap)
+/* Locks a heap that was taken off the list when so many children had been repaired. False: the heap is not the caller's. In a child that
+ * was forked while it waited, the heap was in no list and not locked, so the repair has parked it; or it is lost. */
+static bool park_lock(struct hak_heap *heap, enum hak_heap_user user, uint32_t repairs)
 {
-    if (hak_unlikely(hak__hardened.on && (heap->mode & HAK_MODE_HARDENED) == 0))
-        hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
-    return hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_UNUSABLE;
+    if (hak__lock_word_is_mine(&heap->lock))   /* as a sweeper; a child has parked it meanwhile, and lets it be from now on */
+        return false;
+    if (hak_unlikely(!hak__lock_word_take(&heap->lock, user, hak__heap_rank(heap, user))))
+        return false;
+    if (hak_unlikely(hak__fork_repairs() != repairs)) {
+        hak__heap_unlock(heap);
+        return false;
+    }
+    if (hak_likely(!hak__hardened.on || (heap->mode & HAK_MODE_HARDENED) != 0))
+        return true;
+    hak__heap_lose(heap);   /* opened before the options could be read: it serves no more */
+    return false;
 }
+
+static struct hak_heap *take_parked(enum hak_heap_user user)
+{
+    for (;;) {
+        uint32_t repairs = hak__fork_repairs();
+        struct hak_heap *heap = first_parked();
+        if (heap == NULL || hak_likely(park_lock(heap, user, repairs)))
+            return heap;
+    }
+}
+
+struct hak_heap *hak__heap_borrow(void) { return take_parked(HAK_SWEEPER); }
 
 struct hak_heap *hak__heap_unpark(void)
 {
-    struct hak_heap *heap = first_parked();
-    while (heap != NULL && !is_usable(heap))
-        heap = first_parked();
+    struct hak_heap *heap = take_parked(HAK_OWNER);
     if (heap != NULL)
         hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELAXED);
     return heap;
@@ -90,20 +110,22 @@ struct hak_heap *hak__heap_take_up(void)
     }
 }
 
-/* A parked heap that a sweeper had locked becomes unusable, but stays in the list, because those above it may be sound; threads that
- * take heaps off pass it over. */
+/* The list is made anew: a thread that does not exist here may have had a heap of it in its hands, or been about to put one back. What
+ * the calling thread has locked it goes on with: it has interrupted itself to fork. Only a sweeper gives back a heap that has another
+ * owner, so that is parked before. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
     hak_store(&borrowers, 0, HAK_RELAXED);   /* their heaps are among those that are parked here */
+    hak_store(&parked, head_with(hak_load(&parked, HAK_RELAXED), 0), HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_RELAXED);
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED), word = hak_load(&heap->lock, HAK_RELAXED);
         if (heap == mine || heap == shared || !hak__heap_is_open(state))
             continue;
-        bool in_large_cache = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0;   /* its owner; needs no lock there */
-        if (hak_load(&heap->lock, HAK_RELAXED) != 0 || in_large_cache)
-            hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
-        else if (state == HAK_HEAP_ACTIVE)
+        bool my_own = hak__lock_word_is_mine(&heap->lock), swept = (word & HAK_LOCK_MARK) != 0;
+        if (hak__heap_is_left(heap))
+            hak__heap_lose(heap);
+        else if (my_own ? state == HAK_HEAP_ACTIVE && swept : state != HAK_HEAP_SHARE)
             hak__heap_park(heap);
     }
 }
@@ -114,10 +136,10 @@ bool hak__heaps_fork_further(void)
     hak_store(&borrowers, 0, HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        uint32_t state = hak_load(&heap->state, HAK_RELAXED), user = hak_load(&heap->lock, HAK_RELAXED);
-        bool active = state == HAK_HEAP_ACTIVE && user == HAK_SWEEPER;
-        if (active || ((state == HAK_HEAP_PARKED || state == HAK_HEAP_SHARE) && user != HAK_NOBODY))
-            hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+        uint32_t state = hak_load(&heap->state, HAK_RELAXED), word = hak_load(&heap->lock, HAK_RELAXED);
+        bool active = state == HAK_HEAP_ACTIVE && word != HAK_LOCK_LOST && (word & HAK_LOCK_MARK) != 0;
+        if (active || ((state == HAK_HEAP_PARKED || state == HAK_HEAP_SHARE) && word != HAK_LOCK_FREE))
+            hak__heap_lose(heap);
         known &= !active;
     }
     return known;

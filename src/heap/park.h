@@ -3,12 +3,17 @@
 
 #include "heap/heap.h"
 
+/* The caller has unlocked the heap, which nobody else can want. */
 void hak__heap_park(struct hak_heap *heap);
-struct hak_heap *hak__heap_unpark(void);      /* NULL if none is parked */
 
-/* take_up: the same for a new thread, which waits a little while a heap is borrowed. An adopter says so before it takes heaps off the
- * list, and again when it has parked them all. */
+/* A heap off the list, locked by the caller; NULL if none is parked. A heap in somebody's hands is locked until it is parked again or a
+ * thread's own, so a fork at any moment finds each heap in one place. */
+struct hak_heap *hak__heap_unpark(void);
+
+/* take_up: the same for a new thread, which waits a little while a heap is borrowed. An adopter borrows: the heap still counts as
+ * parked. It says so before it takes heaps off the list, and again when it has parked them all. */
 struct hak_heap *hak__heap_take_up(void);
+struct hak_heap *hak__heap_borrow(void);
 void hak__heaps_borrow(bool begin);
 
 /* Whether one of the first few parked heaps is wanted at this moment. Takes none off the list. */

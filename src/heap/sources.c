@@ -242,19 +242,19 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
         return false;
     hak__heaps_borrow(true);
     while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
-        struct hak_heap *former = hak__heap_unpark();
+        struct hak_heap *former = hak__heap_borrow();
         if (former == NULL)
             break;
         seen[count++] = former;
         if (!sources_promising(former, class))
             continue;
-        hak__heap_lock(former);
         hak__heap_collect(former);
         take_over(heap, former, class);
-        hak__heap_unlock(former);
     }
-    while (count > 0)
-        hak__heap_park(seen[--count]);
+    while (count > 0) {
+        hak__heap_unlock(seen[--count]);
+        hak__heap_park(seen[count]);
+    }
     hak__heaps_borrow(false);
     return heap->classes[class].spans != NULL;
 }

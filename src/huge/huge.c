@@ -215,7 +215,7 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
         hak__misuse_double_free("free", p, bytes);
     count_given(heap, bytes);
-    if (hak_unlikely(!hak__waiting_put(line, word, first, bytes)))   /* another thread with the same line was quicker */
+    if (hak_unlikely(!hak__waiting_put(word, first, bytes)))   /* another thread with the same line was quicker */
         give_run(first, bytes);
     return true;
 }

@@ -121,7 +121,8 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 {
     static const int advices[] = {
         [HAK_OS_HUGE] = MADV_HUGEPAGE, [HAK_OS_NO_HUGE] = MADV_NOHUGEPAGE, [HAK_OS_COLLAPSE] = MADV_COLLAPSE,
-        [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
+        [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_DONT_FORK] = MADV_DONTFORK,
+        [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
     if (what == HAK_OS_RESTORE)
         return linux_restore(address, size);

@@ -15,7 +15,8 @@
  *                             us and is replaced; afterwards [from, from + size) is unmapped
  *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
  *                             range is a SuperSlab then): hints, of which only COLLAPSE has a result worth knowing.
- *                             WIPE_ON_FORK: the range is zero in forked children, a promise when it succeeds. GUARD:
+ *                             WIPE_ON_FORK: the range is zero in forked children, DONT_FORK: it is not mapped there; a
+ *                             promise when it succeeds. GUARD:
  *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
  *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
  *                             by protection, which keeps the pages and splits mappings.
@@ -30,7 +31,7 @@
 
 enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_LOOK,
                    HAK_OS_CALLS };   /* advice counts with purges */
-enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
+enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_DONT_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
                      HAK_OS_FORBID, HAK_OS_ALLOW, HAK_OS_RESTORE,
                      HAK_OS_ADVICES };
 

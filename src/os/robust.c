@@ -79,10 +79,23 @@ static void robust_sleep(struct hak_robust *lock, uint32_t word)
     hak__syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
 }
 
+/* A handler may have forked: the child's thread has another number and another list, and its own copy of a lock is left
+ * (hak__robust_orphan). */
+static void robust_look_at_fork(struct hak_robust *lock, struct hak_robust_thread *me)
+{
+    hak__fork_check();
+    if (hak_likely(me->generation == hak_load(&robust_generation, HAK_RELAXED)))
+        return;
+    void *entered = me->entered;
+    robust_enter(lock, me);
+    me->entered = entered;   /* the list's memory is as it was */
+}
+
 static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thread *me)
 {
     uint32_t waiters = 0;
     for (unsigned tries = 0;; tries++) {
+        robust_look_at_fork(lock, me);
         uint32_t word = hak_load(&lock->word, HAK_RELAXED);
         if ((word & FUTEX_TID_MASK) == 0) {
             if (robust_try(lock, word, me->number | waiters))

@@ -72,9 +72,9 @@ static int visit_span(const struct hak_span *span, hak_heap_visitor *visit, void
 static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *argument)
 {
     int stop = 0;
-    hak__heap_lock(share);
-    if (!hak__heap_is_unusable(share))
-        hak__cache_flush(share);
+    if (!hak__heap_lock(share))   /* half changed, in a child: what it has is not known */
+        return 0;
+    hak__cache_flush(share);
     for (uint32_t slab = share->share.first_span; slab != 0 && stop == 0; slab = hak__spans[slab - 1].next_owned)
         stop = visit_span(&hak__spans[slab - 1], visit, argument);
     hak__heap_unlock(share);

@@ -128,12 +128,12 @@ static void end_shares(struct hak_own *own, enum hak_share_end end)
 {
     for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
         next = share->share.next;
-        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL, lost = hak__heap_is_unusable(share);
-        hak__heap_lock(share);
-        if (!lost)
-            hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
+        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL;
+        if (!hak__heap_lock(share))
+            continue;
+        hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
         hak__heap_unlock(share);
-        if (end == HAK_SHARE_DESTROYED && idle && !lost)
+        if (end == HAK_SHARE_DESTROYED && idle)
             hak__share_retire(share);
     }
 }
@@ -172,8 +172,11 @@ void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *func
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {
         struct hak_heap *next = share->share.next;   /* of one that is not the heap's any more, nothing is looked at */
-        hak__heap_lock(share);
-        bool stays = hak__heap_is_unusable(share) || hak__share_merge(share, into);
+        if (!hak__heap_lock(share)) {
+            link = &share->share.next;
+            continue;
+        }
+        bool stays = hak__share_merge(share, into);
         hak__heap_unlock(share);
         if (stays)
             link = &share->share.next;
@@ -197,8 +200,8 @@ struct hak_own *hak__own_of(const void *p)
 /* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/park.c). */
 void hak__own_fork_child(void)
 {
-    hak__lock_reset(&owns_lock);
+    hak__lock_fork_child(&owns_lock);
     hak__shares_fork_child();
     for (struct hak_own *own = hak_load(&hak__owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
-        hak__lock_reset(&own->lock), hak__samples_fork_child(&own->samples);
+        hak__lock_fork_child(&own->lock), hak__samples_fork_child(&own->samples);
 }

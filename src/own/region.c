@@ -88,7 +88,7 @@ static uint64_t region_serial(const struct hak_region *region)
 /* A child has memory of its own where the parent's region was, unless that is shared: then its lock is somebody's. */
 void hak__region_fork_child(void)
 {
-    hak__lock_reset(&regions_lock);
+    hak__lock_fork_child(&regions_lock);
     hak__robust_fork_child();
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++) {
         struct hak_region *region = (struct hak_region *)hak_load(&hak__region_rows[i].start, HAK_RELAXED);

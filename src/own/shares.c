@@ -42,23 +42,30 @@ static struct hak_heap *spare_pop(void)
     return share;
 }
 
+/* Locks two of them, which others enter only for a moment; false: one is not to be had now. */
+static bool spare_lock_both(struct hak_heap *one, struct hak_heap *other)
+{
+    if (!hak__heap_try_lock(one, HAK_OWNER))
+        return false;
+    if (hak__heap_try_lock(other, HAK_OWNER))
+        return true;
+    hak__heap_unlock(one);
+    return false;
+}
+
 /* Gives one back if there are more than `most`. */
 static bool spare_shrink(uint32_t most)
 {
-    struct hak_heap *share = spare_count > most ? spare_pop() : NULL, *heir = spare_shares;
-    if (share == NULL || heir == NULL) {
-        if (share != NULL)
-            spare_push(share);
+    if (spare_count <= most || spare_shares->share.next == NULL)
         return false;
-    }
-    hak__heap_lock(share);
-    hak__heap_lock(heir);
-    bool gone = hak__heap_give_back(share, heir);
-    hak__heap_unlock(heir);
-    if (!gone) {
+    struct hak_heap *share = spare_pop(), *heir = spare_shares;
+    bool locked = spare_lock_both(share, heir), gone = locked && hak__heap_give_back(share, heir);
+    if (locked)
+        hak__heap_unlock(heir);
+    if (locked && !gone)
         hak__heap_unlock(share);
+    if (!gone)
         spare_push(share);
-    }
     return gone;
 }
 
@@ -73,7 +80,8 @@ static struct hak_heap *spare_take(void)
 void hak__share_retire(struct hak_heap *share)
 {
     hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL, "a spare share is nobody's");
-    hak__heap_lock(share);
+    if (!hak__heap_lock(share))
+        return;
     if (share->budget.in_process)
         hak__cache_park(share);
     hak__heap_unlock(share);
@@ -91,11 +99,12 @@ bool hak__shares_spare_id(void)
     return gone;
 }
 
-/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. */
+/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. Locked, so that
+ * no child takes it for a thread's. */
 static struct hak_heap *share_new(void)
 {
     struct hak_heap *share = hak__heap_new();
-    if (share == NULL)
+    if (share == NULL || !hak__heap_try_lock(share, HAK_SWEEPER))
         return NULL;
     share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
@@ -103,6 +112,7 @@ static struct hak_heap *share_new(void)
         share->classes[class].common_left = 0;
     hak__cache_park(share);
     hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
+    hak__heap_unlock(share);
     return share;
 }
 
@@ -176,10 +186,11 @@ static void share_clear_bins(struct hak_heap *share)
     share_forget_bins(share);
 }
 
-/* The share joins the heap, whose lock is held. */
-static void share_join(struct hak_own *own, struct hak_heap *share)
+/* The share joins the heap, whose lock is held. False: a child has had to give the share up. */
+static bool share_join(struct hak_own *own, struct hak_heap *share)
 {
-    hak__heap_lock(share);
+    if (!hak__heap_lock(share))
+        return false;
     hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0, "a share that joins a heap is of none, and has no spans");
     share_clear_bins(share);
     share->share.account = &own->account;
@@ -188,6 +199,7 @@ static void share_join(struct hak_own *own, struct hak_heap *share)
     /* release: pairs with the acquire in share_is_of. */
     hak_owner_store(&share->own, own);
     hak__heap_unlock(share);
+    return true;
 }
 
 static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
@@ -195,17 +207,19 @@ static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_own *own)
     struct hak_heap *share = share_idle(own);
     if (share != NULL)
         return share;
-    share = mine == NULL ? NULL : share_take_out(mine, NULL);
-    if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
-        return NULL;
-    share_join(own, share);
+    do {
+        share = mine == NULL ? NULL : share_take_out(mine, NULL);
+        if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
+            return NULL;
+    } while (hak_unlikely(!share_join(own, share)));
     return share;
 }
 
 /* Its thread lets go of the share. */
 static void share_empty(struct hak_heap *share, bool lives)
 {
-    hak__heap_lock(share);
+    if (!hak__heap_lock(share))
+        return;
     if (lives)
         hak__cache_flush(share);
     else
@@ -225,8 +239,7 @@ static void share_detach(struct hak_heap *mine, struct hak_heap *share)
     if (own != NULL)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
-    if (!hak__heap_is_unusable(share))
-        share_empty(share, lives);
+    share_empty(share, lives);
     hak_store(&share->share.user, NULL, HAK_RELAXED);
     if (own != NULL)
         hak__lock_release(&own->lock);
@@ -283,9 +296,10 @@ struct hak_heap *hak__own_borrow(struct hak_own *own, const char *function)
 
 void hak__own_let(struct hak_own *own, struct hak_heap *share)
 {
-    hak__heap_lock(share);
-    hak__cache_flush(share);
-    hak__heap_unlock(share);
+    if (hak__heap_lock(share)) {
+        hak__cache_flush(share);
+        hak__heap_unlock(share);
+    }
     hak__lock_release(&own->lock);
 }
 
@@ -302,9 +316,8 @@ void hak__own_squeeze(struct hak_own *own)
 {
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
-        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || hak__heap_is_unusable(share))
+        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
             continue;
-        hak__heap_lock(share);
         hak__cache_flush(share);
         hak__heap_spare(share, HAK_CLASSES);
         hak__heap_unlock(share);
@@ -405,7 +418,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     }
 }
 
-void hak__shares_fork_child(void) { hak__lock_reset(&spare_lock); }
+void hak__shares_fork_child(void) { hak__lock_fork_child(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 

@@ -51,19 +51,17 @@ void hak__own_inherit(struct hak_heap *mine)
     struct hak_own *own = hak_load(&inherited, HAK_ACQUIRE);
     if (hak_likely(own == NULL))
         return;
+    if (!hak__heap_lock(mine))
+        return;
     hak__lock_acquire(&own->lock);
     bool still = hak__own_is_alive(own) && hak_load(&inherited, HAK_RELAXED) == own;
     if (still)
         hak_fetch_add(&own->standards, 1, HAK_RELAXED);
     hak__lock_release(&own->lock);
-    if (!still)
-        return;
-    if (!hak__heap_lock_own(mine)) {
-        hak_fetch_sub(&own->standards, 1, HAK_RELAXED);
-        return;
+    if (still) {
+        mine->share.standard = own;
+        hak__cache_redirect(mine, true);
     }
-    mine->share.standard = own;
-    hak__cache_redirect(mine, true);
     hak__heap_unlock(mine);
 }
 

@@ -60,7 +60,7 @@ void hak__profile_join(struct hak_heap *heap)
         return;
     heap->profile_session = hak_load(&hak__profile.session, HAK_RELAXED);
     heap->profile_left = sampler_draw();
-    if (hak__enter_own(heap)) {
+    if (hak__heap_lock(heap)) {
         hak__cache_profile(heap);
         hak__heap_unlock(heap);
     }

@@ -194,7 +194,7 @@ void *hak__sample_take(size_t n, struct hak_samples *samples)
 
 void *hak__sample_malloc(struct hak_heap *heap, size_t n)
 {
-    if ((heap->mode & (HAK_MODE_SENTINEL | HAK_MODE_REDIRECTED)) != 0 || n > HAK_MID_MAX || !hak__enter_own(heap))
+    if ((heap->mode & (HAK_MODE_SENTINEL | HAK_MODE_REDIRECTED)) != 0 || n > HAK_MID_MAX || !hak__heap_lock(heap))
         return NULL;
     bool due = hak__sample_due(heap, hak__class_of(n));
     hak__heap_unlock(heap);

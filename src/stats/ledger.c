@@ -156,8 +156,8 @@ static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
         return hak__class_single_slabs(class);
     }
     struct hak_span *span = &hak__spans[slab];
-    if (!single && class < HAK_CLASSES && ledger_enter(walk, hak__owner_id(word)) && hak__owner_at(slab) == word
-        && hak__span_at(slab) == span && span->slabs <= room) {
+    if (!single && class < HAK_CLASSES && ledger_enter(walk, hak__owner_id(word)) && hak__heap_has_span(walk->entered, span)
+        && span->slabs <= room) {
         unsigned slabs = span->slabs;
         count_span(walk, span);
         return slabs;

@@ -120,7 +120,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(span_purged, AT(hak_span, purged)) X(span_keys, AT(hak_span, keys)) X(keys_hardened, HAK_SPAN_HARDENED) \
     X(heap_mode, AT(hak_heap, mode)) X(heap_lock, AT(hak_heap, lock)) \
     X(state_active, HAK_HEAP_ACTIVE) X(state_unusable, HAK_HEAP_UNUSABLE) \
-    X(lock_owner, HAK_OWNER) X(lock_sweeper, HAK_SWEEPER) \
+    X(lock_sweeper, HAK_SWEEPER) X(lock_lost, HAK_LOCK_LOST) \
     X(bucket_list, AT(hak_outbox_bucket, blocks)) X(bucket_room, HAK_OUTBOX_BLOCKS) \
     X(heap_quarantine, AT(hak_heap, quarantine)) X(quarantine_mixed, AT(hak_quarantine, mixed)) \
     X(quarantine_mixed_count, HAK_QUARANTINE_MIXED) X(quarantine_queue, AT(hak_quarantine, queue)) \

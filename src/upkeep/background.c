@@ -168,7 +168,7 @@ void hak__background_thread_ends(void)
 
 void hak__background_fork_child(bool attached)
 {
-    hak__lock_reset(&background_lock);
+    hak__lock_fork_child(&background_lock);
     background_forbidders = 0;
     hak_store(&background_alive, 0, HAK_RELAXED);
     hak_store(&background_stopping, false, HAK_RELAXED);

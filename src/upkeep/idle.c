@@ -142,9 +142,7 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];
-    if (hak__owner_at(slab) != word || hak__span_at(slab) != span)   /* it was ended, or changed hands, before */
-        return 1;
-    if (hak__span_is_single(slab, class))   /* any thread may end it at any moment, and nothing of it is free */
+    if (!hak__heap_has_span(walk->entered, span))   /* it was ended, or changed hands, before; or has one block */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

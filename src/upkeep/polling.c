@@ -22,7 +22,7 @@ static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_M
 /* Under the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
 static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 {
-    if (!hak__enter_own(heap))
+    if (!hak__heap_lock(heap))
         return;
     hak__cache_set_polling(heap, true);
     hak__heap_unlock(heap);
@@ -32,7 +32,7 @@ static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 
 static void end_polling(struct hak_heap *heap)
 {
-    if (!is_polling(heap) || !hak__enter_own(heap))
+    if (!is_polling(heap) || !hak__heap_lock(heap))
         return;
     hak__cache_set_polling(heap, false);
     hak__heap_unlock(heap);
@@ -113,7 +113,7 @@ enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE
 static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
 {
     heap->budget.shrink_ms = now;
-    if (!hak__enter_own(heap))
+    if (!hak__heap_lock(heap))
         return;
     if (hak__option(HAK_OPTION_ring_adapt))
         hak__large_cache_age(heap);

@@ -51,10 +51,19 @@ static inline void note_given(const void *block)
 
 /* --- what threads do -------------------------------------------------------------------------------------------------- */
 
+/* A heap is refused only in a child of a fork that has given it up. */
+static inline bool lock(uint32_t id)
+{
+    bool locked = hak__heap_lock(heap(id));
+    EXPLORE_EXPECT(locked || hak__heap_is_unusable(heap(id)), "a heap is refused that nobody has given up");
+    return locked;
+}
+
 static inline void *take(uint32_t id, uint32_t class)
 {
     void *block = NULL;
-    hak__heap_lock(heap(id));
+    if (!lock(id))
+        return NULL;
     if (hak__heap_take(heap(id), class, &block, 1) != 0) {
         hak__mark_live(block);
         note_taken(block);
@@ -66,7 +75,8 @@ static inline void *take(uint32_t id, uint32_t class)
 static inline void give(uint32_t id, void *block)
 {
     note_given(block);
-    hak__heap_lock(heap(id));
+    if (!lock(id))
+        return;
     hak__heap_give(heap(id), &block, 1, "free");
     hak__heap_unlock(heap(id));
 }
@@ -86,14 +96,16 @@ static inline void end_foreign(uint32_t id, void *block)
 
 static inline void collect(uint32_t id)
 {
-    hak__heap_lock(heap(id));
+    if (!lock(id))
+        return;
     hak__heap_collect(heap(id));
     hak__heap_unlock(heap(id));
 }
 
 static inline void sweep(uint32_t id)
 {
-    hak__heap_lock(heap(id));
+    if (!lock(id))
+        return;
     hak__heaps_sweep(heap(id), 0, UINT32_MAX);
     hak__heap_unlock(heap(id));
 }
@@ -104,8 +116,8 @@ static inline void begin(void)
 {
     for (uint32_t id = 1; id <= WORLD_HEAPS && hak__heap_last_id() < WORLD_HEAPS; id++)
         hak__heap_new();
-    while (hak__heap_unpark() != NULL)
-        ;
+    for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL;)
+        hak__heap_unlock(one);
     world_reset();
     for (size_t slab = 0; slab < SLABS; slab++)
         atomic_store_explicit(&out[slab], 0, HAK_RELAXED);
@@ -189,7 +201,7 @@ static inline void check(void)
     uint64_t counted[2] = { 0 }, found[2] = { 0 };
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
         EXPLORE_EXPECT(hak__heap_is_valid(heap(id)), "a heap is not valid");
-        EXPLORE_EXPECT(atomic_load(&heap(id)->lock) == HAK_NOBODY, "a heap stays entered");
+        EXPLORE_EXPECT(atomic_load(&heap(id)->lock) == HAK_LOCK_FREE, "a heap stays entered");
         counted[0] += hak_counted(&heap(id)->classes[SMALL].span_count);
         counted[1] += hak_counted(&heap(id)->classes[LARGE].span_count);
         found[0] += spans_of(id, SMALL);

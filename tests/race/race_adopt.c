@@ -34,6 +34,7 @@ static void new_thread(void)
     EXPLORE_EXPECT(mine != NULL, "a heap is parked or borrowed, and a new thread finds none");
     if (mine == NULL)
         return;
+    hak__heap_unlock(mine);
     take(mine->id, SMALL);
     hak__heap_park(mine);
 }

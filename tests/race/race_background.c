@@ -73,19 +73,6 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
     }
 }
 
-bool hak__lock_try(struct hak_lock *lock)
-{
-    uint32_t nobody = 0;
-    return hak_cas_strong(&lock->held, &nobody, 1, HAK_ACQUIRE, HAK_RELAXED);
-}
-void hak__lock_acquire(struct hak_lock *lock)
-{
-    while (!hak__lock_try(lock))
-        explore_yield();
-}
-void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
-void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
-
 struct hak_arena_published hak__arena_published = { .mapped = (size_t)1 << 30 };
 
 size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)

@@ -88,7 +88,7 @@ static void take_and_hand(void)
 {
     void *block = NULL;
     bool fresh;
-    hak__heap_lock(heap(2));
+    EXPLORE_EXPECT(hak__heap_lock(heap(2)), "nobody has given the heap up");
     size_t slab = hak__pool_take(LARGE_SLABS, &fresh);
     if (slab != HAK_NO_RUN) {
         hak__span_create(slab, hak__classes[LARGE].slabs, LARGE, 2, NULL, fresh);

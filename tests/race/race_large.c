@@ -32,12 +32,6 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
 {
     hak__cache_give(heap, BIN_CLASS, blocks, count, function);
 }
-bool hak__heap_wait(struct hak_heap *heap)
-{
-    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
-        hak__yield(tries);
-    return true;
-}
 bool hak__cache_charge_large(struct hak_heap *heap) { return heap->large_cache.charged += 1 << 20, true; }
 void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, NULL; }
@@ -59,7 +53,7 @@ static void *take(void)
         hak__large_cache_end(&heap->large_cache, turns);
     }
     if (block == NULL) {
-        hak__heap_lock(heap);
+        EXPLORE_EXPECT(hak__heap_lock(heap), "nobody has given the heap up");
         block = hak__large_cache_refill(heap, BIN_CLASS);
         hak__heap_unlock(heap);
     }
@@ -81,7 +75,7 @@ static void give(void *block)
         hak__large_cache_end(&heap->large_cache, turns);
     }
     if (!cached) {
-        hak__heap_lock(heap);
+        EXPLORE_EXPECT(hak__heap_lock(heap), "nobody has given the heap up");
         hak__large_cache_push(heap, BIN_CLASS, block, "free");
         hak__heap_unlock(heap);
     }

@@ -32,13 +32,6 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
-bool hak__heap_wait(struct hak_heap *heap)
-{
-    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
-        hak__yield(tries);
-    return true;
-}
-
 void hak__outbox_add_slow(struct hak_heap *heap, void *block, uint32_t word, const char *function)
 {
     (void)heap, (void)block, (void)word, (void)function;
@@ -80,7 +73,7 @@ static void push(void *block)
 
 static void end(struct hak_heap *heap)
 {
-    hak__heap_lock(heap);
+    EXPLORE_EXPECT(hak__heap_lock(heap), "nobody has given the heap up");
     hak__cache_leave(heap);
     hak__heap_unlock(heap);
     hak__heap_park(heap);
@@ -125,8 +118,9 @@ static void step(void)
 
 static void setup(void)
 {
-    while (hak__heap_unpark() != NULL)
-        ;
+    for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL;)
+        hak__heap_unlock(one);
+    hak_store(&the_heap()->lock, HAK_LOCK_FREE, HAK_RELAXED);   /* it may be in a thread's hands */
     bin_reset(bin());
     the_heap()->left = HAK_LEFT_NOTHING;
 }

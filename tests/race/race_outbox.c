@@ -62,7 +62,7 @@ static void setup(void)
     world_reset();
     memset(mine()->outbox_buckets, 0, sizeof mine()->outbox_buckets);
     atomic_store(&mine()->outbox.used, 0);
-    atomic_store(&mine()->lock, HAK_NOBODY);
+    atomic_store(&mine()->lock, HAK_LOCK_FREE);
     memset(later, 0, sizeof later);
     collected = 0;
     hak__span_create(0, 1, CLASS, THEIRS, NULL, true);

@@ -52,18 +52,6 @@ static jmp_buf reported[EXPLORE_THREADS];
 
 /* --- what lies below and beside ----------------------------------------------------------------------------------------- */
 
-/* The real locks sleep in the kernel. */
-void hak__lock_acquire(struct hak_lock *lock)
-{
-    uint32_t nobody = 0;
-    while (!hak_cas_strong(&lock->held, &nobody, 1 + explore_thread(), HAK_ACQUIRE, HAK_RELAXED)) {
-        nobody = 0;
-        explore_yield();
-    }
-}
-void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
-void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
-
 static char own_memory[8][sizeof(struct hak_own)] __attribute__((aligned(64)));
 void *hak__meta_alloc(size_t bytes)
 {
@@ -80,7 +68,7 @@ static _Noreturn void report(void)
 {
     if (explore_directly() || !may_report[explore_thread()])
         explore_violation("a report of what is right");
-    if (hak_load(&own->lock.held, HAK_RELAXED) == 1 + explore_thread())
+    if (hak__lock_word_is_mine(&own->lock.held))
         hak__lock_release(&own->lock);
     reported_by[explore_thread()] = true;
     reports++;
@@ -156,9 +144,6 @@ void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char
 {
     (void)heap, (void)class, (void)p, (void)function;
 }
-struct hak_forked hak__forked;
-void hak__fork_found(void) {}
-void hak__thread_watch_forks(void) {}
 
 /* The rest of what the real paths of malloc and free ask (own_beside.c has what they do not come to). */
 bool hak__start(void) { return true; }
@@ -274,7 +259,7 @@ static void free_one(void)
 
 static void merge(void)
 {
-    hak__heap_lock(heap(3));
+    EXPLORE_EXPECT(hak__heap_lock(heap(3)), "nobody has given the heap up");
     REPORTED_OR(hak__own_merge(own, heap(3), "hak_heap_merge_into_default"));
     hak__heap_unlock(heap(3));
 }

@@ -67,7 +67,7 @@ static bool put(size_t run)
         return false;
     content[run]++;
     holders[run] = WAITING;
-    bool waits = hak__waiting_put(hak__waiting, word, run, BYTES);
+    bool waits = hak__waiting_put(word, run, BYTES);
     if (!waits)
         holders[run] = WITH_PROGRAM;
     return waits;

@@ -54,7 +54,7 @@ void world_reset(void)
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
         heaps[i].sources.home = 0;
         memset(&heaps[i].assigned, 0, sizeof heaps[i].assigned);
-        atomic_store(&heaps[i].lock, HAK_NOBODY);
+        atomic_store(&heaps[i].lock, HAK_LOCK_FREE);
         heaps[i].id = i;
         heaps[i].tag = hak__owner_word(i, 0);
         atomic_store(&heaps[i].pending, NULL);
@@ -160,9 +160,22 @@ void *hak__span_memory(void) { return spans; }
 void hak__nap(unsigned tries) { hak__yield(tries); }
 void hak__yield(unsigned tries)
 {
+    uint32_t repairs = hak__fork_repairs();
     (void)tries;
-    explore_yield();
+    world_waits();
+    hak__fork_check();
+    if (hak__fork_repairs() == repairs)   /* a child has no other thread to wait for */
+        explore_yield();
 }
+void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries) { (void)word, (void)value, hak__yield(tries); }
+void hak__wake(_Atomic uint32_t *word) { (void)word; }
+__attribute__((weak)) void world_waits(void) {}
+
+/* Locks know the threads of a case by these numbers. No child is forked, but in the cases of forks. */
+uint32_t hak__lock_me(void) { return 1 + explore_thread(); }
+__attribute__((weak)) struct hak_forked hak__forked;
+__attribute__((weak)) void hak__fork_found(void) {}
+__attribute__((weak)) uint32_t hak__fork_repairs(void) { return 0; }
 
 /* The classes of the cases need no bitmaps of their own. */
 __attribute__((weak)) void *hak__meta_alloc(size_t bytes)

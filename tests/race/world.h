@@ -20,6 +20,9 @@ void world_take_super(size_t super);
 /* A case may define it: the pages of these slabs go back to the system. */
 void world_purged(size_t slab, size_t count);
 
+/* A case may define it: a thread is about to wait for another. */
+void world_waits(void);
+
 /* A case may define it: a double free is reported. If it returns, the schedule is wrong. */
 void world_double_free(void);
 

@@ -65,11 +65,12 @@ int main(void)
     while (!hak_load(&ready, HAK_ACQUIRE))   /* before, nobody could be sweeping */
         stress_sleep(0.001);
     for (unsigned i = 0; i < forks; i++) {
-        hak__heap_lock(mine);   /* waits for the background thread, if that is inside */
-        hak_store(&mine->lock, HAK_SWEEPER, HAK_RELAXED);
+        STRESS_EXPECT(hak__heap_lock(mine), "nobody takes the heap away");   /* waits for the background thread, if that is inside */
+        uint32_t word = hak_exchange(&mine->lock, 100000 << 1 | HAK_LOCK_MARK, HAK_RELAXED);
         pid_t pid = fork();
         if (pid == 0)
             child(i % 2 != 0, mine);
+        hak_store(&mine->lock, word, HAK_RELAXED);
         hak__heap_unlock(mine);
         STRESS_EXPECT(pid > 0, "fork: %s", strerror(errno));
         stress_await_child(pid, 60, i % 2 != 0 ? "a child whose further thread comes first" : "a child");

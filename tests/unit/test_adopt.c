@@ -183,8 +183,10 @@ FRESH_TEST(parked_heaps_stay_in_order)
     for (unsigned i = 0; i < 6; i++)
         hak__heap_park(ended[i]);
     expect(!hak__heap_adopt(heap, CLASS_1024));
-    for (unsigned i = 6; i-- > 0;)
+    for (unsigned i = 6; i-- > 0;) {
         expect_ptr(hak__heap_unpark(), ended[i]);
+        hak__heap_unlock(ended[i]);
+    }
     expect(hak__heap_unpark() == NULL);
 }
 

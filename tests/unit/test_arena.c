@@ -381,6 +381,13 @@ FRESH_TEST(room_while_memory_grows)
 }
 
 /* A forked child makes the list anew, whatever the order was in which the SuperSlabs were emptied. */
+/* A thread that does not exist in the child has the lock. */
+static void *locks_for_ever(void *argument)
+{
+    hak__arena_lock();
+    return argument;
+}
+
 FRESH_TEST(child_has_the_list_in_order)
 {
     static const size_t order[] = { 2, 9, 4, 7 };
@@ -389,7 +396,7 @@ FRESH_TEST(child_has_the_list_in_order)
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 4; i++, fake.now += 100)
         give(order[i], 1);
-    hak__arena_lock();
+    run_threads(1, locks_for_ever, &fake, 1);
     hak__arena_fork_child();
     expect_valid();
     expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
@@ -409,7 +416,7 @@ FRESH_TEST(child_has_the_sums_right)
     expect_eq(take(9), 0);
     give(3, 2);
     arena_figures(&before);
-    hak__arena_lock();   /* as it was when the process forked */
+    run_threads(1, locks_for_ever, &fake, 1);   /* as it was when the process forked */
     hak__arena_state.mapped += HAK_SUPER_SIZE;
     hak__arena_state.taken--;
     hak__arena_fork_child();
@@ -433,7 +440,7 @@ FRESH_TEST(child_settles_what_was_under_way)
     give(4, 1);
     give(6, 1);
     give(13, 1);
-    hak__arena_lock();
+    run_threads(1, locks_for_ever, &fake, 1);
     set_kind(4, HAK_SUPER_IN_SLABS);
     hak__lru_remove(6);
     set_kind(6, HAK_SUPER_HUGE);

@@ -203,12 +203,14 @@ FRESH_TEST(process_budget)
     hak__cache_flush(heap);
     hak__cache_park(heap);
     expect_eq(hak__cache_process_bytes(), other->budget.process_bytes);
+    expect(hak__heap_lock(heap));
     hak__cache_take_up(heap);
     hak__cache_unpark(heap);
     hak__heap_unlock(heap);
     expect_op(capacity_of(heap, CLASS_64), >=, 256);
     hak__cache_park(heap);
     set("process_budget", "1");
+    expect(hak__heap_lock(heap));
     hak__cache_take_up(heap);
     hak__cache_unpark(heap);   /* the budget went elsewhere: it begins anew */
     hak__heap_unlock(heap);

@@ -157,7 +157,7 @@ FRESH_TEST(nobody_waits)
 {
     (void)argument;
     struct hak_heap *common = make_common(), *heap = heap_open(0);
-    hak__heap_lock(common);
+    expect(hak__heap_lock(common));
     expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
     hak__heap_unlock(common);
     expect_heap_valid(heap);
@@ -187,7 +187,7 @@ static void *take_and_free(void *argument)
     for (unsigned round = 0; round < ROUNDS; round++) {
         unsigned place = round * 7 % HELD;
         uint32_t class = CLASS_64 + place % 3;
-        hak__heap_lock(heap);
+        expect(hak__heap_lock(heap));
         heap->classes[class].common_left = SHARE;   /* for ever young */
         if (held[place] != NULL) {
             expect_eq(*held[place], (char)heap->id);

@@ -2,6 +2,7 @@
 #include "base/forked.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,10 +19,22 @@ static bool count_repair(void)
 static bool nobody_arrives(void) { return false; }
 static _Atomic uint32_t *no_mark(void) { return NULL; }
 
+/* A page that forked children do not get; those of vfork do. */
+static char *page;
+static bool is_copy(void)
+{
+    bool copy = madvise(page, 4096, MADV_DONTFORK) != 0;
+    if (copy)
+        expect(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
+    return copy;
+}
+
 static void start(void)
 {
     hak_owner_store(&hak__forked.mark, NULL);
-    hak__fork_begin(count_repair, nobody_arrives, no_mark);
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(!is_copy());
+    hak__fork_begin(count_repair, nobody_arrives, no_mark, is_copy);
     expect(hak__fork_alone());
 }
 
@@ -92,6 +105,26 @@ static void was_repaired(void)
     expect_eq(repairs, 1);
 }
 
+/* It runs in its parent's memory, where other threads go on. */
+FRESH_TEST(a_child_of_vfork_repairs_nothing)
+{
+    int status;
+    (void)argument;
+    start();
+    for (unsigned threads = 0; threads < 2; threads++) {
+        pid_t child = vfork();
+        if (child == 0) {
+            hak__fork_unwatched();
+            _exit(0);
+        }
+        expect_eq(waitpid(child, &status, 0), child);
+        expect_eq(repairs, 0);
+        expect(hak__fork_is_home());
+        if (threads == 0)
+            have_a_thread();
+    }
+}
+
 FRESH_TEST(a_child_of_several_threads_is_repaired_once)
 {
     (void)argument;
@@ -106,6 +139,7 @@ int main(void)
         cmocka_unit_test(a_child_of_the_only_thread_has_nothing_to_repair),
         cmocka_unit_test(a_child_that_waits_is_repaired),
         cmocka_unit_test(a_child_of_several_threads_is_repaired_once),
+        cmocka_unit_test(a_child_of_vfork_repairs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static char *first_block(void)
 {
     void *blocks[1];
     struct hak_heap *heap = heap_open(HAK_MODE_HARDENED);
-    hak__heap_lock(heap);
+    expect(hak__heap_lock(heap));
     expect_eq(hak__heap_take(heap, large_class(), blocks, 1), 1);
     hak__heap_unlock(heap);
     memset(blocks[0], 0x5a, hak__hardened.room[large_class()]);

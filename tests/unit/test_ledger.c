@@ -91,15 +91,15 @@ FRESH_TEST(an_occupied_heap_is_left_alone)
     heaps_start();
     struct hak_heap *heap = heap_open(0);
     *(char *)(blocks[0] = heap_malloc(heap, CLASS_64)) = 1;
-    hak__heap_lock(heap);
+    expect(hak__heap_lock(heap));
     look();
     expect_eq(stats.ledger_unread_spans, 1);
     expect_eq(stats.ledger_live + stats.ledger_cached, hak__page_size());
-    expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_OWNER);
+    expect(hak__lock_word_is_mine(&heap->lock));
     hak__heap_unlock(heap);
     look();
     expect_eq(stats.ledger_unread_spans, 0);
-    expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_NOBODY);
+    expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_LOCK_FREE);
 }
 
 int main(void)

@@ -66,11 +66,50 @@ static void reset_frees(void **state)
     (void)state;
     struct hak_lock held = HAK_LOCK_INIT(HAK_RANK_ARENA);
     run_threads(1, acquire_only, &held, sizeof held);
-    expect_eq(atomic_load(&held.held), 1);
-    hak__lock_reset(&held);
+    expect(hak__lock_is_held(&held) && hak__lock_word_is_left(&held.held));
+    expect(hak__lock_fork_child(&held));
     hak__lock_acquire(&held);
     hak__lock_release(&held);
     expect_eq(atomic_load(&held.held), 0);
+}
+
+/* What the thread that has forked holds itself, it goes on holding. */
+static void reset_keeps_the_own(void **state)
+{
+    (void)state;
+    hak__lock_acquire(&lock);
+    expect(!hak__lock_fork_child(&lock) && hak__lock_word_is_mine(&lock.held));
+    hak__lock_release(&lock);
+    expect(!hak__lock_fork_child(&lock) && !hak__lock_is_held(&lock));
+}
+
+/* A lock that is lost refuses, also to a thread that waits for it. */
+static _Atomic uint32_t word;
+static void *waits_in_vain(void *argument) { return hak__lock_word_take(&word, 0, HAK_RANK_HEAP) ? &lock : argument; }
+static void lost_refuses(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *taken;
+    expect(hak__lock_word_try(&word, 0, HAK_RANK_HEAP) && !hak__lock_word_try(&word, 0, HAK_RANK_HEAP));
+    expect_eq(pthread_create(&thread, NULL, waits_in_vain, NULL), 0);
+    usleep(5000);
+    hak_store(&word, HAK_LOCK_LOST, HAK_RELAXED);
+    hak__lock_note(HAK_RANK_HEAP, -1);
+    expect_eq(pthread_join(thread, &taken), 0);
+    expect(taken == NULL && !hak__lock_word_take(&word, 0, HAK_RANK_HEAP));
+}
+
+/* Numbers name threads; the second one makes the process one of several threads. */
+static void *number(void *argument) { return *(uint32_t *)argument = hak__lock_me(), NULL; }
+static void numbers_differ(void **state)
+{
+    (void)state;
+    uint32_t numbers[2] = { 0 }, mine = hak__lock_me();
+    run_threads(2, number, numbers, sizeof *numbers);
+    expect(mine != 0 && numbers[0] != 0 && numbers[1] != 0);
+    expect(numbers[0] != numbers[1] && numbers[0] != mine && numbers[1] != mine);
+    expect(!hak__fork_alone());
 }
 
 static void ascending(void **state)
@@ -116,7 +155,8 @@ static void descending_stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(excludes),  cmocka_unit_test(counts_waits),     cmocka_unit_test(reset_frees),
+        cmocka_unit_test(excludes),  cmocka_unit_test(counts_waits),     cmocka_unit_test(reset_frees), cmocka_unit_test(reset_keeps_the_own),
+        cmocka_unit_test(lost_refuses), cmocka_unit_test(numbers_differ),
         cmocka_unit_test(ascending), cmocka_unit_test(descending_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

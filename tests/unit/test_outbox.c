@@ -214,7 +214,7 @@ FRESH_TEST(large_blocks_go_back_at_once)
                 few[i] = heap_malloc(p.owner, c);
             malloc_many(p.owner, c, count);
             if (busy)
-                hak__heap_lock(p.owner);
+                expect(hak__heap_lock(p.owner));
             for (uint32_t i = 0; i < count; i++)
                 heap_free_remote(p.other, blocks[i]);
             expect_eq(hak__owner_of(blocks[0]) != 0, busy && count > 1);

@@ -8,12 +8,31 @@
 
 enum { CLASS_64 = HAK_CLASS_64 };
 
+/* As a thread locks a heap that does not exist in the child. */
+enum { LEFT_BY_OWNER = 1000 << 1, LEFT_BY_SWEEPER = 1000 << 1 | HAK_LOCK_MARK };
+
+/* Heap by heap, what is parked. */
+static struct hak_heap *next_parked(void)
+{
+    struct hak_heap *heap = hak__heap_unpark();
+    if (heap != NULL)
+        hak__heap_unlock(heap);
+    return heap;
+}
+
+/* A thread has taken the heap up, and ends. */
+static void put_back(struct hak_heap *heap)
+{
+    hak__heap_unlock(heap);
+    hak__heap_park(heap);
+}
+
 FRESH_TEST(last_in_first_out)
 {
     struct hak_heap *heaps[5];
     (void)argument;
     heaps_start();
-    expect(hak__heap_unpark() == NULL);
+    expect(next_parked() == NULL);
     for (unsigned i = 0; i < 5; i++)
         heaps[i] = heap_open(0);
     for (unsigned i = 0; i < 5; i++) {
@@ -21,10 +40,10 @@ FRESH_TEST(last_in_first_out)
         expect_eq(atomic_load(&heaps[i]->state), HAK_HEAP_PARKED);
     }
     for (unsigned i = 5; i-- > 0;) {
-        expect_ptr(hak__heap_unpark(), heaps[i]);
+        expect_ptr(next_parked(), heaps[i]);
         expect_eq(atomic_load(&heaps[i]->state), HAK_HEAP_ACTIVE);
     }
-    expect(hak__heap_unpark() == NULL);
+    expect(next_parked() == NULL);
 }
 
 /* Blocks that are outside while their heap is parked are freed into it, and the next thread finds them. */
@@ -41,7 +60,7 @@ FRESH_TEST(a_parked_heap_goes_on_receiving)
     for (unsigned i = 0; i < 200; i++)
         heap_free_remote(other, blocks[i]);
     hak__outbox_flush(other, "free");
-    expect_ptr(hak__heap_unpark(), parked);
+    expect_ptr(next_parked(), parked);
     unsigned taken = 1;   /* at the latest when a frontier would move */
     while (heap_malloc(parked, CLASS_64) != blocks[0] && taken < 200)
         taken++;
@@ -64,25 +83,27 @@ FRESH_TEST(forked_child)
     open_heaps(heaps, 8);
     struct hak_heap *mine = heaps[1], *shared = heaps[2], *changing = heaps[3], *parked = heaps[4], *swept = heaps[6];
     struct hak_heap *caching = heaps[7];
-    atomic_store(&changing->lock, 1);
-    atomic_store(&mine->lock, 1);   /* fork can be called in the middle of anything, by a signal handler */
+    atomic_store(&changing->lock, LEFT_BY_OWNER);
+    expect(hak__heap_lock(mine));   /* fork can be called in the middle of anything, by a signal handler */
     hak__heap_park(parked);
     hak__heap_park(swept);
-    atomic_store(&swept->lock, HAK_SWEEPER);
+    atomic_store(&swept->lock, LEFT_BY_SWEEPER);
     expect(hak__large_cache_begin(&caching->large_cache));   /* without its lock */
     hak__heaps_fork_child(mine, shared);
+    expect(hak__lock_word_is_mine(&mine->lock));
+    hak__heap_unlock(mine);
     expect_eq(atomic_load(&mine->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&shared->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&changing->state), HAK_HEAP_UNUSABLE);
     expect_eq(atomic_load(&swept->state), HAK_HEAP_UNUSABLE);
     expect_eq(atomic_load(&caching->state), HAK_HEAP_UNUSABLE);
-    expect_ptr(hak__heap_unpark(), heaps[5]);
-    expect_ptr(hak__heap_unpark(), heaps[0]);
-    expect_ptr(hak__heap_unpark(), parked);
-    expect(hak__heap_unpark() == NULL);
+    expect_ptr(next_parked(), heaps[5]);
+    expect_ptr(next_parked(), parked);
+    expect_ptr(next_parked(), heaps[0]);
+    expect(next_parked() == NULL);
     hak__heaps_fork_child(NULL, NULL);   /* everybody's, also in a child's child; what is lost stays lost */
     expect_eq(atomic_load(&changing->state), HAK_HEAP_UNUSABLE);
-    expect_ptr(hak__heap_unpark(), heaps[5]);
+    expect_ptr(next_parked(), heaps[5]);
 }
 
 /* A child in which not the forking thread comes first: what may be that one's stays; nobody waits for a sweeper that is
@@ -92,17 +113,17 @@ FRESH_TEST(forked_child_of_a_further_thread)
     struct hak_heap *heaps[5];
     (void)argument;
     open_heaps(heaps, 5);
-    atomic_store(&heaps[1]->lock, HAK_OWNER);
+    atomic_store(&heaps[1]->lock, LEFT_BY_OWNER);
     hak__heap_park(heaps[2]);
     hak__heap_park(heaps[3]);
-    atomic_store(&heaps[3]->lock, HAK_SWEEPER);
+    atomic_store(&heaps[3]->lock, LEFT_BY_SWEEPER);
     expect(hak__heaps_fork_further());
     expect_eq(atomic_load(&heaps[0]->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&heaps[1]->state), HAK_HEAP_ACTIVE);
     expect_eq(atomic_load(&heaps[3]->state), HAK_HEAP_UNUSABLE);
-    expect_ptr(hak__heap_unpark(), heaps[2]);
-    expect(hak__heap_unpark() == NULL);
-    atomic_store(&heaps[4]->lock, HAK_SWEEPER);   /* its owner may be the one that has forked, and has to leave it */
+    expect_ptr(next_parked(), heaps[2]);
+    expect(next_parked() == NULL);
+    atomic_store(&heaps[4]->lock, LEFT_BY_SWEEPER);   /* its owner may be the one that has forked, and has to leave it */
     expect(!hak__heaps_fork_further());
     expect_eq(atomic_load(&heaps[4]->state), HAK_HEAP_UNUSABLE);
 }
@@ -126,7 +147,7 @@ static void *unpark_and_park(void *argument)
         expect_eq(heap->mode, me);
         heap->mode = 0;
         heap->budget.hand++;
-        hak__heap_park(heap);
+        put_back(heap);
     }
     return NULL;
 }
@@ -141,11 +162,11 @@ FRESH_TEST(one_taker_each)
     run_threads(THREADS, unpark_and_park, names, sizeof *names);
     uint64_t taken = 0;
     for (unsigned i = 0; i < HEAPS; i++) {
-        struct hak_heap *heap = hak__heap_unpark();
+        struct hak_heap *heap = next_parked();
         expect(heap != NULL);
         taken += heap->budget.hand;
     }
-    expect(hak__heap_unpark() == NULL);
+    expect(next_parked() == NULL);
     expect_op(taken, >, ROUNDS);
 }
 

@@ -116,7 +116,7 @@ FRESH_TEST(idle_heaps_are_swept)
     for (uint32_t i = 0; i < MANY; i++)
         heap_free_remote(heap, blocks[i]);
     hak__outbox_flush(heap, "free");
-    hak__heap_lock(idle);   /* its owner is in a slow path: not to be touched */
+    expect(hak__heap_lock(idle));   /* its owner is in a slow path: not to be touched */
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_eq(hak_counted(&idle->classes[CLASS_1024].collected), 0);
     hak__heap_unlock(idle);

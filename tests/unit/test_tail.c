@@ -187,11 +187,17 @@ FRESH_TEST(a_purge_that_is_refused)
     expect_no_tail(p);
 }
 
+static void *locks_for_ever(void *argument)
+{
+    hak__arena_lock();
+    return argument;
+}
+
 FRESH_TEST(a_child_has_the_tails)
 {
     (void)argument;
     char *p = start_with_tail();
-    hak__arena_lock();
+    run_threads(1, locks_for_ever, p, 1);
     hak__arena_state.tails = 1;   /* as of a thread that was changing it */
     hak__arena_fork_child();
     expect_eq(hak__arena_state.tails, hak__super_tail(super_of(p)));

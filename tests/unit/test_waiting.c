@@ -217,6 +217,24 @@ FRESH_TEST(figures_take_it_for_free)
     hak__huge_free(p, "free");
 }
 
+/* Between a thread's look at the room and its put all lines are given back: nothing more may wait for it than before. */
+FRESH_TEST(an_end_between_look_and_put_frees_no_room)
+{
+    (void)argument;
+    start();
+    struct hak_waiting_line *line = hak__waiting_line(mine->id);
+    char *p = slowly(3 * mib);
+    size_t first = hak__slab_of(p) / HAK_SUPER_SLABS, bytes = hak__huge_usable(p);
+    _Atomic uint64_t *word = hak__waiting_word(line, bytes);
+    expect(word != NULL);
+    hak_store(&hak__waiting_rules.any, true, HAK_RELAXED);
+    hak__waiting_end();
+    expect_eq(hak_load(&line->room, HAK_RELAXED), 0);
+    expect(hak__waiting_put(word, first, bytes));
+    expect(hak__waiting_word(line, (size_t)1 << 40) == NULL);
+    expect_op(hak_load(&line->room, HAK_RELAXED), <, (size_t)1 << 40);
+}
+
 static void free_it(void *argument) { hak__huge_free(argument, "free"); }
 
 FRESH_TEST(misuse_is_stopped)
@@ -241,6 +259,7 @@ int main(void)
         cmocka_unit_test(it_stays_for_the_purge_delay),
         cmocka_unit_test(what_the_policy_forbids_does_not_wait),
         cmocka_unit_test(figures_take_it_for_free),
+        cmocka_unit_test(an_end_between_look_and_put_frees_no_room),
         cmocka_unit_test(misuse_is_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

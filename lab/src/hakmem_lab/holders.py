@@ -58,11 +58,12 @@ class Holders:
         n, at = self.number, self.address_of(heap)
         states = {n["state_active"]: "active", n["state_parked"]: "parked", n["state_unusable"]: "lost by a fork"}
         state = self.memory.half(at + n["heap_state"])
-        busy = {n["lock_owner"]: "inside a slow path", n["lock_sweeper"]: "entered by another thread"}
+        lock = self.memory.half(at + n["heap_lock"])
+        busy = "entered by another thread" if lock & n["lock_sweeper"] else "inside a slow path"
         return Heap(
             heap,
             states.get(state, "new"),
-            busy.get(self.memory.half(at + n["heap_lock"]), ""),
+            busy if lock not in (0, n["lock_lost"]) else "",
             self.threads.get(heap) if state == n["state_active"] else None,
         )
 
