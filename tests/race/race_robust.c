@@ -11,9 +11,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "support/explore.h"
 
 enum { ACTORS = 3 };
@@ -53,10 +53,8 @@ OUTSIDE static long wake_one(void)
 OUTSIDE static long wait_for_wake(uint32_t value)
 {
     unsigned me = explore_thread();
-    if (atomic_load_explicit(&lock.word, HAK_RELAXED) != value) {
-        errno = EAGAIN;
-        return -1;
-    }
+    if (atomic_load_explicit(&lock.word, HAK_RELAXED) != value)
+        return -EAGAIN;
     sleeps[me] = true;
     while (sleeps[me]) {
         explore_yield();
@@ -67,22 +65,18 @@ OUTSIDE static long wait_for_wake(uint32_t value)
 
 OUTSIDE static long look_for(unsigned number)
 {
-    errno = ESRCH;
-    return killed[number - 1] ? -1 : 0;
+    return killed[number - 1] ? -ESRCH : 0;
 }
 
-long syscall(long number, ...)
+long hak__syscall_made(long number, long first, long second, long third, long d, long e, long f)
 {
-    va_list arguments;
-    va_start(arguments, number);
-    long first = va_arg(arguments, long), second = va_arg(arguments, long), third = va_arg(arguments, long);
-    va_end(arguments);
+    (void)d, (void)e, (void)f;
     switch (number) {
     case SYS_gettid:
         return 1 + (long)explore_thread();
     case SYS_get_robust_list:
         *(void **)second = &list[explore_thread()];
-        return listed ? 0 : -1;
+        return listed ? 0 : -EPERM;
     case SYS_kill:
         return look_for((unsigned)first);
     default:

@@ -13,14 +13,6 @@ static unsigned content[RECORDS];   /* what the hand writes that a block is in, 
 
 /* --- what lies below --------------------------------------------------------------------------------------------------- */
 
-void hak__lock_acquire(struct hak_lock *lock)
-{
-    while (hak_exchange(&lock->held, 1, HAK_ACQUIRE) != 0)
-        explore_yield();
-}
-void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
-void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
-
 /* --- the threads ------------------------------------------------------------------------------------------------------- */
 
 static void allocate(struct hak_record *record, struct hak_samples *of)

@@ -150,7 +150,7 @@ void hak__heap_forget(void *memory, size_t bytes)
     (void)bytes;
     heap->id = heap->tag = 0;
     memset(heap->classes, 0, sizeof heap->classes);
-    hak_store(&heap->lock, HAK_NOBODY, HAK_RELEASE);
+    hak_store(&heap->lock, HAK_LOCK_FREE, HAK_RELEASE);
 }
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes) { return (void)id, (void)from, (void)bytes, false; }
 bool hak__is_thrifty(void) { return false; }
@@ -247,3 +247,5 @@ __attribute__((weak)) void hak__samples_open(struct hak_samples *s, struct hak_a
 __attribute__((weak)) void hak__samples_merge(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__samples_fork_child(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }
+void *hak__shield_note_aligned(void *block, size_t align, size_t n);
+__attribute__((weak)) void *hak__shield_note_aligned(void *block, size_t align, size_t n) { return (void)align, (void)n, block; }
