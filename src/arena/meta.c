@@ -5,9 +5,9 @@
 #include <errno.h>
 
 #include "arena/limit.h"
-#include "arena/lru.h"
 #include "arena/regions.h"
 #include "arena/state.h"
+#include "arena/waiting.h"
 #include "base/bits.h"
 #include "os/os.h"
 
