@@ -68,7 +68,7 @@ def check(rows: Sequence[Mapping[str, Any]], build: Path, allocators: Sequence[A
         for _ in range(ROUNDS):
             for allocator in taking:
                 times[allocator.name].append(seconds(build, words, allocator))
-        predicted = {a.name: 1 / tables.predict(runs.report[pattern.name, 2, a.name], 1.0, 2).rate for a in taking}
+        predicted = {a.name: 1 / tables.predict(runs.report[pattern.name, 2, a.name], 2).rate for a in taking}
         clear, wrong = judge(times, predicted)
         print(f"  {pattern.name:14} {clear} pairs clearly apart, {clear - len(wrong)} in the model's order"
               + (f"; not {'; '.join(wrong)}" if wrong else ""))

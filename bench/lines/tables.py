@@ -22,11 +22,10 @@ from patterns import PATTERNS  # noqa: E402
 Report = Mapping[str, Any]
 CAUSES = ("true", "false", "migration", "upgrade")
 OURS = "hakmem"
-MESSAGE_NS = 150  # a line or a notice from another core; 100 to 200 on machines of 64 to 128 cores
+MESSAGE_NS = 150  # a line or a notice from another core; 100 to 200 on machines of 64 cores and more
 INSTRUCTION_NS = 0.15  # about 2.2 instructions a cycle at 3 GHz
 SYSTEM_NS = 2000  # a short call that changes mappings, under the kernel's lock of the address space
 MAPPING_CALLS = ("mmap", "munmap", "madvise", "mprotect", "mremap", "brk", "mincore")
-LARGE = (64, 128)
 CHART = "docs/scaling/lines.svg"
 
 
@@ -71,15 +70,15 @@ class Predicted:
     mapping_calls: float  # per second, in thousands
 
 
-def predict(report: Report, growth: float, cores: int) -> Predicted:
-    """Of `cores` cores; `growth` is by how much messages per operation have grown until there."""
+def predict(report: Report, cores: int) -> Predicted:
+    """Of as many cores as were counted: start-up and what grows with the cores' number can't be told apart beyond them."""
     operations = report["operations"]
     own_ns = report["instructions"] / operations * INSTRUCTION_NS
-    waits_ns = total(report, ("metadata", "blocks", "program")) * growth * MESSAGE_NS
+    waits_ns = total(report, ("metadata", "blocks", "program")) * MESSAGE_NS
     calls = sum(report["calls"].get(name, 0) for name in MAPPING_CALLS) / operations
     bounds = {"cores": cores * 1000 / (own_ns + waits_ns + calls * SYSTEM_NS)}
     if report.get("busiest"):
-        bounds["one line"] = 1000 / (report["busiest"] / operations * growth * MESSAGE_NS)
+        bounds["one line"] = 1000 / (report["busiest"] / operations * MESSAGE_NS)
     if calls > 0:
         bounds["mappings"] = 1000 / (calls * SYSTEM_NS)
     least = min(bounds, key=lambda name: bounds[name])
@@ -98,13 +97,6 @@ class Runs:
     def messages(self, pattern: str, threads: int, name: str) -> float | None:
         report = self.report.get((pattern, threads, name))
         return None if report is None else messages(report)
-
-    def growth(self, pattern: str, cores: int, name: str) -> float:
-        """From 64 to more cores: as from 32 to 64, once per doubling, never less than 1."""
-        half, full = self.messages(pattern, 32, name), self.messages(pattern, 64, name)
-        if cores <= 64 or not half or not full:
-            return 1.0
-        return max(1.0, full / half)
 
 
 def number(value: float | None) -> str:
@@ -169,14 +161,9 @@ def throughput(runs: Runs) -> Table:
             report = runs.report.get((pattern.name, most, name))
             if report is None:
                 continue
-            cells = []
-            for cores in LARGE:
-                found = predict(report, runs.growth(pattern.name, cores, name), cores)
-                cells += [f"{found.rate:.3g}", found.bound, f"{found.mapping_calls:.3g}"]
-            rows.append([pattern.name, name, *cells])
-    header = ["pattern", "allocator"]
-    for cores in LARGE:
-        header += [f"{cores} cores", "bound by", "thousand mapping calls / s"]
+            found = predict(report, most)
+            rows.append([pattern.name, name, f"{found.rate:.3g}", found.bound, f"{found.mapping_calls:.3g}"])
+    header = ["pattern", "allocator", f"{most} cores", "bound by", "thousand mapping calls / s"]
     return Table("The model's throughput", "Million operations per second.", header, rows)
 
 

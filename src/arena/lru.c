@@ -8,14 +8,11 @@
  * state.dirty is the sum of their dirty bytes. */
 #include "arena/lru.h"
 
-#include <errno.h>
-
 #include "arena/crowd.h"
 #include "arena/limit.h"
 #include "arena/regions.h"
 #include "arena/state.h"
 #include "arena/tail.h"
-#include "arena/waiting.h"
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "diag/options.h"
@@ -266,8 +263,7 @@ size_t hak__lru_shorten(size_t keep)
     return left;
 }
 
-/* Every free SuperSlab, and tails. Whether there was something. */
-static bool unmap_all(void)
+bool hak__lru_unmap_all(void)
 {
     size_t before = hak__arena_state.mapped;
     hak__tails_purge(UINT64_MAX);
@@ -275,15 +271,6 @@ static bool unmap_all(void)
         if (!hak__super_is_taken(i) && hak__supers[i].mapped != 0)
             hak__super_unmap(i);
     return hak__arena_state.mapped < before;
-}
-
-bool hak__arena_gives_up(int code)
-{
-    if (code <= 0 || code == EEXIST)   /* not the system: opening.h */
-        return false;
-    hak__limit_refused(hak__arena_state.mapped);
-    hak__waiting_end_locked();
-    return unmap_all();
 }
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */

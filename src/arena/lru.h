@@ -40,9 +40,8 @@ void hak__lru_note(uint64_t now_ms);
 /* Unmaps a free SuperSlab. False: the system refuses, and the SuperSlab stays. */
 bool hak__super_unmap(size_t super);
 
-/* For each request of the arena's, under its lock, with its errno code: if the system has refused it, unmaps all that nobody uses: runs
- * that wait, tails and free SuperSlabs. Whether there was something, so that it is worth while to try again. */
-hak_cold bool hak__arena_gives_up(int code);
+/* Unmaps every free SuperSlab, and tails. Returns whether there was one. */
+bool hak__lru_unmap_all(void);
 
 /* In a forked child: links the list anew. */
 void hak__lru_rebuild(void);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/lru.h"
 #include "arena/regions.h"
 #include "arena/state.h"
+#include "arena/waiting.h"
 #include "base/bits.h"
 #include "os/os.h"
 

@@ -1,5 +1,5 @@
 /* SuperSlabs mapped ahead of need, so that a growing heap does not wait for the system. Upkeep maps them. A reserved SuperSlab is free
- * like any other, serves first when a request needs one, and is unmapped with the rest before a request is refused (lru.c,
+ * like any other, serves first when a request needs one, and is unmapped with the rest before a request is refused (waiting.c,
  * hak__arena_gives_up). Nobody touches it, so it takes no resident memory. */
 #include "arena/reserve.h"
 

@@ -1,6 +1,8 @@
 /* See waiting.h. */
 #include "arena/waiting.h"
 
+#include <errno.h>
+
 #include "arena/limit.h"
 #include "arena/lru.h"
 #include "arena/state.h"
@@ -84,4 +86,13 @@ void hak__waiting_end(void)
     hak__arena_lock();
     hak__waiting_end_locked();
     hak__arena_unlock();
+}
+
+bool hak__arena_gives_up(int code)
+{
+    if (code <= 0 || code == EEXIST)   /* not the system: opening.h */
+        return false;
+    hak__limit_refused(hak__arena_state.mapped);
+    hak__waiting_end_locked();
+    return hak__lru_unmap_all();
 }

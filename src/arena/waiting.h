@@ -85,3 +85,7 @@ hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, siz
 /* Gives back what waits. The policy is asked anew then. */
 void hak__waiting_end(void);
 void hak__waiting_end_locked(void);
+
+/* For each request of the arena's, under its lock, with its errno code: if the system has refused it, unmaps all that nobody uses: runs
+ * that wait, tails and free SuperSlabs. Whether there was something, so that it is worth while to try again. */
+hak_cold bool hak__arena_gives_up(int code);

@@ -33,7 +33,8 @@ class Descriptor2(unittest.TestCase):
     def run_with(self, command, stderr=subprocess.PIPE, **options):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
         return subprocess.run(command, env={**environment, "LD_PRELOAD": LIBRARY, **options}, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=stderr, text=True, timeout=STALL, check=False)
+                              stdout=subprocess.DEVNULL, stderr=stderr, text=True, timeout=STALL, check=False,
+                              cwd=self.folder.name)
 
     def user_with(self, mode, **options):
         self.file.unlink(missing_ok=True)
@@ -41,7 +42,7 @@ class Descriptor2(unittest.TestCase):
         return done, self.file.read_text()
 
     def test_says_it_where_it_was(self):
-        for options in (STATS, SEVERAL, {"HAKMEM_PROFILE": "leaks", **STATS}, {"HAKMEM_STATS": "json:/dev/stderr"},
+        for options in (STATS, SEVERAL, {"HAKMEM_PROFILE": "1", **STATS}, {"HAKMEM_STATS": "json:/dev/stderr"},
                         {"HAKMEM_STATS": "prom:/proc/self/fd/2"}):
             for mode in ("replace", "all"):
                 done, own = self.user_with(mode, **options)
@@ -50,8 +51,9 @@ class Descriptor2(unittest.TestCase):
                                  (mode, options, done.stderr))
 
     def test_a_profile_may_be_asked_for_there(self):
-        done, own = self.user_with("replace", HAKMEM_PROFILE="1:/dev/stderr")
+        done, own = self.user_with("dump", HAKMEM_PROFILE="ready")
         self.assertEqual((done.returncode, own), (0, "data\n"))
+        self.assertIn("heap_v2", done.stderr)
 
     def test_programs_that_close_it(self):
         for command in (["ls", "/"], ["sort", "/dev/null"]):

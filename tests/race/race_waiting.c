@@ -29,6 +29,9 @@ void hak__arena_lock(void)
 }
 void hak__arena_unlock(void) { hak_store(&locked, 0, HAK_RELEASE); }
 bool hak__limit_is_near(void) { return false; }
+void hak__limit_refused(size_t mapped) { (void)mapped; }
+bool hak__lru_unmap_all(void) { return false; }
+struct hak_arena_state hak__arena_state;
 bool hak__ahead_counts(void) { return false; }
 void hak__lru_note(uint64_t now_ms) { (void)now_ms; }
 void hak__lru_due(uint64_t now_ms) { (void)now_ms; }

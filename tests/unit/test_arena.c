@@ -603,6 +603,77 @@ FRESH_TEST(last_resort)
     expect_valid();
 }
 
+/* Metadata, heaps and what lies apart of these ask for it too, whatever shape it has. */
+FRESH_TEST(metadata_gets_what_is_free)
+{
+    size_t bytes = hak__page_size();
+    (void)argument;
+    start();
+    expect_eq(take(20), 0);
+    give(3, 10);
+    fake.limit = fake.mapped;
+    expect(hak__heap_memory(2, &bytes) != NULL);
+    expect_eq(bytes, hak_align_up(HAK_HEAP_FIRST, hak__page_size()));
+    expect_valid();
+    expect_op(take(4), !=, HAK_NO_SUPER);
+    give(3, 4);
+    fake.limit = fake.mapped;
+    expect(hak__heap_extend(2, bytes, hak__page_size()));
+    expect_op(take(3), !=, HAK_NO_SUPER);
+    give(3, 3);
+    fake.limit = fake.mapped;
+    char *memory = hak__meta_alloc(HAK_SUPER_SIZE);
+    expect(memory != NULL);
+    memory[HAK_SUPER_SIZE - 1] = 1;
+    expect_valid();
+    fake.limit = fake.mapped;
+    expect(hak__meta_alloc(HAK_SUPER_SIZE) == NULL);   /* there is nothing left to be given up */
+    expect_valid();
+}
+
+/* Of free SuperSlabs without pages few stay mapped; those mapped a moment ago do. */
+FRESH_TEST(addresses_go_back)
+{
+    enum { MANY = 60 };
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "16777216"), 0);
+    expect_eq(take(MANY), 0);
+    soil(0, MANY);
+    give(10, MANY - 10);
+    hak__lru_shorten(0);
+    expect_op(figure_mapped(), >=, MANY * HAK_SUPER_SIZE);
+    fake.now += hak__option(HAK_OPTION_purge_delay) - 1;
+    hak__arena_purge(fake.now, false);
+    expect_op(figure_mapped(), >=, MANY * HAK_SUPER_SIZE);
+    fake.now += 1;
+    hak__arena_purge(fake.now, false);
+    expect_eq(figure_mapped(), 10 * HAK_SUPER_SIZE + hak__option(HAK_OPTION_dirty_limit));
+    expect_valid();
+    expect_eq(take(MANY - 10), 10);
+    expect_valid();
+}
+
+/* A limit that the system has shown, by a number or by a refusal: what goes back is unmapped at once. */
+FRESH_TEST(addresses_go_back_at_once_where_they_are_limited)
+{
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "16777216"), 0);
+    expect_eq(take(40), 0);
+    soil(0, 40);
+    expect(!hak__limit_unmaps());
+    fake.limit = fake.mapped;
+    expect_eq(take(1), HAK_NO_SUPER);
+    expect(hak__limit_unmaps() && hak__limit_is_near());
+    give(0, 40);
+    expect_op(figure_mapped(), <=, hak__option(HAK_OPTION_dirty_limit) / 4 * 5);
+    fake.limit = SIZE_MAX;
+    expect_op(take(60), !=, HAK_NO_SUPER);   /* the limit has been raised */
+    expect(!hak__limit_unmaps());
+    expect_valid();
+}
+
 /* --- changing a run --------------------------------------------------------------------------------------------------- */
 
 FRESH_TEST(extend_into_what_is_free)
@@ -1096,6 +1167,9 @@ int main(void)
         cmocka_unit_test(locked_pages_are_unmapped),
         cmocka_unit_test(what_cannot_be_returned_stays_dirty),
         cmocka_unit_test(last_resort),
+        cmocka_unit_test(metadata_gets_what_is_free),
+        cmocka_unit_test(addresses_go_back),
+        cmocka_unit_test(addresses_go_back_at_once_where_they_are_limited),
         cmocka_unit_test(extend_into_what_is_free),
         cmocka_unit_test(extend_over_the_top),
         cmocka_unit_test(trim),

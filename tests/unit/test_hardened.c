@@ -134,6 +134,7 @@ FRESH_TEST(a_look_keeps_it_open)
     close_and_open(p);
 }
 
+<<<<<<< HEAD
 /* By the calls of the system and the bytes that are copied: glibc makes one call a step above 128 KiB and copies nothing there. */
 FRESH_TEST(grows_by_pages)
 {
@@ -169,6 +170,39 @@ FRESH_TEST(grown_bytes_tell_nothing)
         expect(q != NULL && hak__is_zero(q, (n + n / 16 + 40) & ~(size_t)7));
         hak_free(q);
     }
+=======
+/* An empty span gives its memory back and keeps its slabs; its next block maps it again, with a guard, and is clear. */
+FRESH_TEST(a_span_sleeps)
+{
+    (void)argument;
+    start(true);
+    char *p = first_block();
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
+    void *block = p;
+    hak__heap_lock(heap);
+    hak__heap_give(heap, &block, 1, "free");
+    size_t mapped = fake.mapped, bytes = (size_t)span->slabs << HAK_SLAB_SHIFT;
+    unsigned guarded = fake.guarded;
+    expect(hak__span_sleep(span));
+    expect(hak__span_sleeps(span) && span->listed && !is_mapped(p));
+    expect_eq(fake.mapped, mapped - bytes);
+    expect(hak__span_is_valid(span) && hak__heap_is_valid(heap) && hak__arena_is_valid());
+    fake.limit = fake.mapped;
+    expect_eq(hak__heap_take(heap, large_class(), &block, 1), 0);
+    expect(hak__span_sleeps(span));
+    fake.limit = SIZE_MAX;
+    expect_eq(hak__heap_take(heap, large_class(), &block, 1), 1);
+    expect_ptr(hak__span_at(hak__slab_of(block)), span);
+    expect(is_clear(block));
+    expect_eq(fake.mapped, mapped);
+    expect_eq(fake.guarded, guarded);
+    expect(hak__heap_is_valid(heap) && hak__arena_is_valid());
+    fake.refuse_unmap = true;
+    hak__heap_give(heap, &block, 1, "free");
+    expect(!hak__span_sleep(span) && is_mapped(p));
+    hak__heap_unlock(heap);
+>>>>>>> mem
 }
 
 int main(void)
@@ -180,8 +214,12 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(splits_are_bounded),
         cmocka_unit_test(a_look_keeps_it_open),
+<<<<<<< HEAD
         cmocka_unit_test(grows_by_pages),
         cmocka_unit_test(grown_bytes_tell_nothing),
+=======
+        cmocka_unit_test(a_span_sleeps),
+>>>>>>> mem
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
  * it stays as it is; and the counters stay true. */
 #include "heap/large.h"
 
+#include <sys/mman.h>
+
 #include "shared/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"
@@ -125,6 +127,30 @@ FRESH_TEST(neighbours_stay_intact)
     expect(hak__heap_is_valid(heap));
 }
 
+/* Of the last slab that a cut block keeps, what its class does not need goes back, and what it needs stays. */
+FRESH_TEST(the_rest_of_a_slab_goes_back)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = heap_open(0);
+    size_t page = hak__page_size();
+    for (uint32_t class = FIRST; class < LAST; class++) {
+        size_t size = size_of(class), end = (size_t)hak__class_single_slabs(class) * HAK_SLAB_SIZE;
+        char *block = take(heap, LAST);
+        unsigned char first = 0, last = 0;
+        expect(single(block) && hak__class_single_slabs(class) < hak__class_single_slabs(LAST));
+        memset(block, 1, size_of(LAST));
+        expect(hak__large_resize_owner(heap, block, class));
+        expect_eq(mincore(block + hak_align_down(size - 1, page), page, &first), 0);
+        expect_eq(mincore(block + end - page, page, &last), 0);
+        expect_eq(first & 1, 1);
+        expect_eq(last & 1, end - hak_align_up(size, page) < (16u << 10));
+        void *freed = block;
+        hak__heap_give(heap, &freed, 1, "free");
+    }
+    expect(hak__heap_is_valid(heap) && hak__arena_is_valid());
+}
+
 /* A block at the end of its SuperSlab has nowhere to grow, whatever begins behind it. */
 FRESH_TEST(not_over_the_end_of_a_superslab)
 {
@@ -187,6 +213,7 @@ int main(void)
         cmocka_unit_test(every_class_to_every_class),
         cmocka_unit_test(neighbours_stay_intact),
         cmocka_unit_test(not_over_the_end_of_a_superslab),
+        cmocka_unit_test(the_rest_of_a_slab_goes_back),
         cmocka_unit_test(random_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
