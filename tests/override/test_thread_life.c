@@ -270,6 +270,83 @@ static void destructors_of_cancelled_threads(void)
     expect(atomic_load(&last_rounds) <= 500);
 }
 
+/* --- threads that find no heap -------------------------------------------------------------------------------------------- */
+
+enum { WITHOUT_HEAP = 4, LATE_BLOCKS = 500 };
+
+static pthread_key_t late_key;
+static __thread int late_round;
+static _Atomic bool may_ask, may_end, has_heap;
+
+/* In the third round the thread has given its heap back: the heap for such threads gets free blocks. */
+static void frees_late(void *value)
+{
+    void *p[LATE_BLOCKS];
+    if (++late_round < 3) {
+        expect(pthread_setspecific(late_key, value) == 0);
+        return;
+    }
+    for (int i = 0; i < LATE_BLOCKS; i++)
+        p[i] = malloc(100);
+    for (int i = 0; i < LATE_BLOCKS; i++)
+        free(p[i]);
+}
+
+static void *ends_late(void *argument)
+{
+    free(malloc(100));
+    expect(pthread_setspecific(late_key, &late_key) == 0);
+    return argument;
+}
+
+static void *keeps_its_heap(void *argument)
+{
+    free(malloc(100));
+    has_heap = true;
+    while (!may_end)
+        usleep(1000);
+    return argument;
+}
+
+static void *asks_without_heap(void *argument)
+{
+    while (!may_ask)
+        usleep(1000);
+    char *p = malloc(100);
+    expect(p != NULL);
+    memset(p, 1, 100);
+    free(p);
+    return argument;
+}
+
+static void no_more_address_space(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    expect(file != NULL && fscanf(file, "%lu", &pages) == 1 && fclose(file) == 0);
+    struct rlimit limit = { pages * (rlim_t)sysconf(_SC_PAGESIZE), pages * (rlim_t)sysconf(_SC_PAGESIZE) };
+    expect(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/* The one heap that an ended thread has left is taken, and the system refuses another. */
+static void served_where_no_heap_can_be_had(void)
+{
+    pthread_t thread, keeper, askers[WITHOUT_HEAP];
+    expect(pthread_key_create(&late_key, frees_late) == 0);
+    expect(pthread_create(&thread, NULL, ends_late, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    expect(pthread_create(&keeper, NULL, keeps_its_heap, NULL) == 0);
+    for (int i = 0; i < WITHOUT_HEAP; i++)
+        expect(pthread_create(&askers[i], NULL, asks_without_heap, NULL) == 0);
+    while (!has_heap)
+        usleep(1000);
+    no_more_address_space();
+    may_ask = true;
+    for (int i = 0; i < WITHOUT_HEAP; i++)
+        expect(pthread_join(askers[i], NULL) == 0);
+    may_end = true;
+    expect(pthread_join(keeper, NULL) == 0);
+}
+
 static const struct test_case cases[] = {
     CASE(free_after_the_owners_end),
     CASE(free_while_the_owner_ends),
@@ -277,6 +354,7 @@ static const struct test_case cases[] = {
     CASE(cancel_in_malloc_loops),
     CASE(calls_are_no_points_of_cancellation),
     CASE(destructors_of_cancelled_threads),
+    CASE(served_where_no_heap_can_be_had),
 };
 
 int main(int argc, char **argv) { return RUN_CASES(cases); }

@@ -124,8 +124,8 @@ static void check(void)
 }
 
 static const struct explore_case cases[] = {
-    { "an owner takes, two steps", EXPLORE_ALL, 2, setup, { owner_takes, two_steps }, check },
-    { "an owner works, two steps", 5, 2, setup, { owner_works, two_steps }, check },
+    { "an owner takes, two steps", 6, 2, setup, { owner_takes, two_steps }, check },
+    { "an owner works, two steps", 4, 2, setup, { owner_works, two_steps }, check },
     { "an owner works, two sweepers", 3, 3, setup, { owner_works, two_steps, step }, check },
 };
 

@@ -67,8 +67,8 @@ static void check(void)
 }
 
 static const struct explore_case cases[] = {
-    { "one takes, one takes two and gives one back", 6, 2, setup, { take_one, take_two_give_first }, check },
-    { "one takes, one takes and gives two", 4, 2, setup, { take_one, take_two_give_both }, check },
+    { "one takes, one takes two and gives one back", 4, 2, setup, { take_one, take_two_give_first }, check },
+    { "one takes, one takes and gives two", 3, 2, setup, { take_one, take_two_give_both }, check },
     { "three threads", 2, 3, setup, { take_one, take_two_give_first, take_and_give }, check },
 };
 

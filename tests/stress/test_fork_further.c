@@ -44,6 +44,7 @@ static void *waits(void *argument)
 
 static void child(bool further, const struct hak_heap *swept)
 {
+    hak__lock_note(HAK_RANK_HEAP, -1);   /* the lock is no longer this thread's */
     if (further) {
         pthread_join(stress_thread(uses, NULL), NULL);
         STRESS_EXPECT(hak__heap_current() == swept, "nobody but the thread itself takes its heap from it");

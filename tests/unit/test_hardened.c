@@ -134,7 +134,6 @@ FRESH_TEST(a_look_keeps_it_open)
     close_and_open(p);
 }
 
-<<<<<<< HEAD
 /* By the calls of the system and the bytes that are copied: glibc makes one call a step above 128 KiB and copies nothing there. */
 FRESH_TEST(grows_by_pages)
 {
@@ -170,7 +169,8 @@ FRESH_TEST(grown_bytes_tell_nothing)
         expect(q != NULL && hak__is_zero(q, (n + n / 16 + 40) & ~(size_t)7));
         hak_free(q);
     }
-=======
+}
+
 /* An empty span gives its memory back and keeps its slabs; its next block maps it again, with a guard, and is clear. */
 FRESH_TEST(a_span_sleeps)
 {
@@ -180,7 +180,7 @@ FRESH_TEST(a_span_sleeps)
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
     void *block = p;
-    hak__heap_lock(heap);
+    expect(hak__heap_lock(heap));
     hak__heap_give(heap, &block, 1, "free");
     size_t mapped = fake.mapped, bytes = (size_t)span->slabs << HAK_SLAB_SHIFT;
     unsigned guarded = fake.guarded;
@@ -202,7 +202,6 @@ FRESH_TEST(a_span_sleeps)
     hak__heap_give(heap, &block, 1, "free");
     expect(!hak__span_sleep(span) && is_mapped(p));
     hak__heap_unlock(heap);
->>>>>>> mem
 }
 
 int main(void)
@@ -214,12 +213,9 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(splits_are_bounded),
         cmocka_unit_test(a_look_keeps_it_open),
-<<<<<<< HEAD
         cmocka_unit_test(grows_by_pages),
         cmocka_unit_test(grown_bytes_tell_nothing),
-=======
         cmocka_unit_test(a_span_sleeps),
->>>>>>> mem
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,21 @@ FRESH_TEST(new_heaps)
     expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
 }
 
+/* One id is kept for the heap that serves threads which find no other. */
+FRESH_TEST(the_last_id_is_kept)
+{
+    (void)argument;
+    start();
+    uint32_t before = hak_exchange(&hak__heap_last, HAK_HEAPS_MAX - 3, HAK_RELAXED);
+    struct hak_heap *heap = hak__heap_new();
+    expect(heap != NULL && heap->id == HAK_HEAPS_MAX - 2);
+    expect(hak__heap_new() == NULL);
+    struct hak_heap *last = hak__heap_new_last();
+    expect(last != NULL && last->id == HAK_HEAPS_MAX - 1);
+    expect(hak__heap_new_last() == NULL);
+    hak_store(&hak__heap_last, before, HAK_RELAXED);
+}
+
 /* A fork in a handler between a thread's fork check and its lock: who was collecting does not exist in the child. */
 FRESH_TEST(nobody_waits_for_a_heap_that_was_left)
 {
@@ -615,6 +630,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_heaps),
+        cmocka_unit_test(the_last_id_is_kept),
         cmocka_unit_test(nobody_waits_for_a_heap_that_was_left),
         cmocka_unit_test(ascending_and_counted),
         cmocka_unit_test(batches_of_every_class),
