@@ -112,7 +112,7 @@ void hak__check_size_slow(const void *p, size_t align, size_t n, const char *fun
             hak__misuse_size(function, p, n, have);
     } else if (hak__owner_id(word) == HAK_HEAP_ID_HUGE) {
         size_t have = hak__huge_usable(p);
-        bool exact = have != 0 && hak__hardened.canary && hak__hardened_at(hak__slab_of(p));
+        bool exact = have != 0 && hak__hardened.canary && hak__start_bound(&hak__window.map[hak__slab_of(p)]) != HAK_HUGE_UNSEALED;
         if (exact)
             have = hak__harden_huge_size(p, function);
         if (have != 0 && (n > have || (exact && n != have)))

@@ -172,7 +172,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     if (now != 0)
         hak__lru_due(now);
     /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
-    bool ahead = kind == HAK_SUPER_IN_SLABS;
+    bool ahead = kind == HAK_SUPER_IN_SLABS && bytes != 0;
     size_t mapped = hak__arena_state.mapped, whole = hak__crowd_bytes(bytes);
     int code = find_and_map(count, align, whole, ahead, &first);
     if (code != 0 && (hak__arena_gives_up(code) || whole != bytes))

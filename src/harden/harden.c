@@ -30,14 +30,14 @@ static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, co
 }
 
 /* What it is that bears no seal, or, without canaries, may be free. */
-static hak_cold void judge_block(const void *p, uint32_t class, uint64_t first, const char *function, const char *why_freed)
+static hak_cold void judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
     bool block = hak__span_index(span, p, &index) == HAK_SPAN_OK;
     if (!block)
         hak__misuse_invalid(function, p, "not the start of a block");
-    if (index >= span->frontier || first == hak__hardened.never_key)
+    if (index >= span->frontier || mark == hak__hardened.never_key)
         hak__misuse_invalid(function, p, "this block was never allocated");
     if (hak__cache_has_freed(NULL, class, p))
         die_of_freed(p, class, function, why_freed);
@@ -53,13 +53,14 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     if (hak_unlikely(hak__hardened_is_closed(p, class)))
         die_of_freed(p, class, function, why_freed);
     if (!hak__hardened.canary) {
-        uint64_t first = hak__shield_covers(p) ? hak__freed_key : *hak__hard_word(p, 0);
-        if (first == hak__freed_key || first == hak__hardened.never_key)
-            judge_block(p, class, first, function, why_freed);
+        const hak_key *mark = hak__hardened_mark(p, class);
+        uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark;   /* without seals it is the program's */
+        if (hak__hardened_is_mark(found))
+            judge_block(p, class, found, function, why_freed);
         return n;
     }
     if (hak_unlikely(!hak__is_sealed(p, class, &n))) {
-        judge_block(p, class, *hak__hard_word(p, 0), function, why_freed);
+        judge_block(p, class, *hak__hardened_mark(p, class), function, why_freed);
         die_of_overflow(p, hak__classes[class].size, function);
     }
     if (hak_unlikely(!hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL)))
@@ -171,7 +172,12 @@ bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t h
 /* A block from before the options were read bears no seal. */
 static bool huge_is_sealed(const void *p) { return hak__hardened.canary && hak__hardened_at(hak__slab_of(p)); }
 
-size_t hak__harden_huge_room(size_t n) { return n + (hak__hardened.canary ? HAK_HUGE_SEAL : 0); }
+/* Whole pages bear none either: nothing lies between them and the guard. */
+size_t hak__harden_huge_room(size_t n)
+{
+    bool whole = n != 0 && n % hak__page_size() == 0;
+    return n + (hak__hardened.canary && !whole ? HAK_HUGE_SEAL : 0);
+}
 
 static uint64_t huge_seal_of(uint64_t secret, size_t n)
 {
@@ -184,6 +190,11 @@ void hak__harden_huge_seal(void *p, size_t n)
     uint64_t secret = hak__secret_of(p);
     if (!hak__hardened.canary)
         return;
+    if (n > end) {
+        hak_assert(n == end + HAK_HUGE_SEAL, "the block is as long as the request, or has room for its seal");
+        hak__huge_unsealed(p, true);
+        return;
+    }
     hak__fill_slack(p, n, end);
     *hak__hard_word(p, end) = huge_seal_of(secret, n);
     *hak__hard_word(p, end + 8) = n ^ secret;
@@ -219,7 +230,7 @@ bool hak__harden_huge_unseal(void *p, size_t have)
     size_t end = hak__huge_usable(p) - HAK_HUGE_SEAL;
     bool sealed = huge_is_sealed(p);
     if (sealed) {
-        hak__huge_unsealed(p);
+        hak__huge_unsealed(p, false);
         clear_huge_slack(p, have, end);
         memset((char *)p + end, 0, HAK_HUGE_SEAL);
     }
@@ -235,9 +246,7 @@ static enum hak_wrong wrong_with(const void *p, uint32_t class)
     size_t n;
     if (hak__is_sealed(p, class, &n))
         return hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL) ? HAK_WRONG_NOTHING : HAK_WRONG_SLACK;
-    uint64_t first = *hak__hard_word(p, 0);
-    bool freed = first == hak__freed_key || first == hak__hardened.never_key || first == 0;
-    bool clear = freed && (!hak__hardened.zero || hak__is_clear(p, class));
+    bool clear = hak__hardened.zero ? hak__is_clear(p, class) : hak__hardened_is_mark(*hak__hardened_mark(p, class));
     return clear ? HAK_WRONG_NOTHING : HAK_WRONG_SEAL;
 }
 

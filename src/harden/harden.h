@@ -6,10 +6,11 @@
  *
  * The seal is a word made of the block's address, its slack and secret numbers, its lowest byte 0; it says what n is. From
  * the end of the request on, as far as SLACK_CHECKED bytes reach, slack has a secret pattern; its first byte is 0, so that a
- * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has no seal: finding one
- * proves that the block is in use, and without one the heap is asked what the pointer is.
+ * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has a mark in its place
+ * (slab/hardened.h) and is zero before that: a seal proves that the block is in use, and without one the heap is asked what the
+ * pointer is.
  *
- * A huge block ends with two words: n, disguised, and a seal of it. */
+ * A huge block ends with two words: n, disguised, and a seal of it; or directly with its guard, if n bytes are whole pages. */
 #pragma once
 
 #include "cache/quarantine.h"
@@ -85,12 +86,17 @@ hak_inline bool hak__is_sealed(const void *p, uint32_t class, size_t *n)
     return found == hak__seal_of(secret, slack) && slack <= end;
 }
 
-/* The first word of a free block is a key, or 0. */
+/* Whether a free block is as it was left. */
 hak_inline bool hak__is_clear(const void *p, uint32_t class)
 {
-    uint64_t first = *hak__hard_word(p, 0);
-    bool known = first == hak__freed_key || first == 0 || first == hak__hardened.never_key;
-    return known && hak__hardened_is_clear((const char *)p + 8, hak__hardened.room[class] - 8);
+    return hak__hardened_is_mark(*hak__hardened_mark(p, class)) && hak__hardened_is_clear(p, hak__hardened.room[class] - 8);
+}
+
+/* The same of one in a span, of which pages may have gone back. */
+hak_inline bool hak__harden_is_left(const void *p, uint32_t class)
+{
+    uint64_t mark = *hak__hardened_mark(p, class);
+    return (mark == 0 || hak__hardened_is_mark(mark)) && hak__hardened_is_clear(p, hak__hardened.room[class] - 8);
 }
 
 hak_cold hak_noreturn void hak__harden_written(const void *p, uint32_t class);
@@ -101,7 +107,7 @@ hak_inline void hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t
     if (hak__hardened.zero && hak_unlikely(!hak__is_clear(p, class)))
         hak__harden_written(p, class);
     const void *before = hak__quarantine_at(heap, p);
-    *hak__hard_word(p, 0) = 0;
+    *hak__hardened_mark(p, class) = 0;
     hak__seal(p, class, n);
     hak__quarantine_at_end(heap, before);
 }
@@ -116,16 +122,13 @@ hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
         && hak__is_sealed(p, class, &n) && hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL);
 }
 
-/* The key comes first: who checks the heap meanwhile takes the block for freed before its seal is gone. */
+/* The mark takes the place of the seal: who checks the heap meanwhile finds either. */
 hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class)
 {
-    size_t room = hak__hardened.room[class];
     const void *before = hak__quarantine_at(heap, p);
-    hak__mark_freed(p);
+    *hak__hardened_mark(p, class) = hak__freed_key;
     if (hak__hardened.zero)
-        hak__hardened_clear((char *)p + 8, room - 8);
-    else if (hak__hardened.canary && room > 8)
-        *hak__hard_word(p, room - HAK_SEAL) = 0;
+        hak__hardened_clear(p, hak__hardened.room[class] - 8);
     hak__quarantine_at_end(heap, before);
 }
 

@@ -18,10 +18,10 @@
 
 struct hak_huge_counts hak__huge_counts;
 
-/* The map's limit of a block that bears no seal, or none yet (slab/hardened.h). */
-enum { UNSEALED = 1 };
-
-void hak__huge_unsealed(const void *p) { hak__map_start_bound(&hak__window.map[hak__slab_of(p)], UNSEALED); }
+void hak__huge_unsealed(const void *p, bool whole)
+{
+    hak__map_start_bound(&hak__window.map[hak__slab_of(p)], whole ? HAK_HUGE_WHOLE : HAK_HUGE_UNSEALED);
+}
 
 static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE); }
 
@@ -93,7 +93,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak_store(&hak__supers[first].shielded, 0, HAK_RELAXED);
-    hak__map_start_bound(&hak__window.map[first * HAK_SUPER_SLABS], UNSEALED);
+    hak__huge_unsealed(hak__super_start(first), false);
     hak__owner_set(first * HAK_SUPER_SLABS, hak__owner_huge());
     hak_fetch_add(&hak__huge_counts.allocated, 1, HAK_RELAXED);
     hak_fetch_add(&hak__huge_counts.live_bytes, n, HAK_RELAXED);
@@ -256,7 +256,7 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
     hak_store(&hak__supers[to].shielded, 0, HAK_RELAXED);
     account_resize(to, before, after);
     begin_guard(to, after, room);
-    hak__huge_unsealed(hak__super_start(to));
+    hak__huge_unsealed(hak__super_start(to), false);
     hak__owner_set(to * HAK_SUPER_SLABS, hak__owner_huge());
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
     hak__supers[first].guard = 0;

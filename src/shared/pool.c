@@ -10,6 +10,7 @@
 #include "arena/waiting.h"
 #include "os/os.h"
 #include "shared/tiers.h"
+#include "slab/hardened.h"
 
 /* How many SuperSlabs that offer a single slab are compared. For longer runs the level of the hint says well enough how full they
  * are. */
@@ -144,7 +145,7 @@ static size_t pool_in_slabs(void)
 
 size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
 {
-    size_t super = hak__supers_open(opening != HAK_OPEN_BARE, fresh);
+    size_t super = hak__supers_open(opening != HAK_OPEN_BARE && !hak__hardened.guards, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))

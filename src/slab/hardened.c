@@ -352,7 +352,7 @@ bool hak__hardened_reopen(void *p, uint32_t class)
         return true;
     if (!reopen_pages(pages, whole))
         return false;
-    hak__mark_freed(p);
+    *hak__hardened_mark(p, class) = hak__freed_key;
     /* release: pairs with the acquire of hak__hardened_hold. */
     hak_fetch_and(&span->closed, (uint8_t)~bit, HAK_RELEASE);
     return true;
@@ -369,7 +369,7 @@ static void hardened_extend(struct hak_span *span, uint32_t count)
     for (uint32_t i = span->frontier; i < span->frontier + count; i++, block += size) {
         if (!span->fresh && hak__hardened.zero)
             hak__hardened_clear(block, hak__hardened.room[span->class]);
-        *(hak_key *)block = hak__hardened.never_key;
+        *hak__hardened_mark(block, span->class) = hak__hardened.never_key;
         span->free[i / 64] |= 1ull << i % 64;
         span->summary |= 1ull << i / 64;
     }
@@ -402,8 +402,12 @@ uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t wan
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
         hardened_extend(span, step);
     uint32_t taken = want < span->free_count ? want : span->free_count;
-    for (uint32_t i = 1; i <= taken; i++)
+    for (uint32_t i = 1; i <= taken; i++) {
         out[want - i] = hak__span_start(span) + draw_block(span) * size;
+        hak_key *mark = hak__hardened_mark(out[want - i], span->class);
+        if (hak_unlikely(*mark == 0))
+            *mark = hak__freed_key;
+    }
     span->free_count = (uint16_t)(span->free_count - taken);
     span->changes++;
     return taken;

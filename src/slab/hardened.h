@@ -13,8 +13,8 @@
  *   - ends with an inaccessible page (`guards`); where one block fills it, that page is the block's last
  *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and what it has passed is
  *     drawn from the bitmap
- *   - has free blocks that are zero (`zero`) but for their first words, which are the freed key, the key of those never handed
- *     out, or 0 where pages went back.
+ *   - has free blocks that are zero (`zero`) but for their marks: the last word, where a block in use has its seal, is the freed key, or
+ *     the key of those never handed out. In a span, and nowhere else, it may be 0, where pages went back.
  *
  * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. Its
  * bit in the span is set before the pages go, and cleared after they are back. A thread that reads such a block without owning it
@@ -31,12 +31,16 @@ struct hak_hardened {
     size_t quarantine;
     uint64_t keys[3];                   /* of the canaries; keys[1] is odd */
     uint64_t fill;                      /* what slack is filled with; no byte is 0 */
-    uint64_t never_key;                 /* in the first word of a block that has never been handed out */
+    uint64_t never_key;                 /* the mark of a block that has never been handed out */
     uint32_t room[HAK_CLASSES];         /* bytes of a block, without the page that is a guard */
     uint32_t bound[HAK_CLASSES];        /* the start_bound of a span once all blocks have been handed out (freed.h) */
     uint16_t blocks[HAK_CLASSES];       /* in a span */
 };
 extern struct hak_hardened hak__hardened;
+
+/* The mark of a free block of a hardened span. */
+hak_inline hak_key *hak__hardened_mark(const void *p, uint32_t class) { return (hak_key *)((uintptr_t)p + hak__hardened.room[class] - 8); }
+hak_inline bool hak__hardened_is_mark(uint64_t word) { return word == hak__freed_key || word == hak__hardened.never_key; }
 
 /* Once the options have been read and the arena runs. */
 hak_noinline void hak__hardened_begin(void);

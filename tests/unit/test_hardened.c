@@ -39,7 +39,7 @@ static char *first_block(void)
     return blocks[0];
 }
 
-static bool is_clear(const char *p) { return hak__is_zero(p + 8, hak__hardened.room[large_class()] - 8); }
+static bool is_clear(const char *p) { return hak__is_zero(p, hak__hardened.room[large_class()] - 8); }
 
 static void close_and_open(char *p)
 {

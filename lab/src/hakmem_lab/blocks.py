@@ -339,10 +339,10 @@ class Blocks:
         return piece
 
     def _hardened(self, span: Span, piece: Piece) -> Piece:
-        first = self._first_word(piece)
+        mark = self.hardened.mark(piece, span.index)
         if piece.state == "live":
-            in_hand = first == self.freed_key
+            in_hand = mark == self.freed_key
             return piece.noting(IN_HAND) if in_hand else self.hardened.sealed(piece, span.index)
-        if piece.state == "in_span" and first == self.hardened.never_key:
+        if piece.state == "in_span" and mark == self.hardened.never_key:
             return replace(piece, state="never")
         return piece if piece.state == "never" else self.hardened.clear(piece, span.index)

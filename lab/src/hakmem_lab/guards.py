@@ -102,14 +102,19 @@ class Hardened:
         page = self.memory.read_if_there(at & ~4095, 4096)
         return NOT_SEALED if page is not None and not any(page) else BROKEN
 
+    def mark(self, piece: Piece, index: int) -> int | None:
+        """The last word, where a free block has its mark."""
+        found = self.memory.read_if_there(piece.start + self.room[index] - WORD, WORD)
+        return None if found is None else int.from_bytes(found, "little")
+
     def clear(self, piece: Piece, index: int) -> Piece:
-        """A free block, which is zeros behind its first word if free blocks are cleared (harden: zero)."""
+        """A free block, which is zeros before its mark if free blocks are cleared (harden: zero)."""
         if not self.zero:
             return piece
         found = self.memory.read_if_there(piece.start, self.room[index])
         if found is None:
             return piece.noting(UNREAD)
-        return piece.noting(NOT_CLEAR) if any(found[WORD:]) else piece
+        return piece.noting(NOT_CLEAR) if any(found[:-WORD]) else piece
 
 
 class Guarded:
