@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from hakmem_lab import noise, results, statistics
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, Machine, Model
-from hakmem_lab.verdict import values_of
+from hakmem_lab.verdict import BY_PROCESSOR_TIME, values_of
 
 VERSION = 1
 MEMORY_TOLERANCE = 0.05
@@ -49,6 +49,7 @@ class Change(Model):
     rounds_now: int
     verdict: Word
     reason: str
+    decided_by: Literal["cpu"] | None = Field(default=None, description="processor time, where the machine was busy")
 
 
 def path_of(name: str, folder: Path) -> Path:
@@ -165,8 +166,7 @@ def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1) 
     agrees = wall.low <= cpu.gain <= wall.high
     if wall.verdict != "INCONCLUSIVE" or cpu.verdict == "INCONCLUSIVE" or not agrees:
         return wall
-    reason = f"by processor time, since the machine was busy, and wall time agrees: {cpu.reason}"
-    return cpu.model_copy(update={"reason": reason})
+    return cpu.model_copy(update={"reason": f"{BY_PROCESSOR_TIME}: {cpu.reason}", "decided_by": "cpu"})
 
 
 def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -> Change:

@@ -119,12 +119,18 @@ def _busy(found: dict[str, Comparison]) -> list[str]:
     return [f"The machine was busy{where}: {', '.join(first.reasons)}"]
 
 
+def title_of(experiment: Experiment, found: Comparison | baselines.Change) -> str:
+    """Of the metric that decided."""
+    metric = experiment.head.metric
+    return (metric.model_copy(update={"name": "cpu"}) if found.decided_by == "cpu" else metric).title
+
+
 def row(case: str, experiment: Experiment, judged: Comparison, change: baselines.Change | None = None) -> exports.Row:
     """One case's verdict, or its change since the baseline."""
     each = judged if change is None else change
     return exports.Row(
         case=case,
-        metric=experiment.head.metric.title,
+        metric=title_of(experiment, each),
         gain=each.gain,
         low=each.low,
         high=each.high,

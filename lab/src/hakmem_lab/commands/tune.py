@@ -265,9 +265,9 @@ def write_env(path: Path, study: Experiment, compared: Comparison, results: Path
     A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
     import shlex
 
-    from hakmem_lab import show
+    from hakmem_lab import show, verdict
 
-    head = study.head
+    head = verdict.judged(study, compared).head
     settings = next(each.settings for each in head.series if each.label == "B")
     gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
     comments = [
