@@ -125,6 +125,8 @@ def test_incomplete_rounds_and_failed_configurations_do_not_count() -> None:
     experiment.runs = [run for run in experiment.runs if (run.round, run.label) != (10, "B")]
     assert len(experiment.rounds()) == 9
     experiment.failures.append(Failure(round=3, label="B", problem="", said=""))
+    assert len(experiment.rounds()) == 9 and experiment.failed() == set()  # it was made again
+    experiment.failures.append(Failure(round=10, label="B", problem="", said=""))
     assert len(experiment.rounds()) == 10 and "B" not in experiment.rounds()[0]
     with pytest.raises(LabError):
         verdict.compare(experiment, "A", "B")

@@ -5,14 +5,15 @@ verdict.compare; all gains are then by processor time, and wall time's stand bes
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hakmem_lab import noise, statistics
+from hakmem_lab import exports, noise, statistics
 from hakmem_lab.errors import LabError
 from hakmem_lab.noise import Conditions
-from hakmem_lab.results import Experiment, Model, Run
+from hakmem_lab.results import Experiment, MetricModel, Model, Run
 
 
 class Gain(Model):
@@ -175,3 +176,27 @@ def analyse(experiment: Experiment) -> Comparisons:
         rows=[row(label) for label in labels],
         sentence=" ".join(dict.fromkeys(said)),
     )
+
+
+def _row(case: str, metric: str, gain: Gain | None, confidence: float, rounds: int) -> exports.Row:
+    """One gain for other programs. The base has none."""
+    if gain is None:
+        return exports.Row.without(case, "BASE", "what gains refer to", metric)
+    word, reason = "INCONCLUSIVE", "the interval contains 0"
+    if gain.low > 0.0 or gain.high < 0.0:
+        word, reason = ("AHEAD", "the interval lies above 0") if gain.low > 0.0 else ("BEHIND", "it lies below 0")
+    return exports.Row(case, metric, gain.gain, gain.low, gain.high, confidence, rounds, word, reason)
+
+
+def report(experiment: Experiment, found: Comparisons) -> exports.Report:
+    """The outcome for other programs: a row for each allocator's gain, and one for its gain in memory."""
+    count, memory = len(experiment.rounds()), MetricModel(name="rss", higher_is_better=False, unit="").title
+    rows = [_row(each.label, found.title, each.gain, found.confidence, count) for each in found.rows]
+    if found.metric != "rss":
+        rows += [_row(each.label, memory, each.memory_gain, found.confidence, count) for each in found.rows]
+    broken = experiment.broken()
+    rows += [exports.Row.without(each.label, "ERROR", each.problem, found.title, each.said) for each in broken]
+    word = "ERROR" if broken else "COMPARE"
+    said = [each.rstrip(".") for each in (found.conditions.sentence, experiment.retried()) if each]
+    title = f"{', '.join(experiment.labels)}: {shlex.join(experiment.head.plan.command)}"
+    return exports.Report(title, word, found.sentence.rstrip("."), rows, said)

@@ -15,7 +15,19 @@ from hakmem_lab import console, elf, libhakmem, loading, measure, results, stati
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
-from hakmem_lab.results import NOISE, Experiment, Failure, Head, Kind, Machine, MetricModel, Plan, Run, Series
+from hakmem_lab.results import (
+    NOISE,
+    Experiment,
+    Failure,
+    Head,
+    Kind,
+    Machine,
+    MetricModel,
+    Plan,
+    Run,
+    Series,
+    Surroundings,
+)
 
 FOLDER = Path("hakmem-results")
 
@@ -84,17 +96,29 @@ class Session:
 
     def _one(self, number: int, position: int, label: str) -> None:
         plan = self.experiment.head.plan
-        try:
-            outcome, beside = workload.run(plan, self._command, self._environments[label])
-            value = self._metric.of(measure.require_success(outcome))
-        except LabError as error:
+
+        def note(error: LabError, again: str = "") -> None:
             failure = Failure(round=number, label=label, problem=error.message, said=error.advice)
             self.experiment.failures.append(failure)
             self._writer.line("failure", failure)
+            if again:
+                console.remark(f"{label} in round {number}: {error.message}; it is run again ({again})")
+
+        def made() -> tuple[measure.Outcome, Surroundings | None, float]:
+            outcome, beside = workload.run(plan, self._command, self._environments[label])
+            return outcome, beside, self._metric.of(measure.require_success(outcome))
+
+        try:
+            outcome, beside, value = workload.retried(made, plan.retries or 0, note)
+        except LabError as error:
+            note(error)
             if not self._drop or self.experiment.failed() >= self._environments.keys():
+                more = (
+                    "" if plan.retries or not isinstance(error, measure.RunFailed) else "; --retries N makes it again"
+                )
                 raise LabError(
                     f"{label} in round {number}: {error.message}",
-                    f"{error.advice}\nWhat was measured until then is in {self.path}.".lstrip(),
+                    f"{error.advice}\nWhat was measured until then is in {self.path}{more}.".lstrip(),
                 ) from error
             console.remark(f"{label} takes no further part: {error.message}")
             return
@@ -194,7 +218,8 @@ def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
     configurations = [_again(each) for each in experiment.head.series]
     require_loadable(configurations)
     if not drop_failures:  # what failed gets another chance
-        experiment.failures.clear()
+        lost = experiment.broken()
+        experiment.failures = [each for each in experiment.failures if each not in lost]
     _mend(path)
     return Session(experiment, configurations, path, resumed=True, drop_failures=drop_failures)
 

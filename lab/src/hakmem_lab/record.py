@@ -121,7 +121,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
         f"Gain of B over A: **{show.gain(outcome.gain)}**, interval {show.between(outcome.low, outcome.high)} "
         f"({outcome.confidence:.2%} of paired ratios).",
     ]
-    for each in show.sentences(outcome):
+    for each in [*show.sentences(outcome), *filter(None, [experiment.retried()])]:
         lines += ["", each]
     return lines
 

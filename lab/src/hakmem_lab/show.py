@@ -141,7 +141,7 @@ def comparison(experiment: Experiment, found: Comparison) -> None:
     for each in (decided, experiment)[: 1 if decided is experiment else 2]:
         tables.show(console.out, summary_table(each, each.labels))
     console.out.print(verdict_panel(found))
-    say(short_runs(experiment))
+    say(escape(experiment.retried()), short_runs(experiment))
 
 
 def sweep(experiment: Experiment, found: Sweep) -> None:
@@ -166,7 +166,8 @@ def sweep(experiment: Experiment, found: Sweep) -> None:
             row += [f"{against.gain:+.2f}", bounds, *wall, f"[{COLOURS[word]}]{word}[/]"]
         table.add_row(*row)
     tables.show(console.out, table)
-    say(escape(found.sentence), escape(found.conditions.sentence), short_runs(experiment))
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), short_runs(experiment))
+    say(*map(escape, said))
 
 
 def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[[Row], str]]]:
@@ -200,9 +201,10 @@ def compare(experiment: Experiment, found: Comparisons) -> None:
     for each in found.rows:
         table.add_row(escape(each.label), *(cell(each) for _, cell in columns))
     tables.show(console.out, table)
-    for failure in experiment.failures:
+    for failure in experiment.broken():
         console.out.print(f"[red]{escape(failure.label)}[/] failed: {escape(failure.problem)}")
-    say(escape(found.sentence), escape(found.conditions.sentence), short_runs(experiment))
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), short_runs(experiment))
+    say(*map(escape, said))
 
 
 def gain_cell(found: Gain | None) -> str:

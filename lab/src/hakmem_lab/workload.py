@@ -7,13 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hakmem_lab import measure
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Plan, Surroundings
 from hakmem_lab.surroundings import Meter
+
+Made = TypeVar("Made")
+
+
+def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str], object]) -> Made:
+    """What a run makes, which is made again at most so many times where the program failed.
+
+    note: is told of each failure that another try follows, and which one that is."""
+    for number in range(1, retries + 1):
+        try:
+            return run()
+        except measure.RunFailed as error:
+            note(error, f"{number} of {retries}")
+    return run()
 
 
 def run(

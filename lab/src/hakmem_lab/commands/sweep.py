@@ -58,6 +58,7 @@ def sweep(
     metric: opt.MetricText = "time",
     lower_is_better: opt.LowerIsBetter = False,
     warmup: opt.Warmup = 1,
+    retries: opt.Retries = 0,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -85,6 +86,7 @@ def sweep(
             seed=experiment.new_seed() if seed is None else seed,
             threshold=threshold,
             timeout_s=timeout,
+            retries=retries or None,
         )
         chosen = measure.Metric.parse(metric, lower_is_better)
         path = experiment.results_path("sweep", out)

@@ -143,7 +143,7 @@ def verdict(experiment: Experiment, found: Comparison) -> Verdict:
         f"{series[found.other]} against {series[found.base]}: {shlex.join(head.plan.command)}",
         found.verdict,
         f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})",
-        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found)],
+        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found), *filter(None, [experiment.retried()])],
     )
 
 

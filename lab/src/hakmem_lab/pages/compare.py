@@ -87,14 +87,15 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
 def verdict(experiment: Experiment, found: Comparisons) -> Verdict:
     """What comes first."""
     of = f"{', '.join(row.label for row in found.rows)}: {shlex.join(experiment.head.plan.command)}"
-    failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.failures]
-    return Verdict(of, "COMPARE", "", [each for each in (found.sentence, found.conditions.sentence, *failed) if each])
+    failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.broken()]
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), *failed)
+    return Verdict(of, "COMPARE", "", [each for each in said if each])
 
 
 def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     """Everything below the verdict."""
     head = experiment.head
-    for failure in experiment.failures:
+    for failure in experiment.broken():
         page.text(f"{failure.label}: {failure.problem}. {failure.said}", "problem")
     own = [found.title] if has_own_figure(found) else []
     gains = [f"gain in {found.title}, %", "its interval"]

@@ -94,7 +94,7 @@ def verdict(experiment: Experiment, found: Sweep) -> Verdict:
     """What comes first."""
     best = next(each for each in found.points if each.label == found.best)
     of = f"{', '.join(found.points[0].point)}: {shlex.join(experiment.head.plan.command)}"
-    said = [each for each in (found.sentence, found.conditions.sentence) if each]
+    said = [each for each in (found.sentence, found.conditions.sentence, experiment.retried()) if each]
     return Verdict(of, "SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", said)
 
 
