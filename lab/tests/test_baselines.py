@@ -61,7 +61,7 @@ def test_a_program_that_is_another_one_is_refused() -> None:
     found = baselines.compare("x", then, now)
     assert found.verdict == "REFUSED" and found.gain > 5 and found.itself is not None
     assert found.itself.times == pytest.approx(5.0, rel=0.01) and found.itself.low < 5.0 < found.itself.high
-    assert found.reason.startswith("A's own wall time, s is 5.0") and "times the baseline's" in found.reason
+    assert found.reason.startswith("A's own wall time is 5.0") and "times the baseline's" in found.reason
     assert baselines.compare("x", now, then).verdict == "REFUSED"  # five times faster is no less another program
     assert baselines.compare("x", then, now, other_machine=True).verdict == "BETTER"
     level = baselines.compare("y", then, then)
@@ -75,7 +75,7 @@ def test_what_is_gated_is_said() -> None:
     then = measured(1.0, 0.8, 1)
     said = gates(baselines.compare("x", then, measured(1.02, 0.82, 2)))
     assert said.startswith("Judged is how B's gain over A has changed since the baseline")
-    assert "while A stays within 2.5 times" in said and said.count("A's own wall time, s is 1.02 times") == 1
+    assert "while A stays within 2.5 times" in said and said.count("A's own wall time is 1.02 times") == 1
     assert "has changed" not in said.partition("A's own")[2]
     said = gates(baselines.compare("x", then, measured(1.3, 1.04, 2)))
     assert "1.30 times the baseline's (" in said and said.endswith("the program, its input or the machine has changed")
@@ -90,7 +90,7 @@ def test_a_busy_machine_makes_no_other_program() -> None:
     found = baselines.compare("x", then, now)
     assert found.verdict == "LEVEL" and found.itself is not None
     assert found.itself.times == pytest.approx(1.0, abs=0.01) and found.itself.wall_times == pytest.approx(2, abs=0.02)
-    assert "CPU time, s is 1.00 times the baseline's" in gates(found)
+    assert "CPU time is 1.00 times the baseline's" in gates(found)
     assert "; 2.00 times by wall time, on a busy machine): the program" in gates(found)
 
 

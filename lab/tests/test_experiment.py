@@ -121,11 +121,11 @@ def test_what_was_made_again_after_a_resume_is_no_failure(hakmem_library: Path, 
 def test_compare_and_sweep_make_a_failed_run_again(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     common = ["--metric", "ops=(.*)", "--runs", "2", "--retries", "1"]
     done = hakmem("compare", "--alloc", "system,hakmem", *common, "--junit", "c.xml", "--", *flaky(3))
-    assert "1 of 7 runs failed and were made again" in " ".join(done.stdout.split())
+    assert "1 of 7 runs failed and was made again" in " ".join(done.stdout.split())
     assert ' errors="0"' in (tmp_path / "c.xml").read_text()
     (tmp_path / "n").unlink()
     done = hakmem("sweep", "--option", "refill_count", "--values", "16,64", *common, "--", *flaky(5))
-    assert "1 of 10 runs failed and were made again" in " ".join(done.stdout.split())
+    assert "1 of 10 runs failed and was made again" in " ".join(done.stdout.split())
 
 
 def test_static_programs_are_refused(hakmem_library: Path, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_the_end_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[s
         else:
             assert "b is the fastest." in " ".join(said.split()) and "results: " in said
             assert ("exit status 1" in said) == failed
-            assert "runs failed and were made again, 1 of a: a in round 2, exit status 7." in " ".join(said.split())
+            assert "runs failed and was made again, 1 of a: a in round 2, exit status 7." in " ".join(said.split())
     suites = ElementTree.parse(forms["junit"]).getroot()
     assert (suites.get("failures"), suites.get("errors")) == ("0", str(int(failed)))
     found = {(each.get("classname"), each.get("name")) for each in suites.iter("testcase")}

@@ -350,6 +350,7 @@ class Found:
             threshold=2.5,
             timeout_s=9.0,
             retries=2,
+            anyway=False,
             metric=results.MetricModel.of(measure.Metric.parse("cpu")),
             model_dump=lambda mode: {"mode": mode},
         )

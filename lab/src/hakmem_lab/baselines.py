@@ -25,6 +25,7 @@ from hakmem_lab.verdict import BY_PROCESSOR_TIME, values_of
 VERSION = 1
 MEMORY_TOLERANCE = 0.05
 REFUSED = "Save a baseline on this machine, or compare all the same with --other-machine."
+ANEW = "save the baseline anew if that is wanted"
 SAID = 1.1  # times as much as in the baseline: a machine may do that, and a reader has to know it
 TOO_FAR = 2.5  # the program is another one, or the machine
 Word = Literal["WORSE", "BETTER", "LEVEL", "INCONCLUSIVE", "REFUSED"]
@@ -198,7 +199,7 @@ def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1, 
         itself = _itself(*both[1], comparisons).model_copy(update={"wall_times": itself.times})
     if itself.is_another() and not other_machine:
         change.verdict = "REFUSED"
-        change.reason = f"{itself.sentence}: the program, its input or the machine is another one"
+        change.reason = f"{itself.sentence}: the program, its input or the machine is another one; {ANEW}"
     return change.model_copy(update={"itself": itself})
 
 
@@ -206,7 +207,9 @@ def _itself(then: Experiment, now: Experiment, comparisons: int) -> Itself:
     logs = [np.log(values_of(each, "A")) for each in (now, then)]
     found = statistics.difference(logs[0], logs[1], 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons)
     times, low, high = (1.0 + each / 100.0 for each in (found.gain, found.low, found.high))
-    return Itself(metric=now.head.metric.title, times=times, low=low, high=high)
+    metric = now.head.metric
+    title = metric.title if metric.metric().printed else metric.title.partition(",")[0]  # its ratio has no unit
+    return Itself(metric=title, times=times, low=low, high=high)
 
 
 def _combined(wall: Change, cpu: Change) -> Change:

@@ -78,13 +78,13 @@ def _values(experiment: Experiment) -> Values:
     return lambda label: _of(rounds, label, lambda run: run.value)
 
 
-def _level_with(best: str, labels: Sequence[str], sides: Sequence[Values], higher: bool) -> list[str]:
+def _level_with(best: str, labels: Sequence[str], sides: Sequence[Values], higher: bool, metrics: int) -> list[str]:
     """The others from which the best one's interval does not set it apart, corrected for their number.
 
     sides: the values, and where they are processor time on a busy machine those by wall time, which must not speak
-    against it."""
+    against it. metrics: how many may decide, and share the error rate."""
     others = [label for label in labels if label != best]
-    confidence = _confidence(len(others) * len(sides))
+    confidence = _confidence(len(others) * metrics)
 
     def is_behind(label: str) -> bool:
         first, *wall = (statistics.interval(_logs(get, label, best, higher), confidence) for get in sides)
@@ -105,25 +105,25 @@ def _best(labels: Sequence[str], get: Values, higher: bool) -> str:
     return (max if higher else min)(labels, key=lambda label: float(np.median(get(label))))
 
 
-def _verdict(wins: str, labels: Sequence[str], sides: Sequence[Values], higher: bool) -> str:
+def _verdict(wins: str, labels: Sequence[str], sides: Sequence[Values], higher: bool, metrics: int = 1) -> str:
     """Who wins, if the figures say that somebody does."""
     if len(labels) < 2:
         return f"{labels[0]} is the only one that ran."
     best = _best(labels, sides[0], higher)
-    level = _level_with(best, labels, sides, higher)
+    level = _level_with(best, labels, sides, higher, metrics)
     if not level:
         return f"{best} {wins}."
     return f"Nobody {wins} beyond doubt: {best} is level with {', '.join(level)}."
 
 
-def _sides(experiment: Experiment, labels: Sequence[str], conditions: Conditions) -> tuple[Experiment, ...]:
-    """The experiment by the metric that stands first, and by wall time if that is another one."""
-    second = noise.processor_time(experiment) if conditions.busy else None
+def _sides(experiment: Experiment, labels: Sequence[str], second: Experiment | None) -> tuple[Experiment, ...]:
+    """The experiment by the metric that stands first, and by wall time if that is another one.
+
+    second: by processor time, where the machine was busy."""
     if second is None:
         return (experiment,)
     wall, higher = _values(experiment), experiment.head.metric.higher_is_better
-    # Beside itself: half of the error rate is processor time's.
-    alone = len(labels) > 1 and not _level_with(_best(labels, wall, higher), labels, (wall, wall), higher)
+    alone = len(labels) > 1 and not _level_with(_best(labels, wall, higher), labels, (wall,), higher, 2)
     return (experiment,) if alone else (second, experiment)
 
 
@@ -133,9 +133,11 @@ def analyse(experiment: Experiment) -> Comparisons:
     if not experiment.rounds() or not labels:
         raise LabError("no round is complete: there is nothing to compare", "Let it run longer, or repair what failed.")
     conditions = noise.look(experiment)
-    decided, *wall = sides = _sides(experiment, labels, conditions)
+    second = noise.processor_time(experiment) if conditions.busy else None
+    decided, *wall = sides = _sides(experiment, labels, second)
+    metrics = 1 if second is None else 2
     rounds, metric, base = decided.rounds(), decided.head.metric.metric(), labels[0]
-    confidence = _confidence((len(labels) - 1) * len(sides))
+    confidence = _confidence((len(labels) - 1) * metrics)
 
     def row(label: str) -> Row:
         def median(get: Callable[[Run], float]) -> float:
@@ -162,7 +164,7 @@ def analyse(experiment: Experiment) -> Comparisons:
 
     title = decided.head.metric.title
     wins = WINS.get(metric.name, f"has the {'highest' if metric.higher_is_better else 'lowest'} {title}")
-    said = [_verdict(wins, labels, [_values(each) for each in sides], metric.higher_is_better)]
+    said = [_verdict(wins, labels, [_values(each) for each in sides], metric.higher_is_better, metrics)]
     if metric.name != "rss":
         memory: Values = lambda label: _of(rounds, label, lambda run: run.peak_rss_bytes)  # noqa: E731
         said.append(_verdict(WINS["rss"], labels, [memory], False))
@@ -182,9 +184,10 @@ def _row(case: str, metric: str, gain: Gain | None, confidence: float, rounds: i
     """One gain for other programs. The base has none."""
     if gain is None:
         return exports.Row.without(case, "BASE", "what gains refer to", metric)
-    word, reason = "INCONCLUSIVE", "the interval contains 0"
+    word, how = "INCONCLUSIVE", "contains 0"
     if gain.low > 0.0 or gain.high < 0.0:
-        word, reason = ("AHEAD", "the interval lies above 0") if gain.low > 0.0 else ("BEHIND", "it lies below 0")
+        word, how = ("AHEAD", "lies above 0") if gain.low > 0.0 else ("BEHIND", "lies below 0")
+    reason = f"the interval of {metric.partition(',')[0]} {how}"
     return exports.Row(case, metric, gain.gain, gain.low, gain.high, confidence, rounds, word, reason)
 
 

@@ -28,6 +28,7 @@ from hakmem_lab.results import (
     Series,
     Surroundings,
 )
+from hakmem_lab.served import Watch
 
 FOLDER = Path("hakmem-results")
 
@@ -68,8 +69,10 @@ class Session:
         self.experiment = experiment
         self.path = path
         self._environments = {each.label: each.environment() for each in configurations}
+        self._allocators = {each.label: each.allocator for each in configurations}
         self._command = measure.resolve(experiment.head.plan.command)
         self._metric = experiment.head.metric.metric()
+        self._said: set[str] = set()
         self._drop = drop_failures
         self._began = time.monotonic() - max((each.at for each in experiment.runs), default=0.0)
         self._writer = results.Writer(path, append=resumed)
@@ -94,6 +97,18 @@ class Session:
         random.Random(f"{self.experiment.head.plan.seed}:{number}").shuffle(labels)
         return labels
 
+    def _watch(self, label: str) -> Watch | None:
+        """Looks at the first run of a configuration, unless nothing is preloaded or nobody wants to know."""
+        first = not any(each.label == label for each in self.experiment.runs)
+        allocator = self._allocators[label]
+        return Watch(allocator) if first and allocator.shared_object and not self.experiment.head.plan.anyway else None
+
+    def _remark(self, said: str) -> None:
+        """Says it, once."""
+        if said and said not in self._said:
+            self._said.add(said)
+            console.remark(f"hakmem: {said}")
+
     def _one(self, number: int, position: int, label: str) -> None:
         plan = self.experiment.head.plan
 
@@ -105,8 +120,13 @@ class Session:
                 console.remark(f"{label} in round {number}: {error.message}; it is run again ({again})")
 
         def made() -> tuple[measure.Outcome, Surroundings | None, float]:
-            outcome, beside = workload.run(plan, self._command, self._environments[label])
-            return outcome, beside, self._metric.of(measure.require_success(outcome))
+            watch = self._watch(label)
+            outcome, beside = workload.run(plan, self._command, self._environments[label], watch)
+            value = self._metric.of(measure.require_success(outcome))
+            if watch is not None:
+                watch.require_served(outcome.cpu_s)
+                self._remark(watch.remark())
+            return outcome, beside, value
 
         try:
             outcome, beside, value = workload.retried(made, plan.retries or 0, note)
@@ -174,7 +194,9 @@ def begin(
     drop_failures: bool = False,
 ) -> Session:
     """A new experiment: checks that the program exists and every library loads, and writes the head."""
-    _require_preloadable(measure.resolve(plan.command)[0], configurations)
+    program = measure.resolve(plan.command)[0]
+    if not plan.anyway:
+        _require_preloadable(program, configurations)
     require_loadable(configurations)
     series = [Series.of(each, points[place] if points else None) for place, each in enumerate(configurations)]
     everything = list(configurations)

@@ -165,9 +165,11 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def github(report: Report) -> str:
-    """An annotation per case."""
+    """An annotation per case, but for what others are compared with."""
     lines = []
     for each in report.rows:
+        if each.verdict == "BASE":
+            continue
         level = "error" if each.verdict in FAILED + BROKEN else "warning" if each.verdict in OPEN else "notice"
         said = f"{each.figures}, {each.rounds} rounds: {each.reason}" if each.figures else each.reason
         lines.append(f"::{level} title={_escaped(f'{each.verdict}: {each.case}', ':,')}::{_escaped(said)}")

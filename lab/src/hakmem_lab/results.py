@@ -157,7 +157,7 @@ class MetricModel(Model):
 class Plan(Model):
     """What was decided before the first run."""
 
-    LATER = ("prepare", "cleanup", "input", "client", "ready", "latency", "retries")
+    LATER = ("prepare", "cleanup", "input", "client", "ready", "latency", "retries", "anyway")
 
     command: list[str] = Field(description="the program that is measured and its arguments")
     typed: str = Field(description="the lab's own command line")
@@ -178,6 +178,7 @@ class Plan(Model):
         default=None, description="a regular expression for the latencies that the client prints"
     )
     retries: int | None = Field(default=None, description="how many times a failed run is made again")
+    anyway: bool | None = Field(default=None, description="measured whether or not the allocators serve the program")
 
 
 class Surroundings(Model):
@@ -297,8 +298,9 @@ class Experiment(Model):
         counts = ", ".join(f"{labels.count(label)} of {label}" for label in dict.fromkeys(labels))
         listed = "; ".join(f"{each.label} in round {each.round}, {each.problem}" for each in found[:RETRIES_LISTED])
         rest = f"; and {len(found) - RETRIES_LISTED} more" if len(found) > RETRIES_LISTED else ""
+        was = "was" if len(found) == 1 else "were"
         return (
-            f"{len(found)} of {len(self.runs) + len(found)} runs failed and were made again, {counts}: {listed}{rest}."
+            f"{len(found)} of {len(self.runs) + len(found)} runs failed and {was} made again, {counts}: {listed}{rest}."
         )
 
     def rounds(self) -> list[dict[str, Run]]:

@@ -6,6 +6,7 @@ and holds the plan, so that an interrupted search goes on from its file alone.""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import shlex
@@ -25,6 +26,7 @@ from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.results import MetricModel, Model, Trial
+from hakmem_lab.served import Watch
 from hakmem_lab.space import Axis
 
 SUFFIX = ".study"
@@ -54,6 +56,7 @@ class SearchPlan(Model):
     seed: int
     timeout_s: float | None
     retries: int = Field(default=0, description="how many times a failed run is made again")
+    anyway: bool = Field(default=False, description="whether or not the library serves the program")
 
 
 def default_configuration(plan: SearchPlan, label: str = "A") -> Configuration:
@@ -141,7 +144,10 @@ class Search:
         """Runs the default once; the seconds that it took, by which the budget is laid out."""
         began = time.monotonic()
         try:
-            self._value(self._environment)
+            with contextlib.nullcontext() if self.plan.anyway else Watch(self.default.allocator) as watch:
+                self._value(self._environment)
+            if watch is not None:
+                watch.require_served(0.0)
         except LabError as error:
             raise LabError(f"with the default settings: {error.message}", error.advice) from error
         return time.monotonic() - began

@@ -20,6 +20,7 @@ from hakmem_lab.sweep import Sweep
 from hakmem_lab.verdict import Comparison, Summary, judged, more_runs, summarize, values_of
 
 SHORT_S = 0.1
+WIDEST = 9999  # %: a wider interval says no more
 TABLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD}
 COLOURS = {"GO": "green", "NO-GO": "red", "INCONCLUSIVE": "yellow"}
 
@@ -212,7 +213,9 @@ def gain_cell(found: Gain | None) -> str:
     if found is None:
         return ""
     half = (found.high - found.low) / 2
-    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f} ±∞"
+    if math.isfinite(half):
+        return f"{found.gain:+.1f} ±{half:.1f}" if half < WIDEST else f"{found.gain:+.1f} ±>{WIDEST}"
+    return f"{found.gain:+.1f} ±∞"
 
 
 def short_runs(experiment: Experiment) -> str:

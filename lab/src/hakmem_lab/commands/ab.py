@@ -72,6 +72,7 @@ class Asked:
     timeout: float | None
     shared_object: Path | None
     retries: int = 0
+    anyway: bool = False
 
     def plan(self, case: Case) -> Plan:
         """The plan of one case, which may know better."""
@@ -89,6 +90,7 @@ class Asked:
             noise_check=self.noise_check,
             timeout_s=case.timeout or self.timeout,
             retries=self.retries or None,
+            anyway=self.anyway or None,
             prepare=case.prepare,
             cleanup=case.cleanup,
             input=case.input,
@@ -179,6 +181,7 @@ def ab(
     against: opt.Against = None,
     other_machine: opt.OtherMachine = False,
     retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -223,6 +226,7 @@ def ab(
             timeout=timeout,
             shared_object=library,
             retries=retries,
+            anyway=anyway,
         )
         hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
         hooks |= {"client": client, "ready": ready, "latency": latency}

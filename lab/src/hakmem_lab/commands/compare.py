@@ -54,6 +54,7 @@ def compare(
     lower_is_better: opt.LowerIsBetter = False,
     warmup: opt.Warmup = 1,
     retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -82,6 +83,7 @@ def compare(
                 seed=experiment.new_seed() if seed is None else seed,
                 timeout_s=timeout,
                 retries=retries or None,
+                anyway=anyway or None,
             )
             chosen = measure.Metric.parse(metric, lower_is_better)
             columns = configurations(alloc, list(config or []), library)

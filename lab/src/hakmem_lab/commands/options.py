@@ -57,6 +57,10 @@ Retries = Annotated[
         help="Make a run in which the program fails again, at most so many times; each is said and counted.",
     ),
 ]
+Anyway = Annotated[
+    bool,
+    typer.Option("--anyway", help="Measure the program even if the allocator under test does not serve it."),
+]
 Seed = Annotated[
     int | None,
     typer.Option(min=0, max=2**31 - 1, help="Of the random order; recorded in any case.", show_default=False),

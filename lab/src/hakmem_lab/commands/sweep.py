@@ -59,6 +59,7 @@ def sweep(
     lower_is_better: opt.LowerIsBetter = False,
     warmup: opt.Warmup = 1,
     retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -87,6 +88,7 @@ def sweep(
             threshold=threshold,
             timeout_s=timeout,
             retries=retries or None,
+            anyway=anyway or None,
         )
         chosen = measure.Metric.parse(metric, lower_is_better)
         path = experiment.results_path("sweep", out)

@@ -77,6 +77,7 @@ def tune(
     runs: opt.Runs = 10,
     threshold: opt.Threshold = 1.0,
     retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -118,6 +119,7 @@ def tune(
             seed=experiment.new_seed() if seed is None else seed,
             timeout_s=timeout,
             retries=retries,
+            anyway=anyway,
         )
         measure.resolve(plan.command)
         plan.digest = searches.build_digest(searches.default_configuration(plan))
@@ -167,6 +169,7 @@ def decide(found: Search, results: Path) -> Session | None:
             noise_check=True,
             timeout_s=found.plan.timeout_s,
             retries=found.plan.retries or None,
+            anyway=found.plan.anyway or None,
         )
         metric = found.plan.metric.metric()
         session = experiment.begin("tune", plan, metric, found.configurations(best), results)
@@ -233,7 +236,7 @@ def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
         table.add_row(show.gain_cell(trial_gain(each)), escape(each.text))
     tables.show(console.out, table)
     if retried:
-        show.say(f"{retried} runs of the search failed and were made again")
+        show.say(f"{retried} times a run of the search failed and was made again")
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
 
