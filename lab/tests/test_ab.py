@@ -16,6 +16,7 @@ from hakmem_lab import baselines, cases, experiment, many, verdict
 from hakmem_lab import record as records
 from hakmem_lab.cases import Case
 from hakmem_lab.commands import ab
+from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment
 from tests.conftest import make_experiment
@@ -114,8 +115,9 @@ def test_what_is_done_unless_something_is_said(tmp_path: Path, monkeypatch: pyte
     assert how == "one" and (asked.a, asked.b, case.name) == ("", "x=1", "true")
     assert (asked.runs, asked.warmup, asked.threshold, asked.metric) == (10, 1, 1.0, "time")
     assert (asked.max_runs, asked.prediction, asked.noise_check, asked.timeout) == (None, None, True, None)
+    assert asked.retries == 0 and asked.plan(case).retries is None and replace(asked, retries=2).plan(case).retries == 2
     assert path.parent == wanted.folder == experiment.FOLDER and path.name.startswith("ab-")
-    assert wanted.forms == {} and not wanted.json and not wanted.github
+    assert wanted.forms.files == {} and not wanted.json and not wanted.forms.github and wanted.forms.cases == ["true"]
     assert (wanted.page, wanted.record, wanted.save) == (None, None, None)
     forms = {"markdown": tmp_path / "m", "junit": tmp_path / "j"}
     how, ((asked, _, path), wanted) = begun_by(
@@ -123,7 +125,7 @@ def test_what_is_done_unless_something_is_said(tmp_path: Path, monkeypatch: pyte
     )
     assert (asked.max_runs, asked.prediction, asked.seed) == (100, (1.0, 2.0), 0)
     assert path.parent == wanted.folder == tmp_path
-    assert wanted.forms == forms and wanted.github and wanted.json
+    assert wanted.forms.files == forms and wanted.forms.github and wanted.json and wanted.forms.json
     assert not asked.lower_is_better
     how, ((_, _, path), wanted) = begun_by(monkeypatch, out=tmp_path / "it.jsonl")
     assert path == tmp_path / "it.jsonl" and wanted.folder == experiment.FOLDER
@@ -230,7 +232,8 @@ def test_several_cases_lie_in_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def wanted(folder: Path, **more: Any) -> ab.Wanted:
-    plain = ab.Wanted(page=None, json=False, record=None, save=None, folder=folder, github=False, forms={})
+    forms = opt.Forms(more.pop("forms", {}), False, bool(more.get("json")))
+    plain = ab.Wanted(page=None, json=False, record=None, save=None, folder=folder, forms=forms)
     return replace(plain, **more)
 
 

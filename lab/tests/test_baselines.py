@@ -51,6 +51,49 @@ def test_a_faster_machine_is_no_change_and_a_slower_b_is() -> None:
     assert baselines.compare("x", then, measured(0.5, 0.4, 5, spread=0.1)).verdict == "INCONCLUSIVE"
 
 
+def gates(*changes: baselines.Change) -> str:
+    return " ".join(baselines.gated(list(changes)))
+
+
+def test_a_program_that_is_another_one_is_refused() -> None:
+    """Both sides run the new program: B over A has even become better, and the program takes five times as long."""
+    then, now = measured(1.0, 1.1, 1), measured(5.0, 5.1, 2)
+    found = baselines.compare("x", then, now)
+    assert found.verdict == "REFUSED" and found.gain > 5 and found.itself is not None
+    assert found.itself.times == pytest.approx(5.0, rel=0.01) and found.itself.low < 5.0 < found.itself.high
+    assert found.reason.startswith("A's own wall time is 5.0") and "times the baseline's" in found.reason
+    assert baselines.compare("x", now, then).verdict == "REFUSED"  # five times faster is no less another program
+    assert baselines.compare("x", then, now, other_machine=True).verdict == "BETTER"
+    level = baselines.compare("y", then, then)
+    assert baselines.overall([found, level]) == ("REFUSED", "A is not the baseline's: x")
+    assert "x: A's own wall time" in gates(found, level) and "y: " not in gates(found, level)
+    noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # nine times as long is not shown by this
+    assert baselines.compare("x", measured(1.0, 1.0, 4, spread=3.0, count=3), noisy).verdict == "INCONCLUSIVE"
+
+
+def test_what_is_gated_is_said() -> None:
+    then = measured(1.0, 0.8, 1)
+    said = gates(baselines.compare("x", then, measured(1.02, 0.82, 2)))
+    assert said.startswith("Judged is how B's gain over A has changed since the baseline")
+    assert "while A stays within 2.5 times" in said and said.count("A's own wall time is 1.02 times") == 1
+    assert "has changed" not in said.partition("A's own")[2]
+    said = gates(baselines.compare("x", then, measured(1.3, 1.04, 2)))
+    assert "1.30 times the baseline's (" in said and said.endswith("the program, its input or the machine has changed")
+
+
+def test_a_busy_machine_makes_no_other_program() -> None:
+    """Wall time is twice the baseline's, processor time is not."""
+    then, now = measured(1.0, 0.8, 1), measured(1.0, 0.8, 2)
+    for run in now.runs:
+        run.wall_s = run.value = 2 * run.wall_s
+        run.surroundings = Surroundings(others=1.0, stolen=0.0)
+    found = baselines.compare("x", then, now)
+    assert found.verdict == "LEVEL" and found.itself is not None
+    assert found.itself.times == pytest.approx(1.0, abs=0.01) and found.itself.wall_times == pytest.approx(2, abs=0.02)
+    assert "CPU time is 1.00 times the baseline's" in gates(found)
+    assert "; 2.00 times by wall time, on a busy machine): the program" in gates(found)
+
+
 def test_error_rate_without_a_change() -> None:
     """Of 400 baselines of nothing, each with a spread of its own, few are called worse."""
     chance = np.random.default_rng(7)
@@ -120,6 +163,24 @@ def test_files(tmp_path: Path) -> None:
         baselines.load("main", path)
 
 
+def test_a_program_five_times_slower_is_refused(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    """Its allocator is a smaller part of it now, which B over A calls better."""
+    (tmp_path / "p.sh").write_text('echo "took=$(( $(cat size) + ${HAKMEM_REFILL_COUNT:-32} ))"\n')
+    (tmp_path / "size").write_text("1000")
+    sides = ["--a", "refill_count=1", "--b", "refill_count=64", "--no-noise-check", "--runs", "3"]
+    metric = ["--metric", "took=(.*)", "--lower-is-better"]
+    hakmem("ab", *sides, *metric, "--save", "main", "--", "sh", "p.sh", status=3)
+    (tmp_path / "size").write_text("5000")
+    forms = ["--junit", "v.xml", "--markdown", "v.md", "--csv", "v.csv", "--github"]
+    done = hakmem("ab", "--against", "main", "--runs", "3", "--no-noise-check", *forms, status=1)
+    said = " ".join(done.stdout.split())
+    assert "REFUSED A's own took=(.*) is 5.00 times the baseline's (5.00 .. 5.00)" in said
+    assert "BETTER" not in said and "::error title=REFUSED%3A sh" in done.stdout
+    assert '<error message="REFUSED' in (tmp_path / "v.xml").read_text()
+    assert (tmp_path / "v.md").read_text().startswith("### REFUSED: ")
+    assert ",REFUSED," in (tmp_path / "v.csv").read_text()
+
+
 def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     program = ["--", "sh", "-c", PRINTER]
     hakmem("ab", "--save", "main", "--metric", "ops=(.*)", "--runs", "4", "--no-noise-check", *program, status=3)
@@ -130,6 +191,7 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
     assert "::error title=WORSE%3A sh::" in worse.stderr and json.loads(worse.stdout)["outcome"]
     better = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=64")
     assert "BETTER" in better.stdout and "against the baseline" in better.stdout
+    assert "Judged is how B's gain over A has changed since the baseline" in " ".join(better.stdout.split())
     said = hakmem("ab", "--against", "main", "--save", "main", status=1).stderr
     assert "would replace" in said
     path = tmp_path / "hakmem-results" / "baselines" / "main.json"

@@ -136,7 +136,7 @@ EXAMPLES = {
         SHORT,
         says=(
             "medians; gains over system of paired rounds",
-            "allocator time s gain ± 9",
+            "gain ± 9",
             "peak MiB memory gain ± 9",
             "system",
             "hakmem",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -55,6 +57,75 @@ def test_a_failing_program_names_its_configuration_and_keeps_the_rest(hakmem_lib
     assert caught.value.message.startswith("B in round 0: exit status 9")
     assert "broken by 64" in caught.value.advice and str(path) in caught.value.advice
     assert [failure.label for failure in results.load(path).failures] == ["B"]
+
+
+def flaky(*numbers: int) -> list[str]:
+    """A program that fails in these of its runs."""
+    fails = "|".join(map(str, numbers)) or "none"
+    return ["sh", "-c", f"echo >>n; case $(wc -l <n) in {fails}) echo out of luck >&2; exit 9;; esac; {PRINTER}"]
+
+
+def test_a_failed_run_is_made_again_and_counted(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    """One failure of twenty runs ended everything."""
+    common = ["--a", "", "--b", "refill_count=64", "--metric", "ops=(.*)", "--runs", "4", "--no-noise-check"]
+    common += ["--markdown", "v.md", "--seed", "3", "--out", "r.jsonl"]
+    done = hakmem("ab", *common, "--retries", "2", "--", *flaky(4, 7, 8))
+    said, told = (" ".join(each.split()) for each in (done.stdout, done.stderr))
+    assert "GO" in said and "3 of 13 runs failed and were made again, " in said
+    assert told.count("exit status 9; it is run again (1 of 2)") == 2 and told.count("again (2 of 2)") == 1
+    found = results.load(tmp_path / "r.jsonl")
+    assert len(found.failures) == 3 and not found.failed() and len(found.rounds()) == 4
+    assert found.retried() in said and found.retried().rstrip(".") in (tmp_path / "v.md").read_text()
+    assert found.retried() in html.unescape((tmp_path / "r.html").read_text())
+
+
+def test_retries_are_bounded_and_an_error_is_in_each_form(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    common = ["--a", "", "--b", "refill_count=64", "--metric", "ops=(.*)", "--runs", "4", "--no-noise-check"]
+    forms = ["--markdown", "v.md", "--csv", "v.csv", "--junit", "v.xml", "--github"]
+    done = hakmem("ab", *common, *forms, "--retries", "1", "--", *flaky(3, 4), status=1)
+    assert "in round 1: exit status 9" in done.stderr and "(1 of 1)" in done.stderr and "out of luck" in done.stderr
+    assert "::error title=ERROR%3A sh::" in done.stdout
+    assert (tmp_path / "v.md").read_text().startswith("### ERROR: hakmem ab\n")
+    assert "out of luck" in (tmp_path / "v.xml").read_text() and ' errors="1"' in (tmp_path / "v.xml").read_text()
+    assert "sh,,,,,,,ERROR," in (tmp_path / "v.csv").read_text()
+    (tmp_path / "n").unlink()
+    done = hakmem("ab", *common, "--json", "--junit", "v.xml", "--", *flaky(3), status=1)
+    document = json.loads(done.stdout)
+    assert document["error"]["message"].endswith("in round 1: exit status 9") and document["error"]["status"] == 1
+    assert document["files"] == {"junit": "v.xml"} and "--retries N" in done.stderr
+    done = hakmem("ab", "--junit", "w.xml", "--a", "", "--b", "", "--", "/nowhere/bench", status=1)
+    assert "no such program" in (tmp_path / "w.xml").read_text()  # what never began is an error too
+    done = hakmem("compare", "--junit", "c.xml", "--alloc", "system", "--", "true", status=1)
+    assert "at least two allocators" in (tmp_path / "c.xml").read_text()
+
+
+def test_a_case_that_fails_is_the_error_and_not_the_others(
+    hakmem_library: Path, hakmem: Hakmem, tmp_path: Path
+) -> None:
+    common = ["--a", "", "--b", "refill_count=64", "--metric", "ops=(.*)", "--runs", "2", "--no-noise-check"]
+    program = ["sh", "-c", f"test {{n}} != 2 || exit 9; {PRINTER}"]
+    hakmem("ab", *common, "--junit", "v.xml", "--param", "n=1,2", "--", *program, status=1)
+    suite = ElementTree.parse(tmp_path / "v.xml").getroot()
+    assert [[child.tag for child in test] for test in suite.iter("testcase")] == [["skipped"], ["error"]]
+
+
+def test_what_was_made_again_after_a_resume_is_no_failure(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    common = ["--a", "", "--b", "refill_count=64", "--metric", "ops=(.*)", "--runs", "3", "--no-noise-check"]
+    hakmem("ab", *common, "--out", "r.jsonl", "--", *flaky(3), status=1)
+    assert results.load(tmp_path / "r.jsonl").failed()
+    hakmem("ab", "--resume", "r.jsonl")
+    found = results.load(tmp_path / "r.jsonl")
+    assert not found.failed() and len(found.rounds()) == 3 and verdict.compare(found, "A", "B").verdict == "GO"
+
+
+def test_compare_and_sweep_make_a_failed_run_again(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    common = ["--metric", "ops=(.*)", "--runs", "2", "--retries", "1"]
+    done = hakmem("compare", "--alloc", "system,hakmem", *common, "--junit", "c.xml", "--", *flaky(3))
+    assert "1 of 7 runs failed and was made again" in " ".join(done.stdout.split())
+    assert ' errors="0"' in (tmp_path / "c.xml").read_text()
+    (tmp_path / "n").unlink()
+    done = hakmem("sweep", "--option", "refill_count", "--values", "16,64", *common, "--", *flaky(5))
+    assert "1 of 10 runs failed and was made again" in " ".join(done.stdout.split())
 
 
 def test_static_programs_are_refused(hakmem_library: Path, tmp_path: Path) -> None:

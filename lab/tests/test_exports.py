@@ -63,7 +63,36 @@ def test_annotations_are_one_line_each(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_verdict_has_one_status() -> None:
-    assert exports.STATUS == {"GO": 0, "BETTER": 0, "LEVEL": 0, "NO-GO": 3, "WORSE": 3, "INCONCLUSIVE": 4}
+    known = {"GO": 0, "BETTER": 0, "LEVEL": 0, "NO-GO": 3, "WORSE": 3, "INCONCLUSIVE": 4, "REFUSED": 1, "ERROR": 1}
+    assert known == exports.STATUS
+
+
+ERROR = LabError("B in round 3: exit status 9", "Its last words:\nbroken | by <64>")
+
+
+def test_an_error_is_in_each_form() -> None:
+    report = exports.of_error(ERROR, "hakmem ab", ["one"])
+    suites = ElementTree.fromstring(exports.junit(report).encode())
+    assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == ("1", "0", "1")
+    found = suites.find(".//testcase[@name='one']/error")
+    assert found is not None and found.get("message") == "ERROR: B in round 3: exit status 9"
+    assert found.text == ERROR.advice
+    text = exports.markdown(report)
+    assert text.startswith("### ERROR: hakmem ab\n\nB in round 3: exit status 9.\n")
+    assert "\n| one |  | | |  | ERROR |\n" in text and "\n    broken | by <64>\n" in text
+    (line,) = csv.DictReader(io.StringIO(exports.as_csv(report)))
+    assert (line["verdict"], line["reason"]) == ("ERROR", ERROR.message)
+    assert not any(line[name] for name in ("gain_percent", "low_percent", "high_percent", "confidence", "rounds"))
+    assert exports.github(report) == "::error title=ERROR%3A one::B in round 3: exit status 9\n"
+
+
+def test_an_error_of_one_case_is_not_the_others() -> None:
+    error = LabError("two: exit status 9")
+    error.case = "two"
+    report = exports.of_error(error, "hakmem ab", ["one", "two"])
+    assert [(each.case, each.verdict) for each in report.rows] == [("one", "INCONCLUSIVE"), ("two", "ERROR")]
+    assert report.rows[0].reason == "ended before a verdict, with two"
+    assert [each.case for each in exports.of_error(ERROR, "hakmem ab", []).rows] == ["hakmem ab"]
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

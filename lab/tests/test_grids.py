@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer
 
 from hakmem_lab import allocators, experiment, libhakmem
 from hakmem_lab.commands import compare, sweep
+from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, Failure
 from tests.conftest import make_experiment
@@ -107,13 +109,14 @@ def test_what_a_comparison_begins_with(hakmem_library: Path, tmp_path: Path, beg
     assert (kind, plan.command, plan.runs, plan.warmup, metric.name) == ("compare", ["p"], 5, 1, "time")
     assert [each.label for each in columns] == ["system", "hakmem", "refill_count=64"]
     assert path.parent == tmp_path and named == {"drop_failures": True}
-    assert session.ran == 1 and rest == [None, False]
+    assert session.ran == 1 and rest[0] is None and not rest[1].json
+    assert rest[1].cases == ["a", "b"] and plan.retries is None
     compare.compare(["p"], "system,hakmem", seed=0, timeout=2.0, metric="n=(.*)", lower_is_better=True)
     given = begun[-2][0]
     assert (given[1].seed, given[1].timeout_s, given[2].higher_is_better) == (0, 2.0, False)
     compare.compare(resume=tmp_path / "x.jsonl", page=tmp_path / "y", json=True)
     assert begun[-2] == ((tmp_path / "x.jsonl", "compare"), {"drop_failures": True})
-    assert begun[-1][0][1:] == (tmp_path / "y", True)
+    assert begun[-1][0][1] == tmp_path / "y" and begun[-1][0][2].json
 
 
 def test_which_allocators(hakmem_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,26 +133,39 @@ def test_which_allocators(hakmem_library: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_end_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str], failed: bool) -> None:
     made = make_experiment({"a": [1.0, 1.1, 1.05], "b": [0.5, 0.5, 0.52], "c": [1.0] * 3})
     if failed:
-        made.failures.append(Failure(round=1, label="c", problem="exit status 1", said=""))
+        made.failures.append(Failure(round=1, label="c", problem="exit status 1", said="its words"))
+        made.runs = [run for run in made.runs if run.label != "c"]
+    made.failures.append(Failure(round=2, label="a", problem="exit status 7", said=""))  # and was made again
+    forms = {"junit": tmp_path / "v.xml", "markdown": tmp_path / "v.md", "csv": tmp_path / "v.csv"}
     for as_json in (True, False):
         session = Ran(made, tmp_path / "r.jsonl")
         try:
-            compare.conclude(session, None, as_json)  # type: ignore[arg-type]
+            compare.conclude(session, None, opt.Forms(dict(forms), True, as_json))  # type: ignore[arg-type]
             assert not failed
         except typer.Exit as end:
             assert failed and end.exit_code == 1
-        said = capsys.readouterr().out
+        said, err = capsys.readouterr()
+        assert "::notice title=AHEAD%3A b::gain +10" in (err if as_json else said)
         if as_json:
             document = json.loads(said)
             assert [row["label"] for row in document["comparison"]["rows"]] == ["a", "b"] + ["c"] * (not failed)
-            assert len(document["failures"]) == failed and set(document["files"]) == {"results", "page"}
+            assert len(document["failures"]) == failed + 1 and set(document["files"]) == {"results", "page", *forms}
         else:
             assert "b is the fastest." in " ".join(said.split()) and "results: " in said
             assert ("exit status 1" in said) == failed
+            assert "runs failed and was made again, 1 of a: a in round 2, exit status 7." in " ".join(said.split())
+    suites = ElementTree.parse(forms["junit"]).getroot()
+    assert (suites.get("failures"), suites.get("errors")) == ("0", str(int(failed)))
+    found = {(each.get("classname"), each.get("name")) for each in suites.iter("testcase")}
+    assert found >= {("wall time, s", "c"), ("wall time, s", "b"), ("peak memory, MiB", "b")}
+    text = forms["markdown"].read_text()
+    assert text.startswith("### ERROR: " if failed else "### COMPARE: ") and ("its words" in text) == failed
+    assert "| a | wall time, s | | |  | BASE |" in text and "\nb is the fastest. Nobody takes" in text
     assert (tmp_path / "r.html").is_file()
     (tmp_path / "other.html").unlink(missing_ok=True)
     if not failed:
-        compare.conclude(Ran(made, tmp_path / "r.jsonl"), tmp_path / "other.html", True)  # type: ignore[arg-type]
+        plain = opt.Forms({}, False, True)
+        compare.conclude(Ran(made, tmp_path / "r.jsonl"), tmp_path / "other.html", plain)  # type: ignore[arg-type]
         assert (tmp_path / "other.html").is_file()
 
 

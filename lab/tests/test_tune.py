@@ -341,6 +341,7 @@ class Found:
     def __init__(self, best: Trial | None, trials: Sequence[Trial], path: Path) -> None:
         self.chosen, self.listed, self.path = best, list(trials), path
         self.ran: list[float] = []
+        self.retried = 0
         self.plan = SimpleNamespace(
             command=["p", "1"],
             typed="hakmem tune -- p 1",
@@ -348,6 +349,8 @@ class Found:
             seed=5,
             threshold=2.5,
             timeout_s=9.0,
+            retries=2,
+            anyway=False,
             metric=results.MetricModel.of(measure.Metric.parse("cpu")),
             model_dump=lambda mode: {"mode": mode},
         )

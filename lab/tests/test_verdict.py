@@ -125,6 +125,8 @@ def test_incomplete_rounds_and_failed_configurations_do_not_count() -> None:
     experiment.runs = [run for run in experiment.runs if (run.round, run.label) != (10, "B")]
     assert len(experiment.rounds()) == 9
     experiment.failures.append(Failure(round=3, label="B", problem="", said=""))
+    assert len(experiment.rounds()) == 9 and experiment.failed() == set()  # it was made again
+    experiment.failures.append(Failure(round=10, label="B", problem="", said=""))
     assert len(experiment.rounds()) == 10 and "B" not in experiment.rounds()[0]
     with pytest.raises(LabError):
         verdict.compare(experiment, "A", "B")
@@ -214,20 +216,22 @@ def test_processor_time_decides_only_where_wall_time_cannot(
     noisy = verdict.Noise(gain=5, low=1, high=9, confidence=0.99, passed=True)
     first = made_comparison(verdict=wall, gain=other, low=other - 9, high=other + 9, runs_needed=55)
     second = made_comparison(verdict=cpu, gain=4.0, low=2.0, high=6.0, reason="it is so", noise=noisy)
-    verdict._combine(first, second)
     confidence = first.confidence
+    found = verdict._combined(first, second)
     assert asked == [
         (cpu, Interval(other, other - 9, other + 9, confidence), Interval(4.0, 2.0, 6.0, second.confidence))
     ]
-    assert first.verdict == word
+    assert found.verdict == word
     decided = wall == "INCONCLUSIVE" and word != wall
-    assert (first.runs_needed is None) == decided and (first.runs_needed in (None, 55))
-    assert (first.reason.endswith("wall time agrees: it is so")) == decided
-    assert not decided or first.reason.startswith("by processor time, since the machine was busy, and wall time ")
-    found = first.by_processor_time
-    assert found is not None and found.noise == noisy and found.reason == "it is so"
-    assert (found.gain, found.low, found.high, found.verdict, found.agrees) == (4.0, 2.0, 6.0, cpu, agrees)
-    assert found.confidence == second.confidence
+    assert found.decided_by == ("cpu" if decided else None)
+    assert (found.reason == f"{verdict.BY_PROCESSOR_TIME}: it is so") == decided
+    kept = Interval(other, other - 9, other + 9, confidence)
+    assert verdict.interval_of(found) == (Interval(4.0, 2.0, 6.0, second.confidence) if decided else kept)
+    assert found.by_wall_time == (kept if decided else None) and (found.noise == noisy or not decided)
+    beside = found.by_processor_time
+    assert beside is not None and beside.noise == noisy and beside.reason == "it is so"
+    assert (beside.gain, beside.low, beside.high, beside.verdict, beside.agrees) == (4.0, 2.0, 6.0, cpu, agrees)
+    assert beside.confidence == second.confidence
 
 
 def test_prediction_against_outcome() -> None:

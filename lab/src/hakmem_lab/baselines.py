@@ -3,7 +3,10 @@
 A machine is not as fast today as it was then, so what is compared is not times.  Both experiments ran A beside B in
 each round, and A is the same code both times (by default the C library's malloc): what has changed is B's gain over A.
 Its change is the difference of two means of logarithms, with Welch's interval, since the two samples have nothing
-but A in common and may spread differently."""
+but A in common and may spread differently.
+
+Both sides run today's program, so B over A does not show that the program itself has become slower. A alone does, as
+far as the machine is as fast as then: its change is said, and one that no machine explains is refused."""
 
 from __future__ import annotations
 
@@ -11,17 +14,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from hakmem_lab import noise, results, statistics
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, Machine, Model
-from hakmem_lab.verdict import values_of
+from hakmem_lab.verdict import BY_PROCESSOR_TIME, values_of
 
 VERSION = 1
 MEMORY_TOLERANCE = 0.05
 REFUSED = "Save a baseline on this machine, or compare all the same with --other-machine."
-Word = Literal["WORSE", "BETTER", "LEVEL", "INCONCLUSIVE"]
+ANEW = "save the baseline anew if that is wanted"
+SAID = 1.1  # times as much as in the baseline: a machine may do that, and a reader has to know it
+TOO_FAR = 2.5  # the program is another one, or the machine
+Word = Literal["WORSE", "BETTER", "LEVEL", "INCONCLUSIVE", "REFUSED"]
 
 
 class Baseline(Model):
@@ -33,6 +40,30 @@ class Baseline(Model):
     created: datetime
     commit: str
     cases: dict[str, Experiment]
+
+
+class Itself(Model):
+    """A now against A then: how many times as much it takes, or prints."""
+
+    metric: str = Field(description="its title: processor time for wall time where the machine was busy")
+    times: float
+    low: float
+    high: float
+    wall_times: float | None = Field(default=None, description="by wall time, where the machine was busy")
+
+    def is_worth_saying(self) -> bool:
+        return any(max(each, 1 / each) > SAID for each in (self.times, self.wall_times) if each)
+
+    def is_another(self) -> bool:
+        """Whether it is shown to have changed by more than a machine explains."""
+        return max(self.times, 1 / self.times) > TOO_FAR and not self.low <= 1.0 <= self.high
+
+    @property
+    def sentence(self) -> str:
+        wall = f"; {self.wall_times:.2f} times by wall time, on a busy machine" if self.wall_times else ""
+        return (
+            f"A's own {self.metric} is {self.times:.2f} times the baseline's ({self.low:.2f} .. {self.high:.2f}{wall})"
+        )
 
 
 class Change(Model):
@@ -49,6 +80,8 @@ class Change(Model):
     rounds_now: int
     verdict: Word
     reason: str
+    decided_by: Literal["cpu"] | None = Field(default=None, description="processor time, where the machine was busy")
+    itself: Itself | None = None
 
 
 def path_of(name: str, folder: Path) -> Path:
@@ -151,22 +184,40 @@ def judge(gain: float, low: float, high: float, threshold: float) -> tuple[Word,
     return "INCONCLUSIVE", f"the interval is too wide to say whether the change reaches ±{threshold:g} %"
 
 
-def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1) -> Change:
+def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1, other_machine: bool = False) -> Change:
     """The change of B's gain over A; the error rate is shared out among the comparisons.
 
-    Where the machine was busy, then or now, processor time decides what wall time cannot, as in verdict.compare."""
+    Where the machine was busy, then or now, processor time decides what wall time cannot, as in verdict.compare.
+    REFUSED where A itself is another one, unless the machine is."""
     busy = noise.look(then).busy or noise.look(now).busy
-    seconds = [noise.processor_time(each) for each in (then, now)] if busy else [None]
-    if any(each is None for each in seconds):
-        return _by_metric(case, then, now, comparisons)
-    wall = _by_metric(case, then, now, 2 * comparisons)
-    before, after = (each for each in seconds if each is not None)
-    cpu = _by_metric(case, before, after, 2 * comparisons)
+    seconds = [noise.processor_time(each) for each in (then, now)] if busy else []
+    cpu = [each for each in seconds if each is not None]
+    change, itself = _by_metric(case, then, now, comparisons), _itself(then, now, comparisons)
+    if len(cpu) == 2:
+        both = ((then, now), (cpu[0], cpu[1]))
+        change = _combined(*(_by_metric(case, *each, 2 * comparisons) for each in both))
+        itself = _itself(*both[1], comparisons).model_copy(update={"wall_times": itself.times})
+    if itself.is_another() and not other_machine:
+        change.verdict = "REFUSED"
+        change.reason = f"{itself.sentence}: the program, its input or the machine is another one; {ANEW}"
+    return change.model_copy(update={"itself": itself})
+
+
+def _itself(then: Experiment, now: Experiment, comparisons: int) -> Itself:
+    logs = [np.log(values_of(each, "A")) for each in (now, then)]
+    found = statistics.difference(logs[0], logs[1], 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons)
+    times, low, high = (1.0 + each / 100.0 for each in (found.gain, found.low, found.high))
+    metric = now.head.metric
+    title = metric.title if metric.metric().printed else metric.title.partition(",")[0]  # its ratio has no unit
+    return Itself(metric=title, times=times, low=low, high=high)
+
+
+def _combined(wall: Change, cpu: Change) -> Change:
+    """The one that decides: processor time only where wall time cannot and does not speak against it."""
     agrees = wall.low <= cpu.gain <= wall.high
     if wall.verdict != "INCONCLUSIVE" or cpu.verdict == "INCONCLUSIVE" or not agrees:
         return wall
-    reason = f"by processor time, since the machine was busy, and wall time agrees: {cpu.reason}"
-    return cpu.model_copy(update={"reason": reason})
+    return cpu.model_copy(update={"reason": f"{BY_PROCESSOR_TIME}: {cpu.reason}", "decided_by": "cpu"})
 
 
 def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -> Change:
@@ -198,9 +249,29 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
     )
 
 
+def gated(changes: list[Change]) -> list[str]:
+    """What the exit status depends on, and how A itself stands to the baseline's."""
+    said = [
+        "Judged is how B's gain over A has changed since the baseline, both sides running today's program; how much "
+        f"the program itself takes is not, while A stays within {TOO_FAR:g} times the baseline's"
+    ]
+    for each in changes:
+        if each.itself is None or (len(changes) == 1 and each.verdict == "REFUSED"):  # which says it
+            continue
+        if each.itself.is_worth_saying():
+            why = "the program, its input or the machine has changed"
+            said.append(f"{'' if len(changes) == 1 else f'{each.case}: '}{each.itself.sentence}: {why}")
+        elif len(changes) == 1:
+            said.append(each.itself.sentence)
+    return said
+
+
 def overall(changes: list[Change]) -> tuple[Word, str]:
     """One verdict on all cases: the worst news first."""
-    by = {word: [each.case for each in changes if each.verdict == word] for word in ("WORSE", "INCONCLUSIVE", "BETTER")}
+    words = ("REFUSED", "WORSE", "INCONCLUSIVE", "BETTER")
+    by = {word: [each.case for each in changes if each.verdict == word] for word in words}
+    if by["REFUSED"]:
+        return "REFUSED", f"A is not the baseline's: {', '.join(by['REFUSED'])}"
     if by["WORSE"]:
         return "WORSE", f"worse than the baseline: {', '.join(by['WORSE'])}"
     if by["INCONCLUSIVE"]:

@@ -19,3 +19,4 @@ class LabError(Exception):
         self.message = message
         self.advice = advice
         self.status = status
+        self.case = ""  # of several, the one that it is about

@@ -15,7 +15,20 @@ from hakmem_lab import console, elf, libhakmem, loading, measure, results, stati
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
-from hakmem_lab.results import NOISE, Experiment, Failure, Head, Kind, Machine, MetricModel, Plan, Run, Series
+from hakmem_lab.results import (
+    NOISE,
+    Experiment,
+    Failure,
+    Head,
+    Kind,
+    Machine,
+    MetricModel,
+    Plan,
+    Run,
+    Series,
+    Surroundings,
+)
+from hakmem_lab.served import Watch
 
 FOLDER = Path("hakmem-results")
 
@@ -56,8 +69,10 @@ class Session:
         self.experiment = experiment
         self.path = path
         self._environments = {each.label: each.environment() for each in configurations}
+        self._allocators = {each.label: each.allocator for each in configurations}
         self._command = measure.resolve(experiment.head.plan.command)
         self._metric = experiment.head.metric.metric()
+        self._said: set[str] = set()
         self._drop = drop_failures
         self._began = time.monotonic() - max((each.at for each in experiment.runs), default=0.0)
         self._writer = results.Writer(path, append=resumed)
@@ -82,19 +97,48 @@ class Session:
         random.Random(f"{self.experiment.head.plan.seed}:{number}").shuffle(labels)
         return labels
 
+    def _watch(self, label: str) -> Watch | None:
+        """Looks at the first run of a configuration, unless nothing is preloaded or nobody wants to know."""
+        first = not any(each.label == label for each in self.experiment.runs)
+        allocator = self._allocators[label]
+        return Watch(allocator) if first and allocator.shared_object and not self.experiment.head.plan.anyway else None
+
+    def _remark(self, said: str) -> None:
+        """Says it, once."""
+        if said and said not in self._said:
+            self._said.add(said)
+            console.remark(f"hakmem: {said}")
+
     def _one(self, number: int, position: int, label: str) -> None:
         plan = self.experiment.head.plan
-        try:
-            outcome, beside = workload.run(plan, self._command, self._environments[label])
-            value = self._metric.of(measure.require_success(outcome))
-        except LabError as error:
+
+        def note(error: LabError, again: str = "") -> None:
             failure = Failure(round=number, label=label, problem=error.message, said=error.advice)
             self.experiment.failures.append(failure)
             self._writer.line("failure", failure)
+            if again:
+                console.remark(f"{label} in round {number}: {error.message}; it is run again ({again})")
+
+        def made() -> tuple[measure.Outcome, Surroundings | None, float]:
+            watch = self._watch(label)
+            outcome, beside = workload.run(plan, self._command, self._environments[label], watch)
+            value = self._metric.of(measure.require_success(outcome))
+            if watch is not None:
+                watch.require_served(outcome.cpu_s)
+                self._remark(watch.remark())
+            return outcome, beside, value
+
+        try:
+            outcome, beside, value = workload.retried(made, plan.retries or 0, note)
+        except LabError as error:
+            note(error)
             if not self._drop or self.experiment.failed() >= self._environments.keys():
+                more = (
+                    "" if plan.retries or not isinstance(error, measure.RunFailed) else "; --retries N makes it again"
+                )
                 raise LabError(
                     f"{label} in round {number}: {error.message}",
-                    f"{error.advice}\nWhat was measured until then is in {self.path}.".lstrip(),
+                    f"{error.advice}\nWhat was measured until then is in {self.path}{more}.".lstrip(),
                 ) from error
             console.remark(f"{label} takes no further part: {error.message}")
             return
@@ -150,7 +194,9 @@ def begin(
     drop_failures: bool = False,
 ) -> Session:
     """A new experiment: checks that the program exists and every library loads, and writes the head."""
-    _require_preloadable(measure.resolve(plan.command)[0], configurations)
+    program = measure.resolve(plan.command)[0]
+    if not plan.anyway:
+        _require_preloadable(program, configurations)
     require_loadable(configurations)
     series = [Series.of(each, points[place] if points else None) for place, each in enumerate(configurations)]
     everything = list(configurations)
@@ -194,7 +240,8 @@ def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
     configurations = [_again(each) for each in experiment.head.series]
     require_loadable(configurations)
     if not drop_failures:  # what failed gets another chance
-        experiment.failures.clear()
+        lost = experiment.broken()
+        experiment.failures = [each for each in experiment.failures if each not in lost]
     _mend(path)
     return Session(experiment, configurations, path, resumed=True, drop_failures=drop_failures)
 

@@ -1,4 +1,6 @@
-"""Verdicts for other programs: Markdown, CSV, JUnit, and annotations of GitHub's actions."""
+"""Verdicts for other programs: Markdown, CSV, JUnit, and annotations of GitHub's actions.
+
+What ended without a verdict is in each of them too, as an error: a job that finds no file does not know why."""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ STATUS = {
     "NO-GO": errors.NO_GO,
     "WORSE": errors.NO_GO,
     "INCONCLUSIVE": errors.INCONCLUSIVE,
+    "REFUSED": errors.ERROR,
+    "ERROR": errors.ERROR,
 }
 FAILED = ("NO-GO", "WORSE")
 OPEN = ("INCONCLUSIVE",)
+BROKEN = ("REFUSED", "ERROR")  # there is no verdict
 COLUMNS = ("case", "metric", "gain_percent", "low_percent", "high_percent", "confidence", "rounds", "verdict", "reason")
 
 
@@ -41,6 +46,17 @@ class Row:
     rounds: int
     verdict: str
     reason: str
+    said: str = ""  # of an error: what to do, and the program's last words
+
+    @property
+    def figures(self) -> str:
+        """Gain and interval; empty where there are none."""
+        return "" if math.isnan(self.gain) else f"gain {_gain(self.gain)} ({_gain(self.low)} .. {_gain(self.high)})"
+
+    @classmethod
+    def without(cls, case: str, verdict: str, reason: str, metric: str = "", said: str = "") -> Row:
+        """A row that has no gain."""
+        return cls(case, metric, math.nan, math.nan, math.nan, 0.0, 0, verdict, reason, said)
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,17 @@ class Report:
     reason: str
     rows: Sequence[Row]
     remarks: Sequence[str] = ()
+
+
+def of_error(error: LabError, title: str, cases: Sequence[str]) -> Report:
+    """What ended before there was a verdict: an error of the case that it is about, or of all."""
+    rows = []
+    for case in cases or [title]:
+        if error.case in ("", case):
+            rows.append(Row.without(case, "ERROR", error.message, said=error.advice))
+        else:
+            rows.append(Row.without(case, "INCONCLUSIVE", f"ended before a verdict, with {error.case}"))
+    return Report(title, "ERROR", error.message, rows)
 
 
 def _gain(value: float) -> str:
@@ -74,10 +101,13 @@ def markdown(report: Report) -> str:
         "|---|---|--:|--:|--:|---|",
     ]
     lines += [
-        f"| {_cell(each.case)} | {_cell(each.metric)} | {_gain(each.gain)} | {_gain(each.low)} .. {_gain(each.high)} "
-        f"| {each.rounds} | {each.verdict} |"
+        f"| {_cell(each.case)} | {_cell(each.metric)} "
+        + (f"| {_gain(each.gain)} | {_gain(each.low)} .. {_gain(each.high)} " if each.figures else "| | ")
+        + f"| {each.rounds or ''} | {each.verdict} |"
         for each in report.rows
     ]
+    for each in report.rows:
+        lines += ["", *(f"    {line}" for line in each.said.splitlines())] if each.said else []
     lines += ["", *(f"- {_cell(each)}" for each in report.remarks)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -89,7 +119,7 @@ def as_csv(report: Report) -> str:
     writer.writerow(COLUMNS)
     for each in report.rows:
         bounds = [f"{value:.6g}" if math.isfinite(value) else "" for value in (each.gain, each.low, each.high)]
-        figures = [*bounds, f"{each.confidence:.6g}", each.rounds]
+        figures = [*bounds, *((f"{each.confidence:.6g}", each.rounds) if each.figures else ("", ""))]
         writer.writerow([each.case, each.metric, *figures, each.verdict, each.reason])
     return file.getvalue()
 
@@ -103,15 +133,20 @@ def junit(report: Report) -> str:
     """A test per case: a verdict against the change is a failure, an open one is skipped."""
     failures = sum(each.verdict in FAILED for each in report.rows)
     skipped = sum(each.verdict in OPEN for each in report.rows)
-    counts = {"tests": str(len(report.rows)), "failures": str(failures), "skipped": str(skipped), "errors": "0"}
+    broken = sum(each.verdict in BROKEN for each in report.rows)
+    numbers = {"tests": len(report.rows), "failures": failures, "skipped": skipped, "errors": broken}
+    counts = {name: str(number) for name, number in numbers.items()}
     suites = ElementTree.Element("testsuites", {"name": "hakmem", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": _xml(report.title), **counts, "time": "0"})
     for each in report.rows:
         test = ElementTree.SubElement(
             suite, "testcase", {"classname": _xml(each.metric), "name": _xml(each.case), "time": "0"}
         )
-        said = _xml(f"{each.verdict}: gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)}); {each.reason}")
-        if each.verdict in FAILED:
+        said = _xml(f"{each.verdict}: {'; '.join(filter(None, (each.figures, each.reason)))}")
+        if each.verdict in BROKEN:
+            error = ElementTree.SubElement(test, "error", {"message": said, "type": each.verdict})
+            error.text = _xml(each.said)
+        elif each.verdict in FAILED:
             ElementTree.SubElement(test, "failure", {"message": said, "type": each.verdict})
         elif each.verdict in OPEN:
             ElementTree.SubElement(test, "skipped", {"message": said})
@@ -130,11 +165,13 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def github(report: Report) -> str:
-    """An annotation per case."""
+    """An annotation per case, but for what others are compared with."""
     lines = []
     for each in report.rows:
-        level = "error" if each.verdict in FAILED else "warning" if each.verdict in OPEN else "notice"
-        said = f"gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)}), {each.rounds} rounds: {each.reason}"
+        if each.verdict == "BASE":
+            continue
+        level = "error" if each.verdict in FAILED + BROKEN else "warning" if each.verdict in OPEN else "notice"
+        said = f"{each.figures}, {each.rounds} rounds: {each.reason}" if each.figures else each.reason
         lines.append(f"::{level} title={_escaped(f'{each.verdict}: {each.case}', ':,')}::{_escaped(said)}")
     return "\n".join(lines) + "\n"
 

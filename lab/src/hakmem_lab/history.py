@@ -154,13 +154,14 @@ def _series(found: Sequence[_Measured]) -> Series:
 
 def _point(measured: _Measured) -> Point:
     found = verdict.compare(measured.experiment, "A", "B")
+    shown = found.by_wall_time or found  # a series is of one metric
     return Point(
         file=measured.file,
         commit=measured.experiment.head.commit or "unknown",
         begun=measured.experiment.head.created.strftime("%Y-%m-%d %H:%M"),
-        gain=found.gain,
-        low=found.low,
-        high=found.high,
+        gain=shown.gain,
+        low=shown.low,
+        high=shown.high,
         verdict=found.verdict,
     )
 

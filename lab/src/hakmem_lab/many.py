@@ -75,7 +75,7 @@ def _one_round(part: Part, number: int, tick: Callable[[str], None]) -> None:
     try:
         part.session.one_round(number, tick)
     except LabError as error:
-        error.message = f"{part.name}: {error.message}"
+        error.message, error.case = f"{part.name}: {error.message}", part.name
         raise
 
 
@@ -83,21 +83,24 @@ def judge(parts: Sequence[Part], baseline: baselines.Baseline | None, other_mach
     """Every case with its share of the error rate, and one verdict on all."""
     count = len(parts)
     found = {part.name: verdict.compare(part.experiment, "A", "B", count) for part in parts}
+    beside = [*_busy(found), *_retried({part.name: part.experiment for part in parts})]
     if baseline is None:
         threshold = {part.name: part.experiment.head.plan.threshold for part in parts}
         worse = [name for name, each in found.items() if each.gain <= -threshold[name] and each.high < 0]
         better = [name for name, each in found.items() if each.verdict == "GO"]
         word, reason = cases.overall([each.verdict for each in found.values()], worse, better)
-        return Judged(verdict=word, reason=reason, remarks=_busy(found), comparisons=found, changes=None)
+        return Judged(verdict=word, reason=reason, remarks=beside, comparisons=found, changes=None)
     remarks = {said: None for part in parts for said in check(part, baseline, other_machine)}
     changes = {
-        part.name: baselines.compare(part.name, baseline.cases[part.name], part.experiment, count) for part in parts
+        part.name: baselines.compare(part.name, baseline.cases[part.name], part.experiment, count, other_machine)
+        for part in parts
     }
     against, reason = baselines.overall(list(changes.values()))
     if count == 1:
         reason = next(iter(changes.values())).reason
     told = [f"It differs from the baseline's: {said}" for said in remarks]
-    return Judged(verdict=against, reason=reason, remarks=[*told, *_busy(found)], comparisons=found, changes=changes)
+    told = [*baselines.gated(list(changes.values())), *told, *beside]
+    return Judged(verdict=against, reason=reason, remarks=told, comparisons=found, changes=changes)
 
 
 def check(part: Part, baseline: baselines.Baseline, other_machine: bool) -> list[str]:
@@ -119,12 +122,24 @@ def _busy(found: dict[str, Comparison]) -> list[str]:
     return [f"The machine was busy{where}: {', '.join(first.reasons)}"]
 
 
+def _retried(made: dict[str, Experiment]) -> list[str]:
+    """Which runs of each case failed and were made again, without the full stop."""
+    said = {name: each.retried().rstrip(".") for name, each in made.items()}
+    return [text if len(made) == 1 else f"{name}: {text}" for name, text in said.items() if text]
+
+
+def title_of(experiment: Experiment, found: Comparison | baselines.Change) -> str:
+    """Of the metric that decided."""
+    metric = experiment.head.metric
+    return (metric.model_copy(update={"name": "cpu"}) if found.decided_by == "cpu" else metric).title
+
+
 def row(case: str, experiment: Experiment, judged: Comparison, change: baselines.Change | None = None) -> exports.Row:
     """One case's verdict, or its change since the baseline."""
     each = judged if change is None else change
     return exports.Row(
         case=case,
-        metric=experiment.head.metric.title,
+        metric=title_of(experiment, each),
         gain=each.gain,
         low=each.low,
         high=each.high,
@@ -145,7 +160,8 @@ def report_of_one(case: str, experiment: Experiment, found: Comparison) -> expor
     sides = texts(experiment)
     title = f"{sides['B']} against {sides['A']}"
     rows = [row(case, experiment, found)]
-    return exports.Report(title, found.verdict, found.reason, rows, _busy({case: found}))
+    remarks = [*_busy({case: found}), *_retried({case: experiment})]
+    return exports.Report(title, found.verdict, found.reason, rows, remarks)
 
 
 def report(parts: Sequence[Part], found: Judged) -> exports.Report:

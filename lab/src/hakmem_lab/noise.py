@@ -40,6 +40,11 @@ class Conditions(Model):
     def busy(self) -> bool:
         return bool(self.reasons)
 
+    @property
+    def sentence(self) -> str:
+        """That the machine was busy, and by which signs; empty for a quiet one."""
+        return f"The machine was busy: {', '.join(self.reasons)}." if self.busy else ""
+
 
 def _middle(values: Sequence[float | None]) -> float | None:
     known = [each for each in values if each is not None]
@@ -104,7 +109,8 @@ def _reasons(found: Conditions, own: float, cpus: int) -> list[str]:
 
 def processor_time(experiment: Experiment) -> Experiment | None:
     """The same runs by processor time; None where that says nothing (no time used, another metric)."""
-    if experiment.head.metric.name != "time" or any(_cpu(run) <= 0 for run in experiment.runs):
+    counted = [run for each in experiment.rounds() for run in each.values()]
+    if experiment.head.metric.name != "time" or any(_cpu(run) <= 0 for run in counted):
         return None
     head = experiment.head.model_copy(deep=True)
     head.metric.name = "cpu"

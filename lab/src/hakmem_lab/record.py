@@ -16,7 +16,7 @@ from hakmem_lab import amounts, libhakmem, noise, show
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, document
 from hakmem_lab.sweep import Sweep
-from hakmem_lab.verdict import Comparison, summarize, values_of
+from hakmem_lab.verdict import Comparison, judged, summarize, values_of
 
 FOLDER = Path("docs") / "decisions"
 RUNS = Path("bench") / "runs"
@@ -101,6 +101,10 @@ def _named(experiment: Experiment, label: str) -> str:
 
 
 def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
+    if isinstance(outcome, Comparison):
+        experiment = judged(experiment, outcome)
+    elif outcome.metric != experiment.head.metric.name:
+        experiment = noise.processor_time(experiment) or experiment
     lines = ["| configuration | mean | median | least | most | CV % |", "|---|---:|---:|---:|---:|---:|"]
     labels = [each.label for each in experiment.head.series if each.label not in experiment.failed()]
     for label in labels:
@@ -117,7 +121,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
         f"Gain of B over A: **{show.gain(outcome.gain)}**, interval {show.between(outcome.low, outcome.high)} "
         f"({outcome.confidence:.2%} of paired ratios).",
     ]
-    for each in show.sentences(outcome):
+    for each in [*show.sentences(outcome), *filter(None, [experiment.retried()])]:
         lines += ["", each]
     return lines
 
@@ -126,10 +130,10 @@ def _gains(outcome: Sweep) -> list[str]:
     """Each value of a sweep against the base."""
     lines = [f"| against {outcome.base} | gain | interval | verdict |", "|---|---:|---:|---|"]
     for each in outcome.points:
-        if each.comparison is not None:
-            against = each.comparison
+        if each.comparison is not None and each.gain is not None:
+            against, word = each.gain, each.comparison.verdict
             interval = show.between(against.low, against.high)
-            lines.append(f"| {each.label} | {show.gain(against.gain)} | {interval} | {against.verdict} |")
+            lines.append(f"| {each.label} | {show.gain(against.gain)} | {interval} | {word} |")
     return lines
 
 

@@ -28,6 +28,7 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, Outcome
 
 VERSION = 1
+RETRIES_LISTED = 5
 NOISE = "A again"  # the label of the first configuration's second series, which checks the noise
 
 Kind = Literal["ab", "sweep", "compare", "tune"]
@@ -156,7 +157,7 @@ class MetricModel(Model):
 class Plan(Model):
     """What was decided before the first run."""
 
-    LATER = ("prepare", "cleanup", "input", "client", "ready", "latency")
+    LATER = ("prepare", "cleanup", "input", "client", "ready", "latency", "retries", "anyway")
 
     command: list[str] = Field(description="the program that is measured and its arguments")
     typed: str = Field(description="the lab's own command line")
@@ -176,6 +177,8 @@ class Plan(Model):
     latency: str | None = Field(
         default=None, description="a regular expression for the latencies that the client prints"
     )
+    retries: int | None = Field(default=None, description="how many times a failed run is made again")
+    anyway: bool | None = Field(default=None, description="measured whether or not the allocators serve the program")
 
 
 class Surroundings(Model):
@@ -238,7 +241,7 @@ class Trial(Model):
 
 
 class Failure(Model):
-    """A run that failed; its configuration takes no further part."""
+    """A run that failed. Unless it was made again, its configuration takes no further part."""
 
     round: int
     label: str
@@ -276,8 +279,29 @@ class Experiment(Model):
         """The configurations in their order, without the second series of the noise check."""
         return [each.label for each in self.head.series if each.label != NOISE]
 
+    def _is_made_good(self, failure: Failure) -> bool:
+        return any(run.round == failure.round and run.label == failure.label for run in self.runs)
+
+    def broken(self) -> list[Failure]:
+        """The last failure of each configuration that takes no further part."""
+        return list({each.label: each for each in self.failures if not self._is_made_good(each)}.values())
+
     def failed(self) -> set[str]:
-        return {each.label for each in self.failures}
+        return {each.label for each in self.broken()}
+
+    def retried(self) -> str:
+        """Which runs failed and were made again, as a sentence; empty when none did."""
+        found = [each for each in self.failures if self._is_made_good(each)]
+        if not found:
+            return ""
+        labels = [each.label for each in found]
+        counts = ", ".join(f"{labels.count(label)} of {label}" for label in dict.fromkeys(labels))
+        listed = "; ".join(f"{each.label} in round {each.round}, {each.problem}" for each in found[:RETRIES_LISTED])
+        rest = f"; and {len(found) - RETRIES_LISTED} more" if len(found) > RETRIES_LISTED else ""
+        was = "was" if len(found) == 1 else "were"
+        return (
+            f"{len(found)} of {len(self.runs) + len(found)} runs failed and {was} made again, {counts}: {listed}{rest}."
+        )
 
     def rounds(self) -> list[dict[str, Run]]:
         """The complete rounds after warm-up, in order; configurations that failed are left out."""

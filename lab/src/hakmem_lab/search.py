@@ -6,6 +6,7 @@ and holds the plan, so that an interrupted search goes on from its file alone.""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import shlex
@@ -20,11 +21,12 @@ from optuna.trial import TrialState
 from pydantic import Field, ValidationError
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from hakmem_lab import console, measure, results, space, statistics
+from hakmem_lab import console, measure, results, space, statistics, workload
 from hakmem_lab.allocators import HAKMEM
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.results import MetricModel, Model, Trial
+from hakmem_lab.served import Watch
 from hakmem_lab.space import Axis
 
 SUFFIX = ".study"
@@ -53,6 +55,8 @@ class SearchPlan(Model):
     threshold: float
     seed: int
     timeout_s: float | None
+    retries: int = Field(default=0, description="how many times a failed run is made again")
+    anyway: bool = Field(default=False, description="whether or not the library serves the program")
 
 
 def default_configuration(plan: SearchPlan, label: str = "A") -> Configuration:
@@ -120,15 +124,30 @@ class Search:
         """Seconds of the budget that are gone, over all sessions."""
         return self._spent + time.monotonic() - self._began
 
+    @property
+    def retried(self) -> int:
+        """How many runs have failed and were made again."""
+        return int(self.study.user_attrs.get("retried", 0))
+
     def _value(self, environment: dict[str, str]) -> float:
-        outcome = measure.run(self._command, environment, self.plan.timeout_s)
-        return self._metric.of(measure.require_success(outcome))
+        def made() -> float:
+            outcome = measure.run(self._command, environment, self.plan.timeout_s)
+            return self._metric.of(measure.require_success(outcome))
+
+        def note(error: LabError, again: str) -> None:
+            console.remark(f"a run of the search: {error.message}; it is run again ({again})")
+            self.study.set_user_attr("retried", self.retried + 1)
+
+        return workload.retried(made, self.plan.retries, note)
 
     def warm_up(self) -> float:
         """Runs the default once; the seconds that it took, by which the budget is laid out."""
         began = time.monotonic()
         try:
-            self._value(self._environment)
+            with contextlib.nullcontext() if self.plan.anyway else Watch(self.default.allocator) as watch:
+                self._value(self._environment)
+            if watch is not None:
+                watch.require_served(0.0)
         except LabError as error:
             raise LabError(f"with the default settings: {error.message}", error.advice) from error
         return time.monotonic() - began

@@ -114,12 +114,19 @@ def _proportional(pid: int) -> int:
 class Server:
     """A running server.  Use as a context manager: whatever happens, it and all its descendants end."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], source: Path | None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        source: Path | None,
+        aside: set[int] | None = None,
+    ) -> None:
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise LabError(f"cannot watch over programs: prctl: {os.strerror(ctypes.get_errno())}")
         self._before = set(children(os.getpid()))
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the server)
         self.client: int | None = None
+        self._aside = set() if aside is None else aside
         self._counting = threading.Lock()
         self.peak = 0
         with measure.opened(source) as given:
@@ -207,6 +214,7 @@ class Server:
                 start_new_session=True,
             )
             self.client = client.pid
+            self._aside.add(client.pid)
         return client
 
     def watch(self) -> threading.Thread:
@@ -274,9 +282,12 @@ def run(
     ready: str,
     timeout_s: float | None = None,
     source: Path | None = None,
+    aside: set[int] | None = None,
 ) -> measure.Outcome:
-    """Runs the server's resolved command and the client once; a RunFailed when the server does not last."""
-    with Server(command, environment, source) as server:
+    """Runs the server's resolved command and the client once; a RunFailed when the server does not last.
+
+    aside: takes the client's process id."""
+    with Server(command, environment, source, aside) as server:
         server.wait_until_ready(ready, timeout_s or READY_S)
         before = server.used()
         server.look()

@@ -17,9 +17,10 @@ from hakmem_lab.amounts import number
 from hakmem_lab.comparing import Comparisons, Gain, Row
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Sweep
-from hakmem_lab.verdict import Comparison, Summary, more_runs, summarize, values_of
+from hakmem_lab.verdict import Comparison, Summary, judged, more_runs, summarize, values_of
 
 SHORT_S = 0.1
+WIDEST = 9999  # %: a wider interval says no more
 TABLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD}
 COLOURS = {"GO": "green", "NO-GO": "red", "INCONCLUSIVE": "yellow"}
 
@@ -67,13 +68,16 @@ def outlier_sentence(found: Comparison) -> str:
 
 
 def conditions_sentence(found: Comparison) -> str:
-    """That the machine was busy, and what processor time says; empty for a quiet one."""
+    """That the machine was busy, and what the metric says that did not decide; empty for a quiet one."""
     if found.conditions is None or not found.conditions.busy:
         return ""
-    busy = f"The machine was busy: {', '.join(found.conditions.reasons)}."
-    second = found.by_processor_time
+    busy, second, wall = found.conditions.sentence, found.by_processor_time, found.by_wall_time
     if second is None:
         return busy
+    if wall is not None:
+        return (
+            f"{busy} By wall time the gain is {gain(wall.gain)} ({between(wall.low, wall.high)}): it does not decide."
+        )
     interval = between(second.low, second.high)
     said = f"{busy} By processor time the gain is {gain(second.gain)} ({interval}): {second.verdict}"
     if second.verdict in ("INCONCLUSIVE", found.verdict):
@@ -112,33 +116,43 @@ def summary_table(experiment: Experiment, labels: Sequence[str]) -> Table:
     return table
 
 
+def gain_sentence(found: Comparison) -> str:
+    """The gain by the metric that decided, as Rich's markup."""
+    metric = " by processor time" if found.decided_by == "cpu" else ""
+    return (
+        f"gain of {escape(found.other)} over {escape(found.base)}{metric}: [bold]{gain(found.gain)}[/]  "
+        f"({between(found.low, found.high)}, {found.rounds} rounds)"
+    )
+
+
 def verdict_panel(found: Comparison) -> Panel:
     """The verdict, the gain and its interval, and what else has to be said."""
     colour = COLOURS[found.verdict]
     lines = [
         f"[bold {colour}]{found.verdict}[/]  {escape(found.reason)}",
-        f"gain of {escape(found.other)} over {escape(found.base)}: [bold]{gain(found.gain)}[/]  "
-        f"({between(found.low, found.high)}, {found.rounds} rounds)",
+        gain_sentence(found),
         *(escape(each) for each in sentences(found)),
     ]
     return Panel("\n".join(lines), border_style=colour, expand=False)
 
 
 def comparison(experiment: Experiment, found: Comparison) -> None:
-    """Prints what `hakmem ab` has found."""
-    tables.show(console.out, summary_table(experiment, experiment.labels))
+    """Prints what `hakmem ab` has found, the metric that decided first."""
+    decided = judged(experiment, found)
+    for each in (decided, experiment)[: 1 if decided is experiment else 2]:
+        tables.show(console.out, summary_table(each, each.labels))
     console.out.print(verdict_panel(found))
-    say(short_runs(experiment))
+    say(escape(experiment.retried()), short_runs(experiment))
 
 
 def sweep(experiment: Experiment, found: Sweep) -> None:
-    """Prints what `hakmem sweep` has found."""
-    metric = experiment.head.metric
-    table = Table(title=f"{escape(metric.title)}; gain over {escape(found.base)}", **TABLE)
+    """Prints what `hakmem sweep` has found, by the metric that decided."""
+    table = Table(title=f"{escape(found.title)}; gain over {escape(found.base)}", **TABLE)
     names = list(found.points[0].point)
     for name in names:
         table.add_column(name)
-    for name in ("median", "CV %", "gain %", "interval, %"):
+    second = ("wall time: gain %",) if found.metric == "cpu" else ()
+    for name in ("median", "CV %", "gain %", "interval, %", *second):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for each in found.points:
@@ -146,13 +160,15 @@ def sweep(experiment: Experiment, found: Sweep) -> None:
         cells = [each.point[name] for name in names]
         cells[-1] = " ".join([cells[-1], *(name for name, label in marks if label == each.label)])
         row = [*map(escape, cells), number(each.summary.median), f"{each.summary.cv:.2f}"]
-        if each.comparison is not None:
-            against = each.comparison
+        if each.comparison is not None and each.gain is not None:
+            against, word = each.gain, each.comparison.verdict
             bounds = f"{against.low:+.2f} .. {against.high:+.2f}" if math.isfinite(against.high) else ""
-            row += [f"{against.gain:+.2f}", bounds, f"[{COLOURS[against.verdict]}]{against.verdict}[/]"]
+            wall = [f"{(each.comparison.by_wall_time or each.comparison).gain:+.2f}"] if second else []
+            row += [f"{against.gain:+.2f}", bounds, *wall, f"[{COLOURS[word]}]{word}[/]"]
         table.add_row(*row)
     tables.show(console.out, table)
-    say(escape(found.sentence), short_runs(experiment))
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), short_runs(experiment))
+    say(*map(escape, said))
 
 
 def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[[Row], str]]]:
@@ -169,24 +185,27 @@ def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[
     columns: list[tuple[str, Callable[[Row], str]]] = [first, (gain_head, lambda row: gain_cell(row.gain))]
     for name, column in figures.items():
         columns.append(column)
+        if name == "time" and any(row.wall_gain for row in found.rows):
+            columns.append(("time " + gain_head, lambda row: gain_cell(row.wall_gain)))
         if name == "rss":
             columns.append(("memory " + gain_head, lambda row: gain_cell(row.memory_gain)))
     return [*columns, ("faults", lambda row: number(round(row.minor_faults)))]
 
 
 def compare(experiment: Experiment, found: Comparisons) -> None:
-    """Prints what `hakmem compare` has found."""
+    """Prints what `hakmem compare` has found, the metric that decided first."""
     table = Table(title=f"medians; gains over {escape(found.base)} of paired rounds", **TABLE)
     table.add_column("allocator")
-    columns = compare_columns(found, experiment.head.metric.title)
+    columns = compare_columns(found, found.title)
     for name, _ in columns:
         table.add_column(name, justify="right")
     for each in found.rows:
         table.add_row(escape(each.label), *(cell(each) for _, cell in columns))
     tables.show(console.out, table)
-    for failure in experiment.failures:
+    for failure in experiment.broken():
         console.out.print(f"[red]{escape(failure.label)}[/] failed: {escape(failure.problem)}")
-    say(escape(found.sentence), short_runs(experiment))
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), short_runs(experiment))
+    say(*map(escape, said))
 
 
 def gain_cell(found: Gain | None) -> str:
@@ -194,7 +213,9 @@ def gain_cell(found: Gain | None) -> str:
     if found is None:
         return ""
     half = (found.high - found.low) / 2
-    return f"{found.gain:+.1f} ±{half:.1f}" if math.isfinite(half) else f"{found.gain:+.1f} ±∞"
+    if math.isfinite(half):
+        return f"{found.gain:+.1f} ±{half:.1f}" if half < WIDEST else f"{found.gain:+.1f} ±>{WIDEST}"
+    return f"{found.gain:+.1f} ±∞"
 
 
 def short_runs(experiment: Experiment) -> str:

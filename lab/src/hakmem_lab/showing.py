@@ -21,6 +21,8 @@ COLOURS = {
     "NO-GO": "red",
     "WORSE": "red",
     "INCONCLUSIVE": "yellow",
+    "REFUSED": "red",
+    "ERROR": "red",
 }
 
 

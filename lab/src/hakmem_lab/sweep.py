@@ -3,6 +3,9 @@
 The knee is the value from which on more brings nothing worth having: the least numeric value that is not shown to be
 worse than the best one.  Shown to be worse means: in paired rounds the loss reaches the threshold, and its 95 %
 interval lies above 0.
+
+Where the machine was busy, each verdict is that of verdict.compare. All figures are then by processor time, unless wall
+time alone has decided something; a loss by processor time is shown only if wall time does not speak against it.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from hakmem_lab import statistics, verdict
+from hakmem_lab import noise, statistics, verdict
 from hakmem_lab.libhakmem import Option
+from hakmem_lab.noise import Conditions
 from hakmem_lab.results import Experiment, Model
 from hakmem_lab.statistics import Interval
 from hakmem_lab.verdict import Comparison, Summary
@@ -27,6 +31,7 @@ class Point(Model):
     point: dict[str, str]
     summary: Summary
     comparison: Comparison | None = Field(description="against the base; None for the base itself")
+    gain: Interval | None = Field(description="the same by the sweep's metric, in %")
     loss: float = Field(description="against the best value, in %, over paired rounds")
     worse: bool = Field(description="whether it is shown to be worse than the best value")
 
@@ -35,6 +40,9 @@ class Sweep(Model):
     """The outcome of a sweep."""
 
     base: str
+    metric: str = Field(description="by which the figures are: the plan's, or cpu where the machine was busy")
+    title: str
+    conditions: Conditions
     points: list[Point]
     best: str
     knee: str | None
@@ -68,6 +76,16 @@ def _losses(experiment: Experiment, labels: Sequence[str], best: str) -> dict[st
     }
 
 
+def _decided(experiment: Experiment, conditions: Conditions, found: Sequence[Comparison]) -> Experiment:
+    """The experiment by the metric that stands first: processor time on a busy machine, unless it was wall time alone
+    that decided."""
+    second = noise.processor_time(experiment) if conditions.busy else None
+    by_wall = any(each.verdict != "INCONCLUSIVE" and each.decided_by is None for each in found)
+    if second is None or (by_wall and not any(each.decided_by for each in found)):
+        return experiment
+    return second
+
+
 def _knee(points: Sequence[Point], threshold: float) -> tuple[str | None, str]:
     """The knee over the numeric values of one option, and a sentence."""
     options = {name for each in points for name in each.point}
@@ -94,18 +112,37 @@ def analyse(experiment: Experiment, base: str) -> Sweep:
     labels = [label for label in experiment.labels if label not in experiment.failed()]
     others = [label for label in labels if label != base]
     comparisons = {label: verdict.compare(experiment, base, label, max(1, len(others))) for label in others}
-    best = max(labels, key=lambda label: comparisons[label].gain if label in comparisons else 0.0)
-    losses = _losses(experiment, labels, best)
+    conditions, threshold = noise.look(experiment), experiment.head.plan.threshold
+    decided = _decided(experiment, conditions, list(comparisons.values()))
+    by_cpu = decided is not experiment
+    gains = {
+        label: verdict.interval_of((by_cpu and each.by_processor_time) or each) for label, each in comparisons.items()
+    }
+    best = max(labels, key=lambda label: gains[label].gain if label in gains else 0.0)
+    losses, by_wall = (_losses(each, labels, best) for each in (decided, experiment))
     points = [
         Point(
             label=label,
             point=experiment.head.find(label).point,
-            summary=verdict.summarize(label, verdict.values_of(experiment, label)),
+            summary=verdict.summarize(label, verdict.values_of(decided, label)),
             comparison=comparisons.get(label),
+            gain=gains.get(label),
             loss=losses[label].gain,
-            worse=losses[label].low > 0 and losses[label].gain >= experiment.head.plan.threshold,
+            worse=losses[label].low > 0
+            and losses[label].gain >= threshold
+            and (not by_cpu or noise.agree("GO", by_wall[label], losses[label])),
         )
         for label in labels
     ]
-    knee, sentence = _knee(points, experiment.head.plan.threshold)
-    return Sweep(base=base, points=points, best=best, knee=knee, sentence=sentence)
+    knee, sentence = _knee(points, threshold)
+    metric = decided.head.metric
+    return Sweep(
+        base=base,
+        metric=metric.name,
+        title=metric.title,
+        conditions=conditions,
+        points=points,
+        best=best,
+        knee=knee,
+        sentence=f"By processor time: {sentence}" if by_cpu else sentence,
+    )

@@ -22,6 +22,7 @@ from hakmem_lab.statistics import Array, Interval
 
 Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 STATUS: dict[str, int] = {"GO": errors.GO, "NO-GO": errors.NO_GO, "INCONCLUSIVE": errors.INCONCLUSIVE}
+BY_PROCESSOR_TIME = "by processor time, since the machine was busy and wall time cannot decide"
 
 
 class Summary(Model):
@@ -90,6 +91,11 @@ class Comparison(Model):
     prediction_outcome: Literal["met", "missed", "open"] | None
     conditions: Conditions | None = None
     by_processor_time: ByProcessorTime | None = Field(default=None, description="only where the machine was busy")
+    decided_by: Literal["cpu"] | None = Field(
+        default=None,
+        description="processor time, where it decided and not wall time: the figures above are its own then",
+    )
+    by_wall_time: Interval | None = Field(default=None, description="only where processor time decided")
 
 
 def parse_prediction(text: str) -> tuple[float, float]:
@@ -185,19 +191,22 @@ def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1)
     second = noise.processor_time(experiment) if conditions.busy else None
     found = _by_metric(experiment, base, other, comparisons if second is None else 2 * comparisons)
     found.conditions = conditions
-    if second is not None:
-        _combine(found, _by_metric(second, base, other, 2 * comparisons))
-    return found
+    return found if second is None else _combined(found, _by_metric(second, base, other, 2 * comparisons))
 
 
-def _interval(found: Comparison) -> Interval:
+def judged(experiment: Experiment, found: Comparison) -> Experiment:
+    """The experiment by the metric that decided."""
+    return (noise.processor_time(experiment) if found.decided_by == "cpu" else None) or experiment
+
+
+def interval_of(found: Comparison | ByProcessorTime) -> Interval:
     return Interval(found.gain, found.low, found.high, found.confidence)
 
 
-def _combine(wall: Comparison, cpu: Comparison) -> None:
-    """Notes what processor time says, and lets it decide where wall time cannot and agrees."""
-    agrees = noise.agree(cpu.verdict, _interval(wall), _interval(cpu))
-    wall.by_processor_time = ByProcessorTime(
+def _combined(wall: Comparison, cpu: Comparison) -> Comparison:
+    """The one that decides, with the other noted in it: processor time only where wall time cannot and agrees."""
+    agrees = noise.agree(cpu.verdict, interval_of(wall), interval_of(cpu))
+    second = ByProcessorTime(
         gain=cpu.gain,
         low=cpu.low,
         high=cpu.high,
@@ -207,10 +216,10 @@ def _combine(wall: Comparison, cpu: Comparison) -> None:
         noise=cpu.noise,
         agrees=agrees,
     )
-    if wall.verdict == "INCONCLUSIVE" and cpu.verdict != "INCONCLUSIVE" and agrees:
-        wall.verdict = cpu.verdict
-        wall.reason = f"by processor time, since the machine was busy, and wall time agrees: {cpu.reason}"
-        wall.runs_needed = None
+    if wall.verdict != "INCONCLUSIVE" or cpu.verdict == "INCONCLUSIVE" or not agrees:
+        return wall.model_copy(update={"by_processor_time": second})
+    decided = {"decided_by": "cpu", "by_wall_time": interval_of(wall), "reason": f"{BY_PROCESSOR_TIME}: {cpu.reason}"}
+    return cpu.model_copy(update={"conditions": wall.conditions, "by_processor_time": second, **decided})
 
 
 def _by_metric(experiment: Experiment, base: str, other: str, comparisons: int) -> Comparison:

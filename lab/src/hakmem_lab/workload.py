@@ -5,26 +5,48 @@ else; so does a clean-up, since the next run would begin elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from hakmem_lab import measure
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Plan, Surroundings
 from hakmem_lab.surroundings import Meter
 
+if TYPE_CHECKING:
+    from hakmem_lab.served import Watch
+
+Made = TypeVar("Made")
+
+
+def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str], object]) -> Made:
+    """What a run makes, which is made again at most so many times where the program failed.
+
+    note: is told of each failure that another try follows, and which one that is."""
+    for number in range(1, retries + 1):
+        try:
+            return run()
+        except measure.RunFailed as error:
+            note(error, f"{number} of {retries}")
+    return run()
+
 
 def run(
-    plan: Plan, command: Sequence[str], environment: Mapping[str, str]
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str], watch: Watch | None = None
 ) -> tuple[measure.Outcome, Surroundings | None]:
-    """Runs the resolved command once; whatever its exit status, what was prepared is cleaned up."""
+    """Runs the resolved command once; whatever its exit status, what was prepared is cleaned up.
+
+    watch: looks at the program's processes meanwhile."""
     _hook("--prepare", plan.prepare)
     try:
         meter = Meter()
         source = Path(plan.input) if plan.input is not None else None
-        outcome = _measured(plan, command, environment, source)
+        with watch or contextlib.nullcontext():
+            outcome = _measured(plan, command, environment, source, watch)
         beside = meter.stop(outcome.cpu_s)
     finally:
         _hook("--cleanup", plan.cleanup)
@@ -32,14 +54,15 @@ def run(
 
 
 def _measured(
-    plan: Plan, command: Sequence[str], environment: Mapping[str, str], source: Path | None
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str], source: Path | None, watch: Watch | None
 ) -> measure.Outcome:
     """The program alone, or as the server of a client."""
     if plan.client is None:
         return measure.run(command, environment, plan.timeout_s, source)
     from hakmem_lab import latencies, servers
 
-    outcome = servers.run(command, environment, plan.client, plan.ready or "", plan.timeout_s, source)
+    aside = watch.without if watch is not None else set()
+    outcome = servers.run(command, environment, plan.client, plan.ready or "", plan.timeout_s, source, aside)
     if plan.latency is None or outcome.status != 0:
         return outcome
     return dataclasses.replace(outcome, quantiles=latencies.quantiles(plan.latency, outcome.output))

@@ -29,8 +29,11 @@ file, alloc:NAME for another allocator, or a mixture; an empty one is HAKMEM as 
 [bold]GO[/] (exit status 0): the gain reaches the threshold and its interval lies above 0.
 [bold]NO-GO[/] (3): the interval's upper end lies below the threshold.
 [bold]INCONCLUSIVE[/] (4): neither; says how many rounds would decide.
-With --against: [bold]BETTER[/] and [bold]LEVEL[/] are 0, [bold]WORSE[/] is 3, [bold]INCONCLUSIVE[/] is 4.
-1 is an error, 2 a wrong command line, 130 an interrupt (what was measured is kept; go on with --resume).
+With --against the status is of the change of B's gain over A, not of the program's own time: [bold]BETTER[/] and
+[bold]LEVEL[/] are 0, [bold]WORSE[/] is 3, [bold]INCONCLUSIVE[/] is 4, and [bold]REFUSED[/] is 1: A itself is
+shown to be more than 2.5 times the baseline's, or less than a 2.5th.
+1 is an error, which --markdown, --csv, --junit, --github and --json record too, 2 a wrong command line, 130 an
+interrupt (what was measured is kept; go on with --resume).
 
 Examples:
 
@@ -68,6 +71,8 @@ class Asked:
     lower_is_better: bool
     timeout: float | None
     shared_object: Path | None
+    retries: int = 0
+    anyway: bool = False
 
     def plan(self, case: Case) -> Plan:
         """The plan of one case, which may know better."""
@@ -84,6 +89,8 @@ class Asked:
             max_runs=self.max_runs,
             noise_check=self.noise_check,
             timeout_s=case.timeout or self.timeout,
+            retries=self.retries or None,
+            anyway=self.anyway or None,
             prepare=case.prepare,
             cleanup=case.cleanup,
             input=case.input,
@@ -127,8 +134,7 @@ class Wanted:
     record: str | None
     save: str | None
     folder: Path
-    github: bool
-    forms: dict[str, Path]
+    forms: opt.Forms
 
 
 def register(app: typer.Typer) -> None:
@@ -174,6 +180,8 @@ def ab(
     save: opt.Save = None,
     against: opt.Against = None,
     other_machine: opt.OtherMachine = False,
+    retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -190,40 +198,44 @@ def ab(
     from hakmem_lab import experiment, verdict
     from hakmem_lab import record as records
 
-    forms = {"markdown": markdown, "csv": csv, "junit": junit}
     folder = out if out is not None and out.suffix != ".jsonl" else experiment.FOLDER
-    wanted = Wanted(page, json, record, save, folder, github, {k: v for k, v in forms.items() if v is not None})
-    if record is not None:
-        records.check_free(record)
-    if resume is not None:
-        finish(experiment.resume(resume, "ab"), wanted)
-        return
-    if until_decided and max_runs < runs:
-        raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
-    known = baseline_of(against, folder, save) if against is not None else None
-    a, b = sides(a, b, save, known)
-    asked = Asked(
-        a=a,
-        b=b,
-        runs=runs,
-        warmup=warmup,
-        seed=experiment.new_seed() if seed is None else seed,
-        threshold=threshold,
-        prediction=verdict.parse_prediction(predict) if predict is not None else None,
-        max_runs=max_runs if until_decided else None,
-        noise_check=noise_check,
-        metric=metric,
-        lower_is_better=lower_is_better,
-        timeout=timeout,
-        shared_object=library,
-    )
-    hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
-    hooks |= {"client": client, "ready": ready, "latency": latency}
-    asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
-    if known is None and len(found) == 1 and cases is None:
-        finish(asked.begin(found[0], experiment.results_path("ab", out)), wanted)
-    else:
-        finish_all(asked, found, wanted, known, other_machine, out)
+    forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
+    wanted = Wanted(page, json, record, save, folder, forms)
+    with forms.errors_too("hakmem ab"):
+        if record is not None:
+            records.check_free(record)
+        if resume is not None:
+            finish(experiment.resume(resume, "ab"), wanted)
+            return
+        if until_decided and max_runs < runs:
+            raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
+        known = baseline_of(against, folder, save) if against is not None else None
+        a, b = sides(a, b, save, known)
+        asked = Asked(
+            a=a,
+            b=b,
+            runs=runs,
+            warmup=warmup,
+            seed=experiment.new_seed() if seed is None else seed,
+            threshold=threshold,
+            prediction=verdict.parse_prediction(predict) if predict is not None else None,
+            max_runs=max_runs if until_decided else None,
+            noise_check=noise_check,
+            metric=metric,
+            lower_is_better=lower_is_better,
+            timeout=timeout,
+            shared_object=library,
+            retries=retries,
+            anyway=anyway,
+        )
+        hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
+        hooks |= {"client": client, "ready": ready, "latency": latency}
+        asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
+        forms.cases = [each.name for each in found]
+        if known is None and len(found) == 1 and cases is None:
+            finish(asked.begin(found[0], experiment.results_path("ab", out)), wanted)
+        else:
+            finish_all(asked, found, wanted, known, other_machine, out)
 
 
 def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
@@ -309,9 +321,11 @@ def decided(found: Experiment) -> bool:
 
 def finish(session: Session, wanted: Wanted) -> None:
     """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
-    from hakmem_lab import exports, latencies, many, show, showing, verdict
+    from hakmem_lab import latencies, many, show, showing, verdict
     from hakmem_lab import record as records
 
+    case = one_name(session.experiment)
+    wanted.forms.cases = [case]
     with session:
         session.run(decided)
     found = verdict.compare(session.experiment, "A", "B")
@@ -324,7 +338,8 @@ def finish(session: Session, wanted: Wanted) -> None:
     def document() -> dict[str, Any]:
         head = session.experiment.head.model_dump(mode="json")
         shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
-        return {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts}
+        failures = [each.model_dump(mode="json") for each in session.experiment.failures]
+        return {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts, "failures": failures}
 
     if not wanted.json:
         show.comparison(session.experiment, found)
@@ -333,12 +348,10 @@ def finish(session: Session, wanted: Wanted) -> None:
     files |= opt.draw_page(wanted.page or session.path.with_suffix(".html"), draw)
     if (name := wanted.record) is not None:
         opt.kept(lambda: files.update(record=str(records.write(name, session.experiment, found))))
-    case = one_name(session.experiment)
     report = many.report_of_one(case, session.experiment, found)
     files |= keep(wanted, report, {case: session.experiment})
     opt.tell(files, wanted.json, document)
-    if wanted.github:
-        opt.print_plain(exports.annotate(report), aside=wanted.json)
+    wanted.forms.annotate(report)
     raise typer.Exit(verdict.STATUS[found.verdict])
 
 
@@ -351,11 +364,9 @@ def one_name(experiment: Experiment) -> str:
 
 def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[str, str]:
     """Writes the forms for other programs, and the baseline; says which of them could not be."""
-    from hakmem_lab import baselines, exports
+    from hakmem_lab import baselines
 
-    files: dict[str, str] = {}
-    for form, place in wanted.forms.items():
-        opt.kept(lambda form=form, place=place: files.update(exports.write(report, {form: place})))  # type: ignore[misc]
+    files = wanted.forms.write(report)
     if (name := wanted.save) is not None:
         path = baselines.path_of(name, wanted.folder)
         if opt.kept(lambda: baselines.save(name, path, made)):
@@ -379,8 +390,7 @@ def finish_all(
     judged = many.judge(parts, known, other_machine)
     report = many.report(parts, judged)
     show_all(parts, judged, report, wanted)
-    if wanted.github:
-        opt.print_plain(exports.annotate(report), aside=wanted.json)
+    wanted.forms.annotate(report)
     raise typer.Exit(exports.STATUS[judged.verdict])
 
 
@@ -416,7 +426,8 @@ def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) 
 
     def document() -> dict[str, Any]:
         heads = {part.name: part.experiment.head.model_dump(mode="json") for part in parts}
-        return {"heads": heads, "outcome": judged.model_dump(mode="json")}
+        failures = {part.name: [each.model_dump() for each in part.experiment.failures] for part in parts}
+        return {"heads": heads, "outcome": judged.model_dump(mode="json"), "failures": failures}
 
     if not wanted.json:
         showing.cases(report)

@@ -19,7 +19,8 @@ ABOUT = r"""Run one program under every allocator found on the machine, in inter
 Shows wall time, CPU time, peak memory and page faults, with the gains over the C library's malloc, and draws time
 against memory. An allocator under which the program fails is noted and left out.
 
-The exit status is 0 when all ran, 1 when one failed, 130 after an interrupt (go on with --resume).
+The exit status is 0 when all ran, 1 when one failed, 130 after an interrupt (go on with --resume). Who is ahead is no
+part of it.
 
 Examples:
 
@@ -52,6 +53,8 @@ def compare(
     metric: opt.MetricText = "time",
     lower_is_better: opt.LowerIsBetter = False,
     warmup: opt.Warmup = 1,
+    retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -59,28 +62,37 @@ def compare(
     page: opt.PageFile = None,
     resume: opt.Resume = None,
     json: opt.Json = False,
+    markdown: opt.Markdown = None,
+    csv: opt.Csv = None,
+    junit: opt.Junit = None,
+    github: opt.Github = False,
 ) -> None:
     from hakmem_lab import experiment, measure
     from hakmem_lab.results import Plan
 
-    if resume is not None:
-        session = experiment.resume(resume, "compare", drop_failures=True)
-    else:
-        plan = Plan(
-            command=list(program or []),
-            typed=opt.typed(),
-            runs=runs,
-            warmup=warmup,
-            seed=experiment.new_seed() if seed is None else seed,
-            timeout_s=timeout,
-        )
-        chosen = measure.Metric.parse(metric, lower_is_better)
-        columns = configurations(alloc, list(config or []), library)
-        path = experiment.results_path("compare", out)
-        session = experiment.begin("compare", plan, chosen, columns, path, drop_failures=True)
-    with session:
-        session.run()
-    conclude(session, page, json)
+    forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
+    with forms.errors_too("hakmem compare"):
+        if resume is not None:
+            session = experiment.resume(resume, "compare", drop_failures=True)
+        else:
+            plan = Plan(
+                command=list(program or []),
+                typed=opt.typed(),
+                runs=runs,
+                warmup=warmup,
+                seed=experiment.new_seed() if seed is None else seed,
+                timeout_s=timeout,
+                retries=retries or None,
+                anyway=anyway or None,
+            )
+            chosen = measure.Metric.parse(metric, lower_is_better)
+            columns = configurations(alloc, list(config or []), library)
+            path = experiment.results_path("compare", out)
+            session = experiment.begin("compare", plan, chosen, columns, path, drop_failures=True)
+        forms.cases = session.experiment.labels
+        with session:
+            session.run()
+        conclude(session, page, forms)
 
 
 def configurations(alloc: str, extra: list[str], library: Path | None) -> list[Configuration]:
@@ -102,7 +114,7 @@ def configurations(alloc: str, extra: list[str], library: Path | None) -> list[C
     return found
 
 
-def conclude(session: Session, page: Path | None, json: bool) -> None:
+def conclude(session: Session, page: Path | None, forms: opt.Forms) -> None:
     """Prints and writes what was found."""
     from hakmem_lab import comparing, show
 
@@ -119,10 +131,13 @@ def conclude(session: Session, page: Path | None, json: bool) -> None:
         head = experiment.head.model_dump(mode="json")
         return {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures}
 
-    if not json:
+    report = comparing.report(experiment, found)
+    if not forms.json:
         show.compare(experiment, found)
     files = {"results": str(session.path)}
     files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
-    opt.tell(files, json, document)
-    if experiment.failures:
+    files |= forms.write(report)
+    opt.tell(files, forms.json, document)
+    forms.annotate(report)
+    if experiment.failed():
         raise typer.Exit(ERROR)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hakmem_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.exports import Report
 
 # Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
 PASS_ON = {"allow_interspersed_args": False}
@@ -44,6 +48,18 @@ Runs = Annotated[int, typer.Option(min=2, max=100_000, help="Rounds; each config
 Warmup = Annotated[int, typer.Option(min=0, max=1000, help="Rounds before these that are not counted.")]
 Threshold = Annotated[
     float, typer.Option(metavar="PERCENT", min=0.0, max=1000.0, help="The least gain that is worth having, in %.")
+]
+Retries = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=100,
+        help="Make a run in which the program fails again, at most so many times; each is said and counted.",
+    ),
+]
+Anyway = Annotated[
+    bool,
+    typer.Option("--anyway", help="Measure the program even if the allocator under test does not serve it."),
 ]
 Seed = Annotated[
     int | None,
@@ -163,6 +179,48 @@ Junit = Annotated[
 Github = Annotated[
     bool, typer.Option("--github", help="Print annotations for GitHub's actions, and add to the job's summary.")
 ]
+
+
+class Forms:
+    """Where a verdict goes besides the terminal, and which cases it will be on, as far as that is known yet."""
+
+    def __init__(self, files: dict[str, Path | None], github: bool, json: bool) -> None:
+        self.files = {form: path for form, path in files.items() if path is not None}
+        self.github = github
+        self.json = json
+        self.cases: list[str] = []
+
+    def write(self, report: Report) -> dict[str, str]:
+        """Writes each form that has a file; returns the files by the forms' names, without those that could not be."""
+        from hakmem_lab import exports
+
+        written: dict[str, str] = {}
+        for form, place in self.files.items():
+            kept(lambda form=form, place=place: written.update(exports.write(report, {form: place})))  # type: ignore[misc]
+        return written
+
+    def annotate(self, report: Report) -> None:
+        """GitHub's annotations, if they are wanted."""
+        from hakmem_lab import exports
+
+        if self.github:
+            print_plain(exports.annotate(report), aside=self.json)
+
+    @contextmanager
+    def errors_too(self, title: str) -> Iterator[None]:
+        """An error that ends the command before its verdict is written into each form as well."""
+        try:
+            yield
+        except LabError as error:
+            from hakmem_lab import exports
+
+            report = exports.of_error(error, title, self.cases)
+            files = self.write(report)
+            if self.json:
+                said = {"message": error.message, "advice": error.advice, "status": error.status}
+                print_json({"error": said, "files": files})
+            self.annotate(report)
+            raise
 
 
 def typed() -> str:

@@ -58,6 +58,8 @@ def sweep(
     metric: opt.MetricText = "time",
     lower_is_better: opt.LowerIsBetter = False,
     warmup: opt.Warmup = 1,
+    retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -85,6 +87,8 @@ def sweep(
             seed=experiment.new_seed() if seed is None else seed,
             threshold=threshold,
             timeout_s=timeout,
+            retries=retries or None,
+            anyway=anyway or None,
         )
         chosen = measure.Metric.parse(metric, lower_is_better)
         path = experiment.results_path("sweep", out)

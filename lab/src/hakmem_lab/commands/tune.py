@@ -76,6 +76,8 @@ def tune(
     trial_rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds of each trial.")] = 3,
     runs: opt.Runs = 10,
     threshold: opt.Threshold = 1.0,
+    retries: opt.Retries = 0,
+    anyway: opt.Anyway = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     library: opt.Library = None,
@@ -116,6 +118,8 @@ def tune(
             threshold=threshold,
             seed=experiment.new_seed() if seed is None else seed,
             timeout_s=timeout,
+            retries=retries,
+            anyway=anyway,
         )
         measure.resolve(plan.command)
         plan.digest = searches.build_digest(searches.default_configuration(plan))
@@ -164,6 +168,8 @@ def decide(found: Search, results: Path) -> Session | None:
             threshold=found.plan.threshold,
             noise_check=True,
             timeout_s=found.plan.timeout_s,
+            retries=found.plan.retries or None,
+            anyway=found.plan.anyway or None,
         )
         metric = found.plan.metric.metric()
         session = experiment.begin("tune", plan, metric, found.configurations(best), results)
@@ -181,7 +187,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
     files = {"search": str(found.path)}
     compared = verdict.compare(session.experiment, "A", "B") if session is not None else None
     if not json:
-        show_trials(trials)
+        show_trials(trials, found.retried)
         if session is not None and compared is not None:
             show.comparison(session.experiment, compared)
     if session is not None and compared is not None:
@@ -200,6 +206,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
     def document() -> dict[str, Any]:
         return {
             "plan": found.plan.model_dump(mode="json"),
+            "retried": found.retried,
             "trials": [each.model_dump(mode="json") for each in trials],
             "comparison": compared.model_dump(mode="json") if compared else None,
             "verdict": compared.verdict if compared else "NO-GO",
@@ -211,7 +218,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
     raise typer.Exit(verdict.STATUS[compared.verdict] if compared else NO_GO)
 
 
-def show_trials(trials: list[Trial], most: int = 5) -> None:
+def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
     """How many settings were tried, and the best of them."""
     from rich.markup import escape
     from rich.table import Table
@@ -228,6 +235,8 @@ def show_trials(trials: list[Trial], most: int = 5) -> None:
     for each in sorted(complete, key=lambda each: -(each.gain or 0.0))[:most]:
         table.add_row(show.gain_cell(trial_gain(each)), escape(each.text))
     tables.show(console.out, table)
+    if retried:
+        show.say(f"{retried} times a run of the search failed and was made again")
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
 
@@ -265,9 +274,9 @@ def write_env(path: Path, study: Experiment, compared: Comparison, results: Path
     A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
     import shlex
 
-    from hakmem_lab import show
+    from hakmem_lab import show, verdict
 
-    head = study.head
+    head = verdict.judged(study, compared).head
     settings = next(each.settings for each in head.series if each.label == "B")
     gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
     comments = [

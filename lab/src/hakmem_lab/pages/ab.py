@@ -14,7 +14,7 @@ from hakmem_lab.amounts import number
 from hakmem_lab.latencies import Shift
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
-from hakmem_lab.verdict import Comparison, summarize, values_of
+from hakmem_lab.verdict import Comparison, judged, summarize, values_of
 
 
 def gains_chart(found: Comparison, threshold: float, rounds: list[int]) -> go.Figure:
@@ -143,12 +143,13 @@ def verdict(experiment: Experiment, found: Comparison) -> Verdict:
         f"{series[found.other]} against {series[found.base]}: {shlex.join(head.plan.command)}",
         found.verdict,
         f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})",
-        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found)],
+        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found), *filter(None, [experiment.retried()])],
     )
 
 
 def body(page: Page, experiment: Experiment, found: Comparison) -> None:
     """Everything below the verdict."""
+    experiment = judged(experiment, found)
     head = experiment.head
     labels = [each.label for each in head.series]
     page.table(["configuration", "mean", "median", "least", "most", "CV %"], summary_rows(experiment, labels))
@@ -173,7 +174,7 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
 
 def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -> Page:
     """The whole page."""
-    head = experiment.head
+    head = judged(experiment, found).head
     series = {each.label: each.text or "as it is" for each in head.series}
     page = Page(
         f"A/B: {shlex.join(head.plan.command)}",

@@ -50,6 +50,10 @@ def has_own_figure(found: Comparisons) -> bool:
     return found.metric not in ("time", "cpu", "rss")
 
 
+def has_wall_gains(found: Comparisons) -> bool:
+    return any(row.wall_gain for row in found.rows)
+
+
 def interval_of(gain: Gain | None) -> str:
     return show.between(gain.low, gain.high) if gain is not None else ""
 
@@ -59,6 +63,7 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for row in found.rows:
         value: list[Cell] = [row.value] if has_own_figure(found) else []
+        wall: list[Cell] = [row.wall_gain.gain, interval_of(row.wall_gain)] if row.wall_gain else [None, ""]
         rows.append(
             [
                 row.label,
@@ -66,6 +71,7 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
                 row.gain.gain if row.gain else None,
                 interval_of(row.gain),
                 row.time_s,
+                *(wall if has_wall_gains(found) else []),
                 row.cpu_s,
                 row.peak_mib,
                 row.memory_gain.gain if row.memory_gain else None,
@@ -81,18 +87,20 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
 def verdict(experiment: Experiment, found: Comparisons) -> Verdict:
     """What comes first."""
     of = f"{', '.join(row.label for row in found.rows)}: {shlex.join(experiment.head.plan.command)}"
-    failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.failures]
-    return Verdict(of, "COMPARE", "", [found.sentence, *failed])
+    failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.broken()]
+    said = (found.sentence, found.conditions.sentence, experiment.retried(), *failed)
+    return Verdict(of, "COMPARE", "", [each for each in said if each])
 
 
 def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     """Everything below the verdict."""
     head = experiment.head
-    for failure in experiment.failures:
+    for failure in experiment.broken():
         page.text(f"{failure.label}: {failure.problem}. {failure.said}", "problem")
-    own = [head.metric.title] if has_own_figure(found) else []
-    gains = [f"gain in {head.metric.title}, %", "its interval"]
-    heads = ["allocator", *own, *gains, "time s", "CPU s", "peak MiB", "memory gain %", "its interval", "minor faults"]
+    own = [found.title] if has_own_figure(found) else []
+    gains = [f"gain in {found.title}, %", "its interval"]
+    times = ["time s", *(["time gain %", "its interval"] if has_wall_gains(found) else []), "CPU s"]
+    heads = ["allocator", *own, *gains, *times, "peak MiB", "memory gain %", "its interval", "minor faults"]
     page.table([*heads, "major faults", "what it is"], rows_of(found))
     page.text(
         f"Medians; gains over {found.base}, of paired rounds, above 0 when better. "

@@ -83,7 +83,7 @@ def experiment_item(source: Source, experiment: Experiment) -> Item:
     kind = experiment.head.kind
     if kind == "sweep":
         swept = sweep.analyse(experiment, experiment.labels[0])
-        pairs = [(each.label, each.comparison) for each in swept.points if each.comparison is not None]
+        pairs = [(each.label, each.gain) for each in swept.points if each.gain is not None]
         ratios = [Ratio(f"{label} over {swept.base}", c.gain, c.low, c.high) for label, c in pairs]
         first = sweep_page.verdict(experiment, swept)
         return Item(source, first, ratios, lambda page: sweep_page.body(page, experiment, swept))

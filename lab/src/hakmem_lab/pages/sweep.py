@@ -16,7 +16,7 @@ from hakmem_lab.sweep import Point, Sweep, number
 
 
 def gain_of(point: Point) -> float:
-    return point.comparison.gain if point.comparison is not None else 0.0
+    return point.gain.gain if point.gain is not None else 0.0
 
 
 def curve_chart(found: Sweep, threshold: float) -> go.Figure:
@@ -24,7 +24,7 @@ def curve_chart(found: Sweep, threshold: float) -> go.Figure:
     (name,) = found.points[0].point
     numeric = all(number(each.point[name]) is not None for each in found.points)
     points = sorted(found.points, key=lambda each: number(each.point[name]) or 0.0) if numeric else found.points
-    bounds = [each.comparison for each in points]
+    bounds = [each.gain for each in points]
     bars = {
         "type": "data",
         "array": [each.high - each.gain if each and math.isfinite(each.high) else 0.0 for each in bounds],
@@ -77,7 +77,7 @@ def point_rows(found: Sweep) -> list[list[Cell]]:
     """The table of a sweep."""
     rows: list[list[Cell]] = []
     for each in found.points:
-        against = each.comparison
+        against = each.gain
         mark = ", ".join(
             name
             for name, label in (("base", found.base), ("best", found.best), ("knee", found.knee))
@@ -85,7 +85,7 @@ def point_rows(found: Sweep) -> list[list[Cell]]:
         )
         bounds = [against.gain, against.low, against.high] if against else [None, None, None]
         finite: list[Cell] = [value if value is not None and math.isfinite(value) else None for value in bounds]
-        word = against.verdict if against else ""
+        word = each.comparison.verdict if each.comparison else ""
         rows.append([each.label, each.summary.median, each.summary.cv, *finite, word, each.loss, mark])
     return rows
 
@@ -94,7 +94,8 @@ def verdict(experiment: Experiment, found: Sweep) -> Verdict:
     """What comes first."""
     best = next(each for each in found.points if each.label == found.best)
     of = f"{', '.join(found.points[0].point)}: {shlex.join(experiment.head.plan.command)}"
-    return Verdict(of, "SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", [found.sentence])
+    said = [each for each in (found.sentence, found.conditions.sentence, experiment.retried()) if each]
+    return Verdict(of, "SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", said)
 
 
 def body(page: Page, experiment: Experiment, found: Sweep) -> None:
@@ -118,7 +119,7 @@ def body(page: Page, experiment: Experiment, found: Sweep) -> None:
 def compose(experiment: Experiment, found: Sweep, raw: str | None = None) -> Page:
     """The whole page."""
     head = experiment.head
-    page = Page(f"Sweep: {shlex.join(head.plan.command)}", f"metric: {head.metric.title}; base: {found.base}")
+    page = Page(f"Sweep: {shlex.join(head.plan.command)}", f"metric: {found.title}; base: {found.base}")
     page.verdict(verdict(experiment, found), raw=raw)
     body(page, experiment, found)
     return page
