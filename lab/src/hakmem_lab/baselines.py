@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from hakmem_lab import noise, results, statistics
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, Machine, Model
 from hakmem_lab.verdict import values_of
@@ -182,7 +183,7 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
     means = [statistics.percent(float(each.mean())) for each in gains]
     wanted = now.head.plan.runs
     if len(gains[1]) < wanted:
-        word, reason = "INCONCLUSIVE", f"the plan was not carried out: {len(gains[1])} of {wanted} rounds"
+        word, reason = "INCONCLUSIVE", f"the plan was not carried out: {len(gains[1])} of {counted(wanted, 'round')}"
     return Change(
         case=case,
         then=means[0],

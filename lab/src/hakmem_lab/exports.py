@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from hakmem_lab import errors
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 
 STATUS = {
@@ -134,7 +135,8 @@ def github(report: Report) -> str:
     lines = []
     for each in report.rows:
         level = "error" if each.verdict in FAILED else "warning" if each.verdict in OPEN else "notice"
-        said = f"gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)}), {each.rounds} rounds: {each.reason}"
+        gain = f"gain {_gain(each.gain)} ({_gain(each.low)} .. {_gain(each.high)})"
+        said = f"{gain}, {counted(each.rounds, 'round')}: {each.reason}"
         lines.append(f"::{level} title={_escaped(f'{each.verdict}: {each.case}', ':,')}::{_escaped(said)}")
     return "\n".join(lines) + "\n"
 
