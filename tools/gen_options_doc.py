@@ -38,7 +38,7 @@ PROGRAM = """\
 """
 
 KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
-         "STATS": "0, 1, `exact`, `json:FILE` or `prom:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
+         "STATS": "0, 1, `exact`, `json:FILE`, `prom:FILE` or `text:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
          "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts",
          "PROFILE": "0, 1, `ready` or `leaks`", "EVERY": "time or bytes"}
 NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0"}   # the defaults of options whose values are names

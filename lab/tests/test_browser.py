@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -71,8 +71,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(f"Chromium does not start here: {error.msg}")
     driver.set_page_load_timeout(LONG_S)
     driver.set_script_timeout(LONG_S)
+    driver.get("about:blank")  # in place of the browser's own first page
     yield driver
     driver.quit()
+
+
+def sent(driver: Any) -> list[dict[str, Any]]:
+    """The requests that the browser has logged since it was last asked."""
+    messages = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
+    return [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
 
 
 class Seen:
@@ -83,7 +90,7 @@ class Seen:
 
         self.driver = driver
         driver.get_log("browser")
-        driver.get_log("performance")
+        self.earlier = {each["loaderId"] for each in sent(driver)}
         driver.get(path.as_uri())
         WebDriverWait(driver, LONG_S).until(lambda _: self.script("return document.body.dataset.charts"))
 
@@ -91,10 +98,13 @@ class Seen:
         return self.driver.execute_script(code, *arguments)
 
     def requests(self) -> list[str]:
-        """Every address that the page has asked for; the browser's own first tab may still be asking for its parts."""
-        messages = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
-        sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
-        return [str(each["request"]["url"]) for each in sent if not str(each["documentURL"]).startswith("chrome://")]
+        """Every address that the page has asked for, itself or in a frame. The browser's own first page may still be
+        asking for its parts: it was being loaded before, or has an address of the browser's own kind."""
+        return [
+            str(each["request"]["url"])
+            for each in sent(self.driver)
+            if each["loaderId"] not in self.earlier and not str(each["documentURL"]).startswith("chrome")
+        ]
 
     def check(self, path: Path) -> None:
         """What holds of every page."""
@@ -246,6 +256,41 @@ def test_report_of_everything(browser: Any, tmp_path: Path) -> None:
     # The way from a verdict to its section.
     for place in range(len(words)):
         assert seen.script(f"return document.getElementById('result-{place + 1}') !== null")
+
+
+def test_requests_of_the_browsers_own_page_are_not_ours(tmp_path: Path) -> None:
+    """They come late on a slow machine: from the new tab's page, and from a frame in it of another kind of address."""
+
+    class Driver:
+        def __init__(self) -> None:
+            self.current = [("1", "http://127.0.0.1:1/newtab", "http://127.0.0.1:1/")]
+
+        then: ClassVar = [
+            ("1", "http://127.0.0.1:1/newtab", "http://127.0.0.1:1/logo.png"),
+            ("2", "chrome-untrusted://new-tab-page/one", "http://127.0.0.1:1/bar.js"),
+            ("3", "file:///x.html", "file:///x.html"),
+            ("4", "http://127.0.0.1:2/", "http://127.0.0.1:2/"),  # a frame in our page
+        ]
+
+        def get_log(self, kind: str) -> list[dict[str, str]]:
+            if kind == "browser":
+                return []
+            found, self.current = self.current, []
+            parts = [{"loaderId": a, "documentURL": b, "request": {"url": c}} for a, b, c in found]
+            return [
+                {"message": json.dumps({"message": {"method": "Network.requestWillBeSent", "params": each}})}
+                for each in parts
+            ]
+
+        def get(self, _: str) -> None:
+            self.current = self.then
+
+        def execute_script(self, _: str) -> bool:
+            return True
+
+    pytest.importorskip("selenium.webdriver")
+    seen = Seen(Driver(), tmp_path / "x.html")
+    assert seen.requests() == ["file:///x.html", "http://127.0.0.1:2/"]
 
 
 def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> None:

@@ -128,6 +128,33 @@ def test_program_with_its_own_malloc(tmp_path: Path) -> None:
     assert other.level == "warn" and str(own) in other.text
 
 
+OTHER = """
+#include <stddef.h>
+static char heap[1 << 24];
+static size_t used;
+void *malloc(size_t n) { used += (n + 31) & ~(size_t)15; return heap + used - ((n + 31) & ~(size_t)15); }
+void free(void *p) { (void)p; }
+"""
+WAITS = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); getchar(); return 0; }\n'
+
+
+def test_another_malloc_beside(tmp_path: Path) -> None:
+    """What matters is which one the dynamic linker finds first."""
+    other = compile_c(tmp_path, OTHER, "-shared", "-fPIC", name="libjemalloc.so.2")
+    linked = compile_c(tmp_path, WAITS, "-Wl,--no-as-needed", str(other))
+    with running(linked) as child:
+        (finding,) = about(findings(child.pid), "other mallocs")
+    assert (finding.level, finding.advice) == ("ok", "") and "behind HAKMEM, which serves" in finding.text
+    with running(linked, preload=None, more={"LD_PRELOAD": f"{other} {LIBRARY}"}) as child:
+        (finding,) = about(findings(child.pid), "other mallocs")
+    assert finding.level == "warn" and "libjemalloc.so.2 is loaded too, and serves before HAKMEM" in finding.text
+    for order, level in (((str(LIBRARY), str(other)), "ok"), ((str(other), str(LIBRARY)), "warn")):
+        both = compile_c(tmp_path, WAITS, "-Wl,--no-as-needed", *order, f"-Wl,-rpath,{LIBRARY.parent}", name="both")
+        with running(both, preload=None) as child:
+            (finding,) = about(findings(child.pid), "other mallocs")
+        assert finding.level == level, order
+
+
 def test_deep_binding(tmp_path: Path) -> None:
     (finding,) = about(findings(), "deep binding")
     assert finding.level == "ok" and "RTLD_DEEPBIND is taken away" in finding.text

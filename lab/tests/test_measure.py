@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab import measure
+from hakmem_lab import ending, measure
 from hakmem_lab.errors import LabError
 from hakmem_lab.measure import Metric, RunFailed
 
@@ -78,7 +78,7 @@ def test_timeout_ends_the_program_and_its_children() -> None:
         shell("echo a result; echo a complaint >&2; sleep 60 & sleep 60", timeout_s=2)
     assert str(caught.value.advice) == "Its last words:\na complaint"
     assert time.monotonic() - began < 20
-    assert not measure._children()
+    assert not ending.children()
 
 
 def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "", after: str = "") -> None:
@@ -141,7 +141,7 @@ def test_daemons_end_with_the_run() -> None:
         for pid in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-    assert not measure._children()
+    assert not ending.children()
 
 
 def test_sessions_that_end_later_do_not_confuse_the_next_run() -> None:
@@ -254,7 +254,7 @@ def test_what_has_ended_already_is_no_error(monkeypatch: pytest.MonkeyPatch) -> 
 
         monkeypatch.setattr(os, "kill", refuse)
         monkeypatch.setattr(os, "killpg", refuse)
-        measure._kill_tree(4194304 + 1)
+        ending.kill_tree(4194304 + 1)
         measure._end_session(4194304 + 1)
 
 
@@ -338,7 +338,7 @@ def test_a_kernel_that_does_not_let_it_watch(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EPERM)
     with pytest.raises(LabError) as caught:
-        measure._become_reaper()
+        ending.become_reaper()
     assert asked == [(36, 1, 0, 0, 0)]  # PR_SET_CHILD_SUBREAPER, as prctl(2) has it
     assert caught.value.message == "cannot watch over programs: prctl: Operation not permitted"
 
@@ -360,7 +360,7 @@ def test_when_a_process_began(tmp_path: Path) -> None:
 def test_the_program_is_the_session_that_began_first(monkeypatch: pytest.MonkeyPatch) -> None:
     began = {5: 70, 6: 30, 7: 30, 8: 10}
     sessions = {5: 5, 6: 6, 7: 7, 8: 1, 0: 1}
-    monkeypatch.setattr(measure, "_children", lambda: {5, 6, 7, 8, 9})
+    monkeypatch.setattr(ending, "children", lambda: {5, 6, 7, 8, 9})
     monkeypatch.setattr(measure, "_started_at", began.__getitem__)
     monkeypatch.setattr(os, "getsid", sessions.__getitem__)
     assert measure._leader_among_new({9}) == 6

@@ -105,6 +105,60 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
         assert re.search(r"\d+(\.\d+)?% +keeper", top.stdout), top.stdout
 
 
+def test_of_a_program_that_frees_all_the_peak_is_shown(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    (tmp_path / "p.c").write_text(
+        "#include <stdlib.h>\n__attribute__((noinline)) void *holder(void) { return malloc(64 << 20); }\n"
+        "int main(void) { void *volatile p = holder(); free(p); return 0; }\n"
+    )
+    subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "p.c", "-o", "p"], cwd=tmp_path, check=True)
+    done = hakmem("profile", "-o", tmp_path / "a.html", "--", tmp_path / "p")
+    said = r"6[45]\.\d MiB ± \S+ \S+ in use at the moment of the highest use, in 1 block\n"
+    assert re.match(said, done.stdout), done.stdout
+    assert "holder (p.c:2)" in done.stdout
+    assert "hakmem: 0 B of all were in use at the end; --kind live shows them" in done.stderr
+    assert '<option value="peak" selected>' in (tmp_path / "a.html").read_text()
+    done = hakmem("profile", "--kind", "live", "--", tmp_path / "p")
+    assert done.stdout.startswith("0 B ± 0 B in use at the moment of the dump, in 0 blocks\n")
+
+
+def test_each_file_is_read_once_however_many_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large program there are ten thousand addresses; to look into its file for each took a minute."""
+    from hakmem_lab import elf
+
+    file = Path(sys.executable).resolve()
+    mappings = [profiles.Mapping(start, start + (1 << 20), 0, str(file)) for start in (1 << 30, 2 << 30)]
+    read: list[Path] = []
+    bias = elf.load_bias
+    monkeypatch.setattr(elf, "load_bias", lambda path, *rest: read.append(path) or bias(path, *rest))  # type: ignore[func-returns-value]
+    asked: list[int] = []
+    monkeypatch.setattr(symbols, "look_up", lambda _, places: asked.append(len(places)) or {})  # type: ignore[func-returns-value]
+    found = Symbols(mappings)
+    found.learn(each.start + 16 * number for each in mappings for number in range(1, 5001))
+    for number in range(1, 5001):
+        found.stack([(1 << 30) + 16 * number, (2 << 30) + 16 * number])
+    assert len(read) == 2 and len(asked) == 1
+
+
+def test_a_symbol_of_a_large_table_is_found_at_once(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    functions = "".join(f"int function_with_number_{number}(void) {{ return {number}; }}\n" for number in range(20_000))
+    (tmp_path / "l.c").write_text(functions + "int last(void) { return absent(); }\n")
+    command = [compiler, "-O0", "-w", "-shared", "-fPIC", "l.c", "-o", "l.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    from hakmem_lab import elf
+
+    began = time.process_time()
+    names = ("last", "number_7", "absent", "function_with_number_7")
+    found = {name: elf.symbol(tmp_path / "l.so", name) for name in names}
+    assert time.process_time() - began < 1.0
+    listed = subprocess.run(["nm", "-D", "l.so"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    for name in ("last", "function_with_number_7"):
+        place = re.search(rf"^(\w+) T {name}$", listed, re.MULTILINE)
+        assert place and found[name] == int(place[1], 16)
+    assert found["number_7"] is None and found["absent"] is None  # the end of another's name; not defined here
+
+
 def test_a_running_process(program: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
@@ -397,9 +451,7 @@ def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Pat
     print(f"page_ms={took_ms:.0f}")
     assert took_ms < 2_000
     browser.find_element("id", "search").send_keys("f4_3")
-    assert re.fullmatch(
-        r"1 functions found, in stacks with 2\d\.\d\d % of all", browser.find_element("id", "said").text
-    )
+    assert re.fullmatch(r"1 function found, in stacks with 2\d\.\d\d % of all", browser.find_element("id", "said").text)
     everything = int(browser.find_element("id", "flame").get_attribute("data-drawn"))
     browser.find_element("id", "flame").click()
     browser.find_element("id", "reset").click()
@@ -437,16 +489,56 @@ def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("width", [400, 1400])
+def test_a_page_fits_and_says_what_is_pointed_at(browser: Any, tmp_path: Path, width: int) -> None:
+    """The line of results stays in sight beside a graph deeper than the screen, and the graph stays in place."""
+    deep = tuple(Frame(f"a_function_with_a_long_name_{depth}", "made.c", 7) for depth in range(100))
+    report = formats.Report({deep: {"live": Estimate(1, 1, 0)}}, ("live",), 1000, Profile(1000, [], []))
+    report.profile.about = "blocks from before are not in it"
+    (tmp_path / "deep.html").write_text(flame.page(report, "live", "made"))
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.get((tmp_path / "deep.html").as_uri())
+        assert browser.execute_script("return innerWidth") == width
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert "blocks from before are not in it" in browser.find_element("tag name", "main").text
+        places = browser.execute_script(
+            """const canvas = document.getElementById("flame"), said = document.getElementById("said"), found = [];
+            for (const depth of [1.5, 60.5]) {
+              const before = canvas.offsetTop;
+              scrollTo(0, before + (depth - 10) * 18);
+              const box = canvas.getBoundingClientRect();
+              const where = { clientX: box.left + 50, clientY: box.top + depth * 18 };
+              canvas.dispatchEvent(new MouseEvent("mousemove", where));
+              const line = said.getBoundingClientRect();
+              found.push([said.textContent, line.top, line.bottom, where.clientY, canvas.offsetTop - before]);
+            }
+            return found;"""
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert [each[0].partition(":")[0] for each in places] == [
+        deep[-1].says.partition(":")[0],
+        deep[-60].says.partition(":")[0],
+    ]
+    assert all(0 <= top < bottom < pointed <= 800 and moved == 0 for _, top, bottom, pointed, moved in places), places
+
+
 def test_generated_code_has_the_names_that_its_runtime_tells(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     told = tmp_path / "tmp" / "perf-42.map"
     told.write_text(
         "1000 20 JS:~old /x.js:1:1\n1000 10 JS:^new /x.js:1:1\n0x2000 0x8 py::outer.inner:/a b/c.py\nno line\n"
+        "3000 8 LazyCompile:~new /x.js:1:1\n3010 8 Function:*new /x.js:1:1\n3020 8 Script:~ /x.js:1:1\n"
+        "3030 8 Builtin:ArrayMap\n"
     )
     symbols = Symbols([], tmp_path, 42)
     frames = [symbols.stack([address])[0] for address in (0x1001, 0x1010, 0x1011, 0x2008, 0x2009)]
-    assert [frame.says for frame in frames[:2]] == ["JS:^new /x.js:1:1 (generated code)"] * 2
+    assert [frame.says for frame in frames[:2]] == ["JS:new /x.js:1:1 (generated code)"] * 2
     assert [frame.says for frame in frames[2:]] == ["0x1011", "outer.inner (c.py)", "0x2009"]
+    versions = [symbols.stack([address])[0].name for address in (0x3001, 0x3011, 0x3021, 0x3031)]
+    assert versions == ["JS:new /x.js:1:1", "JS:new /x.js:1:1", "JS: /x.js:1:1", "Builtin:ArrayMap"]
     assert Symbols([], tmp_path, 43).stack([0x1001])[0].name == "0x1001"
     if os.geteuid() == 0:
         os.chown(told, 65534, 65534)

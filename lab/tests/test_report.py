@@ -171,6 +171,15 @@ def test_run_records_beside_the_program(hakmem_library: Path, hakmem: Hakmem, tm
     assert "resident in" in hakmem("report", "r.jsonl").stdout
 
 
+def test_run_records_a_program_whose_statistics_it_prints(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+    """It is then a child of the command."""
+    options = ("--stats", "text", "--sample", "r.jsonl", "--sample-interval", "0.1")
+    done = hakmem("run", *options, "--", sys.executable, "-c", LOOKED_AT)
+    assert done.stdout == "done\n" and "total refilled=" in done.stderr
+    found = sources.read(tmp_path / "r.jsonl").content
+    assert isinstance(found, sources.Recording) and len(found.looks) >= 2
+
+
 def test_a_program_that_is_too_short_is_said_to_be(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     hakmem("run", "--sample", "r.jsonl", "--", "sh", "-c", "exit 5", status=5)
     for _ in range(100):

@@ -61,8 +61,50 @@ def test_the_program_takes_the_process_and_its_streams() -> None:
 def test_statistics_prove_that_it_served(hello: Path) -> None:
     done = hakmem("run", "--stats", "text", "--", hello)
     assert (done.returncode, done.stdout) == (3, "hello\n")
-    assert done.stderr.startswith("hakmem: statistics\n")
+    assert re.match(r"hakmem: statistics of process \d+ \(program\)\n", done.stderr)
     assert int(re.findall(r"total refilled=(\d+)", done.stderr)[0]) > 0
+
+
+# Every second of these closes standard error before the library prints.
+COREUTILS = """\
+sort FILE; ls -l /; cat FILE; head FILE; tail FILE; wc FILE; cut -c 1 FILE; tr a b; uniq FILE; date; df /; du FILE;
+stat FILE; id; env; seq 10; tac FILE; md5sum FILE; od FILE; join FILE FILE; nl FILE; grep -c root FILE; dd if=FILE"""
+
+
+@pytest.mark.parametrize("line", COREUTILS.split(";"))
+def test_statistics_of_programs_that_close_stderr(line: str, tmp_path: Path) -> None:
+    words = line.replace("FILE", "/etc/passwd").split()
+    done = hakmem("run", "--stats", "text", "--", *words)
+    own = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == own.returncode
+    assert f"({words[0]})\n" in done.stderr
+    assert int(re.findall(r"total refilled=(\d+)", done.stderr)[0]) > 0
+    done = hakmem("run", "--stats", "text", "--stats-file", tmp_path / "%p", "--", *words)
+    assert "total refilled=" in next(tmp_path.iterdir()).read_text()
+
+
+def test_statistics_of_all_processes_and_of_none() -> None:
+    bash = shutil.which("bash") or pytest.skip("no bash; other shells end by _exit()")
+    done = hakmem("run", "--stats", "text", "--", bash, "-c", "ls / >&2; exit 3")
+    assert done.returncode == 3
+    names = re.findall(r"^hakmem: statistics of process \d+ \((\w+)\)$", done.stderr, re.MULTILINE)
+    assert names == ["ls", "bash"] and done.stderr.index("bin") < done.stderr.index("hakmem:")
+    done = hakmem("run", "--stats", "text", "--", "sh", "-c", "kill -TERM $$")
+    assert done.returncode == -signal.SIGTERM and "sh left no statistics" in done.stderr
+
+
+def test_signals_reach_a_program_whose_statistics_are_printed() -> None:
+    """Python ignores some signals; the program begins with those that the shell had."""
+    script = "import signal, sys; signal.signal(10, lambda *_: sys.exit(7)); print('ready', flush=True); signal.pause()"
+    command = [*COMMAND, "--stats", "text", "--", sys.executable, "-c", script]
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGUSR1)
+        assert child.wait(60) == 7
+    for options in ((), ("--stats", "text")):
+        done = hakmem("run", *options, "--", "sh", "-c", "yes | head -n 1; grep SigIgn /proc/self/status")
+        assert done.stdout.splitlines()[0] == "y" and "Broken pipe" not in done.stderr
+        assert int(done.stdout.split()[-1], 16) & 1 << signal.SIGPIPE - 1 == 0
 
 
 def test_statistics_into_a_file(hello: Path, tmp_path: Path) -> None:
@@ -213,6 +255,20 @@ def test_program_with_its_own_malloc(tmp_path: Path) -> None:
     assert done.returncode == 0 and "brings a malloc of its own" in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize("sanitizer", ["address", "thread", "leak"])
+def test_program_of_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
+    """It would end at its start, crash, or find nothing: the sanitizer's own malloc must serve it."""
+    built = compile_c(tmp_path, HELLO, f"-fsanitize={sanitizer}")
+    refused(built, "is built with a sanitizer (lib", "--anyway", "without -fsanitize")
+    done = hakmem("ab", "--a", "", "--b", "alloc:system", "--", built)
+    assert done.returncode == 1 and "is built with a sanitizer" in done.stderr
+
+
+def test_sanitizer_that_is_preloaded(hello: Path) -> None:
+    done = hakmem("run", "--", hello, LD_PRELOAD="libasan-x.so.8")
+    assert done.returncode == 125 and "LD_PRELOAD brings a sanitizer (libasan-x.so.8)" in done.stderr
+
+
 def test_not_found_and_not_executable(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("x")
@@ -220,6 +276,15 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
         hakmem("run", "--", each).returncode for each in ("no-such-program", tmp_path / "none", plain, tmp_path)
     ] == [127, 127, 126, 126]
     assert hakmem("run").returncode == 2
+    for name, said in (("./none", "no such file"), ("none.heap", "no such file"), (str(plain), "may not be executed")):
+        assert said in hakmem("run", "--", name).stderr
+    assert "no such file" in hakmem("profile", "none.heap").stderr
+
+
+def test_a_file_here_is_not_taken_for_a_program(hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(hello.parent)
+    done = hakmem("run", "--", hello.name)
+    assert done.returncode == 127 and f"There is one here: ./{hello.name}" in done.stderr
 
 
 def test_library_path_with_a_space(hello: Path, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_an_interrupted_search_goes_on(begin: Begin, program: Program, tmp_path:
     path = tmp_path / "made.study"
     with pytest.raises(LabError) as caught:
         made.run(0.001)
-    assert caught.value.message == f"interrupted; 2 trials are kept in {path}"
+    assert caught.value.message == f"interrupted; 2 trials kept in {path}"
     assert caught.value.advice == f"Go on with: hakmem tune --resume {path}"
     assert caught.value.status == INTERRUPTED
     program.time = lambda _: 1.0

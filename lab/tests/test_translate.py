@@ -39,6 +39,15 @@ def hakmem(*arguments: str) -> subprocess.CompletedProcess[str]:
             {"dirty_limit": "131072", "thp": "always"},
         ),
         ("export MALLOC_ARENA_MAX=2", {}),
+        (
+            "MALLOC_CONF=prof:true,prof_prefix:/tmp/heap,lg_prof_sample:19,lg_prof_interval:30,prof_final:true",
+            {"profile": "1:/tmp/heap", "profile_interval": "512K", "profile_every": "1048576K"},
+        ),
+        ("MALLOC_CONF=prof_prefix:x,prof:true,prof_active:false,lg_prof_interval:-1", {"profile": "ready:x"}),
+        ("MALLOC_CONF=prof:true,prof_leak:true", {"profile": "leaks"}),
+        ("MALLOC_CONF=prof:false,prof_leak:true,prof_prefix:x", {}),
+        ("HEAPPROFILE=/tmp/x HEAP_PROFILE_TIME_INTERVAL=60", {"profile": "1:/tmp/x", "profile_every": "60s"}),
+        ("HEAPCHECK=normal TCMALLOC_SAMPLE_PARAMETER=524288", {"profile": "leaks", "profile_interval": "524288"}),
     ],
 )
 def test_settings(line: str, options: dict[str, str]) -> None:
@@ -62,6 +71,20 @@ def test_every_option_of_the_table_exists() -> None:
                     LIBRARY, {**libhakmem.without_settings(), **{f"HAKMEM_{k.upper()}": v for k, v in gained.items()}}
                 )
                 assert said == "", rule.name
+
+
+def test_a_profiler_is_not_denied(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hakmem", "translate", "MALLOC_CONF=prof:true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=libhakmem.without_settings(),
+    )
+    assert done.stdout.strip() == "HAKMEM_PROFILE=1"
+    assert "hakmem profile PID" in done.stderr
+    assert not list(tmp_path.iterdir())  # to ask the library whether it takes the value makes no profile
 
 
 def test_the_command_keeps_the_program() -> None:

@@ -224,7 +224,7 @@ static hak_cold struct text wrong_part(struct text text, size_t *rows)
     return wrong;
 }
 
-/* "json:FILE" or "prom:FILE" with a name that has room; *file is the name. */
+/* "json:FILE", "prom:FILE" or "text:FILE" with a name that has room; *file is the name. */
 static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *file)
 {
     enum { FORMAT_LENGTH = 5 };
@@ -232,8 +232,8 @@ static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *
     if (text.length <= FORMAT_LENGTH || file->length >= HAK_STATS_FILE_SIZE)
         return false;
     text.length = FORMAT_LENGTH;
-    *value = option_same(text, "json:") ? HAK_STATS_JSON : HAK_STATS_PROM;
-    return *value == HAK_STATS_JSON || option_same(text, "prom:");
+    *value = option_same(text, "json:") ? HAK_STATS_JSON : option_same(text, "prom:") ? HAK_STATS_PROM : HAK_STATS_TEXT;
+    return *value != HAK_STATS_TEXT || option_same(text, "text:");
 }
 
 /* The part of "1:PREFIX" before the colon; *rest is the part behind it, or empty. */
@@ -285,7 +285,7 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
 
 static const char value_kinds[][40] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
-    [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "json:FILE, prom:FILE, exact or a number",
+    [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "exact, json/prom/text:FILE or a number",
 };
 
 static hak_cold void copy_text(char *to, size_t size, struct text text)
@@ -570,7 +570,7 @@ const char *hak__option_word(enum hak_option option, uint64_t value)
         return harden_list;
     if (row->kind != HAK_STATS || value < HAK_STATS_EXACT)
         return NULL;
-    return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : "prom";
+    return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : value == HAK_STATS_PROM ? "prom" : "text";
 }
 
 /* Switches rather than tables: a table of pointers is written when the library is loaded, and so costs every process

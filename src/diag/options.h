@@ -30,7 +30,7 @@ enum hak_option_when { HAK_OPTION_WHENS(X) };
 enum hak_option_origin { HAK_OPTION_ORIGINS(X) };
 #undef X
 
-enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM };
+enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM, HAK_STATS_TEXT };
 enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
 enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
@@ -124,7 +124,7 @@ hak_inline unsigned hak__option_harden_parts(uint64_t value)
     return value == HAK_HARDEN_ALL ? HAK_HARDEN_EVERY_PART : (unsigned)value;
 }
 
-/* The file of HAKMEM_STATS=json:FILE and prom:FILE. */
+/* The file of HAKMEM_STATS=json:FILE, prom:FILE and text:FILE. */
 extern char hak__stats_file[HAK_STATS_FILE_SIZE];
 
 /* With what the names of profiles begin, if HAKMEM_PROFILE says it. */

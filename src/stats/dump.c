@@ -5,6 +5,7 @@
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
 #include "stats/dump.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -168,7 +169,7 @@ int hak__print_text(int fd, const struct hak_stats *stats)
 {
     struct hak_emitter out;
     hak__emit_open(&out, fd);
-    hak__emit(&out, "hakmem: statistics\n");
+    hak__emit(&out, "hakmem: statistics of process %u (%s)\n", (uint64_t)syscall(SYS_getpid), program_invocation_short_name);
     text_titles(&out, stats);
     for (unsigned c = 0; c < stats->class_count; c++)
         if (stats->classes[c].refilled != 0)

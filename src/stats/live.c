@@ -250,7 +250,7 @@ struct live_preset_names {
 struct live_origin_names { HAK_OPTION_ORIGINS(WORD_ROOM) };
 struct live_kind_names { HAK_OPTION_KINDS(WORD_ROOM) };
 struct live_when_names { HAK_OPTION_WHENS(WORD_ROOM) };
-struct live_stats_names { char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"]; };
+struct live_stats_names { char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"], text[sizeof "text"]; };
 
 static const struct live_tables {
     struct hak_live_tables head;
@@ -275,7 +275,7 @@ static const struct live_tables {
         [HAK_LIVE_LIST_ORIGINS] = { HAK_OPTION_ORIGINS(COUNT), PLACE_OF(origin_names), 0 },
         [HAK_LIVE_LIST_KINDS] = { HAK_OPTION_KINDS(COUNT), PLACE_OF(kind_names), 0 },
         [HAK_LIVE_LIST_WHEN] = { HAK_OPTION_WHENS(COUNT), PLACE_OF(when_names), 0 },
-        [HAK_LIVE_LIST_STATS] = { HAK_STATS_PROM + 1, PLACE_OF(stats_names), 0 },
+        [HAK_LIVE_LIST_STATS] = { HAK_STATS_TEXT + 1, PLACE_OF(stats_names), 0 },
     } },
 #define VALUE(name, value) value,
     .numbers = { LIVE_NUMBERS(VALUE) },
@@ -305,7 +305,7 @@ static const struct live_tables {
     .origin_names = { HAK_OPTION_ORIGINS(WORD_OF) },
     .kind_names = { HAK_OPTION_KINDS(WORD_OF) },
     .when_names = { HAK_OPTION_WHENS(WORD_OF) },
-    .stats_names = { "", "", "exact", "json", "prom" },
+    .stats_names = { "", "", "exact", "json", "prom", "text" },
 };
 
 #undef WORD

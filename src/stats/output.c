@@ -39,7 +39,9 @@ static void write_file(const struct hak_stats *stats, uint64_t mode)
     expand_name(name, sizeof name, hak__stats_file);
     int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = errno;
     if (fd >= 0) {
-        error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats) : hak__print_openmetrics(fd, stats);
+        error = mode == HAK_STATS_JSON   ? hak__print_json(fd, stats)
+                : mode == HAK_STATS_PROM ? hak__print_openmetrics(fd, stats)
+                                         : hak__print_text(fd, stats);
         syscall(SYS_close, fd);
     }
     if (fd < 0 || error != 0)
@@ -53,7 +55,7 @@ static void put_out(struct hak_stats *stats)
     hak__snapshot(stats);
     if (hak__option(HAK_OPTION_stats_ledger) != 0 && !hak__ledger(stats))
         hak__warn("option stats_ledger: the system does not say what is resident");
-    if (mode == HAK_STATS_JSON || mode == HAK_STATS_PROM)
+    if (mode >= HAK_STATS_JSON)
         write_file(stats, mode);
     else
         hak__print_text(hak__report_fd(), stats);

@@ -128,7 +128,7 @@ static void statistics_on_request(void **state)
     (void)state;
     void *p = hak_malloc(48);
     expect_eq(run_child(print_statistics, NULL, said), 0);
-    expect(strncmp(said, "hakmem: statistics\n", 19) == 0);
+    expect(strncmp(said, "hakmem: statistics of process ", 30) == 0);
     expect(strstr(said, "\ntotal refilled=") != NULL);
     hak_free(p);
 }

@@ -211,7 +211,7 @@ class Dumps(Built):
         self.assertEqual([bool(re.fullmatch(r"s\.\d+\.0\.u\.json", file.name)) for file in files], [True])
         self.assertGreater(json.loads(files[0].read_text())["samples"], 0)
         both = self.run_user("raise", str(number), profile=f"ready:{self.path}/b.json", stats_signal=number, stats=1).stderr
-        self.assertEqual((self.letters("b"), both.count("hakmem: statistics\n")), ("u", 3))   # at both signals, and at exit
+        self.assertEqual((self.letters("b"), both.count("hakmem: statistics of process ")), ("u", 3))   # at both signals, and at exit
 
     def test_ready_and_off_write_nothing(self):
         before = set(self.path.iterdir())

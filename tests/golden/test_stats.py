@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""HAKMEM_STATS in its four forms, on a program whose figures are known: parsed by other people's parsers."""
+"""HAKMEM_STATS in its five forms, on a program whose figures are known: parsed by other people's parsers."""
 import json
 import os
 import pathlib
@@ -83,9 +83,18 @@ class Stats(unittest.TestCase):
 
     def test_text(self):
         said = self.run_program("exit", HAKMEM_STATS="1")[1]
-        self.assertTrue(said.startswith("hakmem: statistics\n"), said)
+        self.assertTrue(said.startswith("hakmem: statistics of process "), said)
         self.assertRegex(said, r"(?m)^total refilled=\d+ drained=\d+ misses=\d+ live=\d+ peak_bytes=\d+$")
         self.assertNotIn("calls malloc", said)
+
+    def test_text_says_whose_it_is(self):
+        pid, said = self.run_program("exit", HAKMEM_STATS="1")
+        self.assertEqual(said.splitlines()[0], f"hakmem: statistics of process {pid} ({self.program.name})")
+
+    def test_text_in_a_file(self):
+        text, pid = self.file_of("text")
+        self.assertTrue(text.startswith(f"hakmem: statistics of process {pid} "), text)
+        self.assertIn("\ntotal refilled=", text)
 
     def test_exact(self):
         said = self.run_program("exit", HAKMEM_STATS="exact")[1]
@@ -139,7 +148,7 @@ class Stats(unittest.TestCase):
     def test_signal(self):
         number = int(signal.SIGUSR2)
         said = self.run_program("signal", str(number), HAKMEM_STATS_SIGNAL=str(number))[1]
-        self.assertEqual(said.count("hakmem: statistics\n"), 1)
+        self.assertEqual(said.count("hakmem: statistics of process "), 1)
         path = self.path / "signal.json"
         said = self.run_program("signal", str(number), HAKMEM_STATS_SIGNAL=str(number), HAKMEM_STATS=f"json:{path}")[1]
         self.assertEqual(said, "")

@@ -109,7 +109,7 @@ static void text_contains_the_totals(void **state)
     unsigned long spans, live, cached, refilled, drained, collected, misses;
     (void)state;
     expect_eq(run_child(allocate_and_print, NULL, said), 0);
-    expect_line(said, "hakmem: statistics\n");
+    expect_line(said, "hakmem: statistics of process ");
     const char *row = strstr(said, "hakmem:     4096 ");
     expect(row != NULL);
     expect_eq(sscanf(row, "hakmem: 4096 %lu %lu %lu %lu %lu %lu %lu", &spans, &live, &cached, &refilled, &drained,

@@ -164,6 +164,8 @@ FRESH_TEST(stats_file)
     expect_eq(hak__option(HAK_OPTION_refill_count), 9);
     setenv("HAKMEM_STATS", "JSON:variable", 1);
     expect_stats(HAK_STATS_JSON, "variable");
+    setenv("HAKMEM_STATS", "text:log", 1);
+    expect_stats(HAK_STATS_TEXT, "log");
     memset(value, 'x', sizeof value);
     memcpy(value, "json:", 5);
     value[5 + HAK_STATS_FILE_SIZE - 1] = 0;
@@ -469,7 +471,7 @@ static void warnings(void **state)
                 "a size in bytes (or with K, M, G) from 0 to 1073741824");
     expect_kept("HAKMEM_PURGE_DELAY", "1h", HAK_OPTION_purge_delay, "a time in ms (or with s) from 0 to 3600000");
     expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
-    expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "json:FILE, prom:FILE, exact or a number from 0 to 2");
+    expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "exact, json/prom/text:FILE or a number from 0 to 2");
     expect_warning("HAKMEM_PROFILE_EVERY", "1h",
                    "hakmem: option profile_every: '1h' is not a time in ms (or with s) up to 86400s, nor bytes of growth (with K, M, G)"
                    " up to 65536G; 0ms is kept\n");
@@ -509,7 +511,7 @@ static void conf_warnings(void **state)
     expect_warning("HAKMEM_CONF", "refill_count:x,purge_dely:5,stats",
                    "hakmem: option refill_count: 'x' is not a number from 1 to 256; 32 is kept\n"
                    "hakmem: option purge_dely is not known; the nearest one is purge_delay\n"
-                   "hakmem: option stats: '' is not json:FILE, prom:FILE, exact or a number from 0 to 2; 0 is kept\n");
+                   "hakmem: option stats: '' is not exact, json/prom/text:FILE or a number from 0 to 2; 0 is kept\n");
     expect_warning("HAKMEM_CONF", "refill_count:1:2",   /* the first colon ends the key */
                    "hakmem: option refill_count: '1:2' is not a number from 1 to 256; 32 is kept\n");
     expect_warning("HAKMEM_CONF", ",,", "");

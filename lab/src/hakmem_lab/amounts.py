@@ -12,6 +12,12 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:,.4g}"
 
 
+def counted(count: float, what: str) -> str:
+    """So many of something: one block, two blocks."""
+    plural = f"{what}es" if what.endswith("s") else f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{round(count):,} {what if round(count) == 1 else plural}"
+
+
 def in_bytes(value: float) -> str:
     """A size in the largest unit of which there is one."""
     if abs(value) < 1 << 10:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from hakmem_lab import noise, results, statistics
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, Machine, Model
 from hakmem_lab.verdict import BY_PROCESSOR_TIME, values_of
@@ -233,7 +234,7 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
     means = [statistics.percent(float(each.mean())) for each in gains]
     wanted = now.head.plan.runs
     if len(gains[1]) < wanted:
-        word, reason = "INCONCLUSIVE", f"the plan was not carried out: {len(gains[1])} of {wanted} rounds"
+        word, reason = "INCONCLUSIVE", f"the plan was not carried out: {len(gains[1])} of {counted(wanted, 'round')}"
     return Change(
         case=case,
         then=means[0],

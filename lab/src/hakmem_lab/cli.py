@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import sys
 
 import typer
 
-from hakmem_lab import __version__, errors, extras
-from hakmem_lab.console import complain, out
+from hakmem_lab import __version__, ending, errors, extras
+from hakmem_lab.console import complain, flush, give_up_output, out, write_anything
 
 # In the order of --help; what is said of each there is the first sentence of its own help (a test compares them).
 COMMANDS = {
@@ -46,6 +47,36 @@ Start with:  hakmem run -- PROGRAM,  hakmem compare -- PROGRAM,  hakmem ab --a '
 """
 
 
+LINE = 76  # so that an example fits into a terminal of 80 columns
+
+
+def in_lines(text: str) -> str:
+    """Help as a terminal of any width shows it: a paragraph is one line, which is broken where the terminal ends. Lines
+    that begin with blanks stay; those that are too long go on behind a backslash, as a shell reads them."""
+    found: list[str] = []
+    for line in text.strip().split("\n"):
+        if line.startswith(" "):
+            found += shell_lines(line)
+        elif found and line and found[-1] and not found[-1].startswith(" "):
+            found[-1] += f" {line}"
+        else:
+            found.append(line)
+    return "\n".join(found)
+
+
+def shell_lines(line: str) -> list[str]:
+    """A command in lines that are not too long, broken between its words, but not behind an option that has a value."""
+    if len(re.sub(r"\[/?[a-z]*\]", "", line)) <= LINE:
+        return [line]
+    found = [line[: len(line) - len(line.lstrip())]]
+    for word in re.findall(r"(?:--[\w-]* (?=[^-\s]))?(?:'[^']*'|\S)+\s*", line):
+        if len(found[-1]) + len(word.rstrip()) > LINE - 2:
+            found[-1] += "\\"
+            found.append("      ")
+        found[-1] += word
+    return [each.rstrip() for each in found]
+
+
 def show_version(wanted: bool) -> None:
     if wanted:
         out.print(f"hakmem {__version__}")
@@ -73,6 +104,8 @@ def build_app(asked: str | None = None) -> typer.Typer:
     for name, about in COMMANDS.items():
         if name == asked:
             importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
+            for command in app.registered_commands:
+                command.help = in_lines(command.help or "")
         elif asked is None:
             app.command(name, help=about)(summary)
     return app
@@ -92,22 +125,44 @@ def words() -> list[str]:
 
 def main() -> None:
     """The entry point; see errors.py for the exit statuses."""
+    ending.obey()
+    write_anything()
+    status = errors.ERROR
+    try:
+        status = carry_out()
+        flush()
+    except BrokenPipeError:
+        give_up_output()
+    except OSError as error:
+        status = errors.ERROR
+        if error.errno not in FULL:
+            raise
+        give_up_output()
+        complain(f"cannot write: {error}", "Make room on the disk; what was kept before can be used.")
+    except KeyboardInterrupt:
+        complain("interrupted")
+        status = errors.INTERRUPTED
+    finally:
+        if status == errors.INTERRUPTED:
+            ending.end_descendants(set())
+    sys.exit(status)
+
+
+def carry_out() -> int:
+    """Does what the command line says; the exit status."""
     try:
         build_app(asked_for(words()))(prog_name="hakmem")
+    except SystemExit as done:
+        if done.code == errors.INTERRUPTED and ending.interrupted():
+            raise KeyboardInterrupt from None
+        return done.code if isinstance(done.code, int) else errors.ERROR if done.code else 0
     except errors.LabError as error:
         complain(error.message, error.advice)
-        sys.exit(error.status)
+        return error.status
     except ModuleNotFoundError as error:
         extra = extras.of(error.name)
         if extra is None:
             raise
         complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' brings it.")
-        sys.exit(errors.ERROR)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        complain(f"cannot write: {error}", "Make room on the disk; what was kept before can be used.")
-        sys.exit(errors.ERROR)
-    except KeyboardInterrupt:
-        complain("interrupted")
-        sys.exit(errors.INTERRUPTED)
+        return errors.ERROR
+    return 0

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem_lab import views
-from hakmem_lab.amounts import in_bytes, number
+from hakmem_lab.amounts import counted, in_bytes, number
 from hakmem_lab.snapshots import PARTS, Snapshot
 from hakmem_lab.views import CLASS_RATES, FIGURE_RATES
 from hakmem_lab.watching import Watch, line_of
@@ -114,7 +114,8 @@ class Dashboard:
         snapshot = self._seen.now.snapshot
         version = f"HAKMEM {self._seen.live.version}, " if width >= NARROW else ""
         heaps = snapshot.group("remote").get("heaps", 0)
-        about = f"pid {self._seen.live.pid}, {version}{self._threads.count} threads, {heaps} heaps"
+        counts = f"{counted(self._threads.count, 'thread')}, {counted(heaps, 'heap')}"
+        about = f"pid {self._seen.live.pid}, {version}{counts}"
         command = " ".join(self._seen.command.split())
         if len(command) + len(about) + GAP <= width:
             return [Text(command, "bold", no_wrap=True).append(f"{' ' * GAP}{about}", "default")]

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hakmem_lab import elf, libhakmem, process
-from hakmem_lab.amounts import in_bytes
+from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.configuration import nearest
 from hakmem_lab.libhakmem import Option
 from hakmem_lab.live import Live, NotHakmem
+from hakmem_lab.profiling import is_on
 
 Level = Literal["ok", "warn", "fail"]
 PREFIX = "HAKMEM_"
@@ -220,16 +221,25 @@ def other_mallocs(subject: Subject) -> list[Finding]:
             )
         ]
     others = [path for path in found if OTHER_MALLOCS.match(Path(path).name)]
-    if others:
-        return [
-            Finding(
-                "warn",
-                "other mallocs",
-                f"{', '.join(others)} is loaded too; which one serves depends on the order",
-                "Put libhakmem.so first in LD_PRELOAD.",
-            )
-        ]
-    return [Finding("ok", "other mallocs", "none is loaded beside the C library's")]
+    if not others:
+        return [Finding("ok", "other mallocs", "none is loaded beside the C library's")]
+    listed = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} loaded too"
+    if live is not None and comes_first(subject, live):
+        return [Finding("ok", "other mallocs", f"{listed}, behind HAKMEM, which serves")]
+    return [
+        Finding("warn", "other mallocs", f"{listed}, and serves before HAKMEM", "Put libhakmem.so first in LD_PRELOAD.")
+    ]
+
+
+def comes_first(subject: Subject, live: Live) -> bool:
+    """Whether the dynamic linker finds HAKMEM's malloc before that of another library: preloaded ones come first, in
+    their order; of linked ones the figures tell."""
+    for word in re.split("[ :]+", subject.environment.get("LD_PRELOAD", "")):
+        if "hakmem" in Path(word).name:
+            return True
+        if OTHER_MALLOCS.match(Path(word).name):
+            return False
+    return bool(live.snapshot()["total"]["refilled"])
 
 
 def deep_binding(subject: Subject) -> list[Finding]:
@@ -355,7 +365,7 @@ def capacities(subject: Subject) -> list[Finding]:
                 "capacities",
                 "no class has grown to its most blocks yet"
                 if not reached
-                else f"{len(reached)} classes have grown to their most blocks ({', '.join(reached[:3])}"
+                else f"{counted(len(reached), 'class')} grown to the most blocks ({', '.join(reached[:3])}"
                 + (", ...)" if len(reached) > 3 else ")"),
             )
         )
@@ -378,6 +388,23 @@ def capacities(subject: Subject) -> list[Finding]:
             )
         )
     return found
+
+
+def profile(subject: Subject) -> list[Finding]:
+    """A heap profile costs time at each sample, and whoever switched it on may have gone."""
+    if subject.live is None or not is_on(subject.live):
+        return []
+    option = subject.options.get("profile")
+    if option is not None and option.origin != "default" and option.word != "ready":
+        return [Finding("ok", "profile", "a heap profile is on, as the option profile says")]
+    return [
+        Finding(
+            "warn",
+            "profile",
+            "a heap profile is on, which was switched on while the process ran",
+            f"hakmem profile {subject.pid} --off ends it.",
+        )
+    ]
 
 
 def chosen_word(path: str) -> str | None:
@@ -524,6 +551,7 @@ LOOKS: tuple[Callable[[Subject], list[Finding]], ...] = (
     deep_binding,
     option_findings,
     capacities,
+    profile,
     huge_pages,
     page_size,
     address_space,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from elftools.elf.segments import InterpSegment, NoteSegment
 
+SHN_UNDEF = 0
 MACHINES = {
     "EM_X86_64": "x86-64",
     "EM_386": "x86 (32 bits)",
@@ -47,6 +50,17 @@ def describe(path: Path) -> Elf | None:
     return Elf(path, name, interpreter)
 
 
+def needed(path: Path) -> list[str]:
+    """The libraries that a file asks for by name."""
+    try:
+        with path.open("rb") as file:
+            section = ELFFile(file).get_section_by_name(".dynamic")
+            tags = section.iter_tags("DT_NEEDED") if isinstance(section, DynamicSection) else ()
+            return [str(each.needed) for each in tags]
+    except (OSError, ELFError):
+        return []
+
+
 def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
     """The address of a defined symbol relative to the file's own addresses, from the first of the tables that has it;
     None when none has it or the file is not ELF."""
@@ -55,13 +69,28 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
             elf = ELFFile(file)
             for table in tables:
                 section = elf.get_section_by_name(table)
-                if not isinstance(section, SymbolTableSection):
-                    continue
-                for found in section.get_symbol_by_name(name) or []:
-                    if found["st_shndx"] != "SHN_UNDEF":
-                        return int(found["st_value"])
+                if isinstance(section, SymbolTableSection):
+                    value = _value(elf, section, name.encode())
+                    if value is not None:
+                        return value
     except (OSError, ELFError):
         pass
+    return None
+
+
+def _value(elf: ELFFile, section: SymbolTableSection, name: bytes) -> int | None:
+    """The value of a defined symbol. pyelftools would make an object of each of a large program's symbols."""
+    names, form = section.stringtable.data(), "IBBHQQ" if elf.elfclass == 64 else "IIIBBH"
+    wanted, place = set(), names.find(name + b"\0")
+    while place >= 0:  # a string may be the end of another one
+        wanted.add(place)
+        place = names.find(name + b"\0", place + 1)
+    if not wanted:
+        return None
+    for row in struct.iter_unpack(("<" if elf.little_endian else ">") + form, section.data()):
+        index, value = (row[3], row[4]) if elf.elfclass == 64 else (row[5], row[1])
+        if row[0] in wanted and index != SHN_UNDEF:
+            return int(value)
     return None
 
 

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from hakmem_lab import console, elf, libhakmem, loading, measure, results, statistics, workload
+from hakmem_lab import console, elf, libhakmem, loading, measure, progress, results, statistics, workload
 from hakmem_lab.allocators import HAKMEM
+from hakmem_lab.amounts import counted
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.results import (
@@ -163,19 +162,15 @@ class Session:
         plan = self.experiment.head.plan
         looks = statistics.looks(plan.runs, plan.max_runs) if plan.max_runs else (plan.runs,)
         total = (plan.warmup + looks[-1]) * len(self._environments)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        hidden = not console.err.is_terminal
         try:
-            with Progress(*columns, *times, console=console.err, transient=True, disable=hidden) as progress:
-                task = progress.add_task("warm-up", total=total)
+            with progress.of(total, "runs") as tell:
                 for number in range(1 - plan.warmup, looks[-1] + 1):
-                    progress.update(task, description=f"round {number}" if number > 0 else "warm-up")
-                    self.one_round(number, lambda _: progress.advance(task))
+                    doing = f"round {number}" if number > 0 else "warm-up"
+                    self.one_round(number, lambda _, doing=doing: tell(doing))  # type: ignore[misc]
                     if number in looks[:-1] and decided is not None and decided(self.experiment):
                         break
         except KeyboardInterrupt:
-            kept = f"{len(self.experiment.rounds())} complete rounds are kept in {self.path}"
+            kept = f"{counted(len(self.experiment.rounds()), 'complete round')} kept in {self.path}"
             raise LabError(
                 f"interrupted; {self._writer.problem or kept}",
                 f"Go on with: hakmem {self.experiment.head.kind} --resume {self.path}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from hakmem_lab import errors
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 
 STATUS = {
@@ -171,7 +172,7 @@ def github(report: Report) -> str:
         if each.verdict == "BASE":
             continue
         level = "error" if each.verdict in FAILED + BROKEN else "warning" if each.verdict in OPEN else "notice"
-        said = f"{each.figures}, {each.rounds} rounds: {each.reason}" if each.figures else each.reason
+        said = f"{each.figures}, {counted(each.rounds, 'round')}: {each.reason}" if each.figures else each.reason
         lines.append(f"::{level} title={_escaped(f'{each.verdict}: {each.case}', ':,')}::{_escaped(said)}")
     return "\n".join(lines) + "\n"
 

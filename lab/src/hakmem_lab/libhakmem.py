@@ -94,7 +94,7 @@ class Option:
 
 # Runs in a child, so that neither a wrong file nor HAKMEM_STATS=1 in the environment meets the lab itself.
 _QUESTION = """
-import ctypes, json, sys
+import ctypes, json, os, sys
 text, number = ctypes.c_char_p, ctypes.c_uint64
 fields = [(name, text) for name in ("name", "help", "kind", "takes_effect", "origin", "word")]
 fields += [(name, number) for name in ("value", "standard", "least", "most")]
@@ -105,6 +105,8 @@ while step(ctypes.byref(cursor), ctypes.byref(info)) == 1:
     values = {name: getattr(info, name) for name, _ in fields}
     found.append({k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()})
 json.dump(found, sys.stdout)
+sys.stdout.flush()
+os._exit(0)  # nothing is written at exit: no statistics, no profile
 """
 
 # The names of presets stand in the tables of include/hakmem_live.h: list 4, its count and where its names begin.

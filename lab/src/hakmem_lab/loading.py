@@ -7,6 +7,7 @@ says when it is asked to list what it would load."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -21,6 +22,7 @@ CANNOT_LOAD = 125  # as env, nohup and timeout have them
 CANNOT_RUN = 126
 NOT_FOUND = 127
 MOST_INTERPRETERS = 5
+SANITIZERS = re.compile(r"lib(clang_rt\.)?(asan|hwasan|lsan|msan|tsan)[-_.\w]*\.so")
 LINK = "Link it with HAKMEM instead: libhakmem.a for a static program, -lhakmem for others (docs/lab.md, 'hakmem run')."
 
 
@@ -43,7 +45,11 @@ def find(name: str, environment: Mapping[str, str]) -> Path:
     """The file that execvp would take."""
     path = name if "/" in name else shutil.which(name, path=environment.get("PATH", os.defpath))
     if path is None:
-        raise LabError(f"{name}: not found in PATH", "Give its path, or correct its name.", NOT_FOUND)
+        if Path(name).exists():
+            raise LabError(f"{name}: no program of that name in PATH", f"There is one here: ./{name}", NOT_FOUND)
+        raise LabError(
+            f"{name}: no such file, and no program of that name in PATH", "Give its path, or correct it.", NOT_FOUND
+        )
     found = Path(path)
     if not found.exists():
         raise LabError(f"{name}: there is no such file", "Give its path, or correct its name.", NOT_FOUND)
@@ -116,6 +122,12 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
         return (
             f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is for glibc",
             "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build.",
+        )
+    sanitizer = next(filter(SANITIZERS.match, elf.needed(file.path)), None)
+    if sanitizer is not None:
+        return (
+            f"{program.name} is built with a sanitizer ({sanitizer}), which works by its own malloc",
+            "Build it without -fsanitize; HAKMEM finds misuse of the heap itself: hakmem run --harden.",
         )
     why = privileged(file.path)
     if why:

@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from hakmem_lab import baselines, cases, console, exports, verdict
+from hakmem_lab import baselines, cases, exports, progress, verdict
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.experiment import Session
 from hakmem_lab.results import Experiment, Model
@@ -49,19 +47,14 @@ def run(parts: Sequence[Part]) -> None:
     plan = parts[0].experiment.head.plan
     each_round = sum(len(part.experiment.head.series) for part in parts)
     total = each_round * (plan.runs + plan.warmup)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    hidden = not console.err.is_terminal
     with ExitStack() as open_files:
         for part in parts:
             open_files.enter_context(part.session)
         try:
-            with Progress(*columns, *times, console=console.err, transient=True, disable=hidden) as progress:
-                task = progress.add_task("warm-up", total=total)
+            with progress.of(total, "runs") as tell:
                 for number in range(1 - plan.warmup, plan.runs + 1):
                     for part in parts:
-                        progress.update(task, description=part.name)
-                        _one_round(part, number, lambda _: progress.advance(task))
+                        _one_round(part, number, lambda _, name=part.name: tell(name))  # type: ignore[misc]
         except KeyboardInterrupt:
             folder = parts[0].session.path.parent
             raise LabError(

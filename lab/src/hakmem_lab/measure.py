@@ -13,7 +13,6 @@ Wall time includes the start of the launcher, about a millisecond; CPU time, mem
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import re
@@ -28,11 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from hakmem_lab import ending
 from hakmem_lab.errors import LabError
 
-PR_SET_CHILD_SUBREAPER = 36
 LAST_LINES = 12
-END_S = 10.0  # for what a run leaves behind to end, once it is killed
 QUANTILE = r"p\d+(\.\d+)?"  # of a client's latencies
 BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
 
@@ -155,41 +153,6 @@ def resolve(command: Sequence[str]) -> list[str]:
     return [program, *command[1:]]
 
 
-def _children(pid: int | None = None) -> set[int]:
-    """The processes whose parent this process is, or another one, finished ones included."""
-    found: set[int] = set()
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found.update(int(each) for each in (task / "children").read_text().split())
-    return found
-
-
-def _kill_tree(pid: int) -> None:
-    """Ends a process and its descendants, the parents first, so that none of them starts another."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-    for child in _children(pid):
-        _kill_tree(child)
-
-
-def _end_descendants(before: set[int]) -> None:
-    """Ends and reaps whatever a run has left behind: all children of this process that it did not have before."""
-    until = time.monotonic() + END_S
-    while (left := _children() - before) and time.monotonic() < until:
-        for pid in left:
-            _kill_tree(pid)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.001)
-
-
-def _become_reaper() -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise LabError(f"cannot watch over programs: prctl: {os.strerror(ctypes.get_errno())}")
-
-
 def _started_at(pid: int) -> int:
     """When the process began, in the kernel's ticks; its name, which may have blanks, ends with the last bracket."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -201,7 +164,7 @@ def _leader_among_new(before: set[int]) -> int:
 
     A program that has already ended may have left children here, which began later."""
     while True:
-        sessions = {pid: os.getsid(pid) for pid in _children() - before}
+        sessions = {pid: os.getsid(pid) for pid in ending.children() - before}
         leaders = [pid for pid, session in sessions.items() if session == pid]
         if leaders:
             return min(leaders, key=lambda pid: (_started_at(pid), pid))
@@ -293,9 +256,15 @@ def run(
 
     source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
     RunFailed then, as when it cannot be started."""
-    _become_reaper()
-    before = _children()
-    with opened(source) as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+    ending.ready()
+    ending.become_reaper()
+    before = ending.children()
+    with (
+        opened(source) as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as complaints,
+        ending.otherwise(ending.end_writers(output, complaints)),
+    ):
         began = time.perf_counter()
         try:
             leader = _launch(list(command), environment, output, complaints, given, before)
@@ -303,7 +272,7 @@ def run(
                 _, status, usage = os.wait4(leader, 0)
             ended = time.perf_counter()
         finally:
-            _end_descendants(before)
+            ending.end_descendants(before)
         texts = []
         for stream in (output, complaints):
             stream.seek(0)

@@ -98,6 +98,7 @@ class Profile:
     peak_ms: int = 0
     path: Path | None = None
     text: str = ""  # of the mappings, as the kernel has it
+    about: str = ""  # what is in it, and what is not
     kinds: tuple[str, ...] = field(default=("live", "allocated"))
     course: list[tuple[int, int]] = field(default_factory=list)  # milliseconds of time_ms' clock, resident bytes
     spans: list[Spans] = field(default_factory=list)  # by size

@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ class Profiler:
 
     @property
     def counts(self) -> bool:
-        return self.half("counts") != 0
+        return is_on(self.live)
 
     @property
     def started(self) -> bool:
@@ -82,14 +83,18 @@ class Profiler:
         if number:
             os.kill(self.pid, signal.Signals(number) if number < 32 else number)
         deadline = time.monotonic() + ANSWER_S
-        while self.half("answered") == before:
-            if time.monotonic() > deadline and self.half("request"):
+        try:
+            while self.half("answered") == before:
+                if time.monotonic() > deadline and self.half("request"):
+                    raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
+                if not process.exists(self.pid):
+                    raise LabError(f"process {self.pid} has ended", "Start it again.")
+                time.sleep(0.01)
+        except BaseException:
+            if process.exists(self.pid):  # what is not answered yet must not be later, when nobody asks any more
                 self.put("request", struct.pack("=I", 0))
                 undo()
-                raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
-            if not process.exists(self.pid):
-                raise LabError(f"process {self.pid} has ended", "Start it again.")
-            time.sleep(0.01)
+            raise
         code = self.half("result")
         if code:
             if not self.counts:
@@ -136,6 +141,16 @@ class Profiler:
         if spans:
             profile.with_spans(spans)
         return profile
+
+
+def is_on(live: Live) -> bool:
+    """Whether a profile counts in the process."""
+    return "profile" in live.root and live.memory.half(live.root["profile"] + live.number["profile_counts"]) != 0
+
+
+def how_to_switch_off(pid: int) -> list[str]:
+    """The command line, for a program to run."""
+    return [sys.executable, "-m", "hakmem_lab", "profile", str(pid), "--off"]
 
 
 def spans_of(live: Live) -> list[profiles.Spans]:

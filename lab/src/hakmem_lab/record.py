@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hakmem_lab import amounts, libhakmem, noise, show
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Experiment, document
 from hakmem_lab.sweep import Sweep
@@ -117,7 +118,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
         return [*lines, "", f"{metric.title} ({direction} is better).", "", *_gains(outcome)]
     lines += [
         "",
-        f"{metric.title} ({direction} is better), {outcome.rounds} rounds. "
+        f"{metric.title} ({direction} is better), {counted(outcome.rounds, 'round')}. "
         f"Gain of B over A: **{show.gain(outcome.gain)}**, interval {show.between(outcome.low, outcome.high)} "
         f"({outcome.confidence:.2%} of paired ratios).",
     ]

@@ -9,7 +9,10 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hakmem_lab import process, recordings
@@ -20,15 +23,31 @@ START_S = 10.0  # within which the library is to be up in the program
 SHORT_S = 0.01
 
 
-def start(path: Path, interval: float) -> None:
-    """Starts the process that looks at this one, whatever program it becomes, and writes a line per look."""
+def prepare(path: Path) -> None:
+    """Begins the file: a full disk is found now, while somebody listens."""
     importlib.import_module("hakmem_lab.watching")  # here, so that the first look need not wait for it
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(recordings.head())  # a full disk is found now, while somebody listens
+        path.write_bytes(recordings.head())
     except OSError as error:
         raise LabError(f"--sample {path}: {error.strerror}", "Give a file that can be written.") from error
+
+
+@contextmanager
+def beside(pid: int, path: Path, interval: float) -> Iterator[None]:
+    """Looks at a child of this process from a thread of this one."""
+    thread = threading.Thread(target=_look, args=(pid, path, interval), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def start(path: Path, interval: float) -> None:
+    """Starts the process that looks at this one, whatever program it becomes, and writes a line per look."""
+    prepare(path)
     watched = os.getpid()
     ours, theirs = os.pipe()
     waiting, until_exec = os.pipe()  # the end that this process keeps is closed when it becomes the program

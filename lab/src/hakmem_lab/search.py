@@ -19,10 +19,10 @@ import optuna
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from pydantic import Field, ValidationError
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from hakmem_lab import console, measure, results, space, statistics, workload
+from hakmem_lab import console, measure, progress, results, space, statistics, workload
 from hakmem_lab.allocators import HAKMEM
+from hakmem_lab.amounts import counted
 from hakmem_lab.configuration import Configuration, parse, require_loadable
 from hakmem_lab.errors import INTERRUPTED, LabError
 from hakmem_lab.results import MetricModel, Model, Trial
@@ -167,19 +167,15 @@ class Search:
     def run(self, run_s: float) -> None:
         """Trials until the budget, their number or the settings are used up; a LabError on Ctrl-C says how to go on."""
         until = self.budget(run_s)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
         try:
-            with Progress(
-                *columns, console=console.err, transient=True, disable=not console.err.is_terminal
-            ) as progress:
-                task = progress.add_task("searching", total=until)
+            with progress.of(until, "s") as tell:
                 while self.spent_s < until and not self._done() and self._one_more():
                     best = self.best()
                     word = f", best {best.gain:+.1f} %" if best is not None and best.gain is not None else ""
-                    progress.update(task, completed=self.spent_s, description=f"trial {self.tried()}{word}")
+                    tell(f"trial {self.tried()}{word}", self.spent_s)
         except KeyboardInterrupt:
             raise LabError(
-                f"interrupted; {self.tried()} trials are kept in {self.path}",
+                f"interrupted; {counted(self.tried(), 'trial')} kept in {self.path}",
                 f"Go on with: hakmem tune --resume {self.path}",
                 INTERRUPTED,
             ) from None

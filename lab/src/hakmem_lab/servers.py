@@ -8,7 +8,6 @@ client runs.  Processor time, faults and switches are the descendants' too, duri
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
@@ -22,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hakmem_lab import measure
+from hakmem_lab import ending, measure
 from hakmem_lab.errors import LabError
 
-PR_SET_CHILD_SUBREAPER = 36
 LOOK_S = 0.02
 READY_S = 60.0  # for a server to become ready, when no --timeout says otherwise
 STOP_S = 10.0  # between SIGTERM and SIGKILL
@@ -75,16 +73,6 @@ def _text(pid: int, name: str) -> str:
         return ""
 
 
-def children(pid: int) -> list[int]:
-    """The processes whose parent this one is."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found += [int(each) for each in (task / "children").read_text().split()]
-    return found
-
-
 def _used(pid: int) -> Used:
     """By one process and by those of its children that it has waited for."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
@@ -121,14 +109,16 @@ class Server:
         source: Path | None,
         aside: set[int] | None = None,
     ) -> None:
-        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            raise LabError(f"cannot watch over programs: prctl: {os.strerror(ctypes.get_errno())}")
-        self._before = set(children(os.getpid()))
+        ending.ready()
+        ending.become_reaper()
+        self._before = ending.children()
+        self._kept = contextlib.ExitStack()
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the server)
         self.client: int | None = None
         self._aside = set() if aside is None else aside
         self._counting = threading.Lock()
         self.peak = 0
+        self._kept.enter_context(ending.otherwise(ending.end_writers(self.output)))
         with measure.opened(source) as given:
             self._leader = subprocess.Popen(
                 list(command),
@@ -145,15 +135,16 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._stop()
-        self.output.close()
+        with ending.undisturbed(), self._kept:
+            self._stop()
+            self.output.close()
 
     def processes(self) -> list[int]:
         """The server with all its descendants, those included whose parents have ended: they are this process's."""
-        new = [pid for pid in children(os.getpid()) if pid not in self._before and pid != self.client]
+        new = [pid for pid in ending.children() if pid not in self._before and pid != self.client]
         found, waiting = set(new), list(new)
         while waiting:
-            for child in children(waiting.pop()):
+            for child in ending.children(waiting.pop()):
                 if child not in found:
                     found.add(child)
                     waiting.append(child)
@@ -207,7 +198,7 @@ class Server:
         with self._counting:
             client = subprocess.Popen(
                 ["/bin/sh", "-c", command],
-                env=_own_environment(),
+                env=ending.own_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -247,19 +238,14 @@ class Server:
     def _reap(self) -> None:
         """Takes the exit statuses of orphans that have become this process's children."""
         self._leader.poll()
-        for pid in set(children(os.getpid())) - self._before - {self._leader.pid, self.client}:
+        for pid in ending.children() - self._before - {self._leader.pid, self.client}:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
 
-def _own_environment() -> dict[str, str]:
-    """The client's: nothing that would change or preload an allocator."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_") and k not in ("LD_PRELOAD", "LD_DEBUG")}
-
-
 def _run_client(server: Server, command: str, timeout_s: float | None) -> tuple[int, float, str]:
     """(exit status as a shell has it, seconds, output)."""
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, ending.otherwise(ending.end_writers(output)):
         began = time.perf_counter()
         client = server.start_client(command, output)
         try:

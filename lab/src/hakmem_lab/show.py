@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from hakmem_lab import console, statistics, tables
-from hakmem_lab.amounts import number
+from hakmem_lab.amounts import counted, number
 from hakmem_lab.comparing import Comparisons, Gain, Row
 from hakmem_lab.results import Experiment
 from hakmem_lab.sweep import Sweep
@@ -121,7 +121,7 @@ def gain_sentence(found: Comparison) -> str:
     metric = " by processor time" if found.decided_by == "cpu" else ""
     return (
         f"gain of {escape(found.other)} over {escape(found.base)}{metric}: [bold]{gain(found.gain)}[/]  "
-        f"({between(found.low, found.high)}, {found.rounds} rounds)"
+        f"({between(found.low, found.high)}, {counted(found.rounds, 'round')})"
     )
 
 
@@ -198,7 +198,7 @@ def compare(experiment: Experiment, found: Comparisons) -> None:
     table.add_column("allocator")
     columns = compare_columns(found, found.title)
     for name, _ in columns:
-        table.add_column(name, justify="right")
+        table.add_column(escape(name), justify="right")
     for each in found.rows:
         table.add_row(escape(each.label), *(cell(each) for _, cell in columns))
     tables.show(console.out, table)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hakmem_lab import console
-from hakmem_lab.amounts import number
+from hakmem_lab.amounts import counted, number
 from hakmem_lab.exports import Report, Row
 from hakmem_lab.latencies import Shift
 from hakmem_lab.statistics import CONFIDENCE
@@ -52,7 +52,7 @@ def table(report: Report) -> Table:
 def _line(each: Row) -> str:
     return (
         f"{escape(each.case)}: {_coloured(each.verdict)}, gain {_gain(each.gain)} % "
-        f"({_gain(each.low)} .. {_gain(each.high)}), {escape(each.metric)}, {each.rounds} rounds"
+        f"({_gain(each.low)} .. {_gain(each.high)}), {escape(each.metric)}, {counted(each.rounds, 'round')}"
     )
 
 

@@ -68,6 +68,7 @@ class Snapshot(BaseModel):
     classes: list[dict[str, int]] = []
     map: list[SuperSlab] | None = None
     heaps: list[OwnHeap] | None = None
+    profiled: bool | None = None  # a running process: whether a heap profile is on
 
     @property
     def groups(self) -> dict[str, dict[str, int]]:
@@ -132,12 +133,14 @@ def from_file(path: Path) -> Snapshot:
 
 def from_process(pid: int, with_map: bool = False) -> Snapshot:
     """A running process's figures of the moment, with the ledger and, if asked for, the map of SuperSlabs."""
-    from hakmem_lab import fragments, ledger
+    from hakmem_lab import fragments, ledger, profiling
     from hakmem_lab.live import Live
 
     live = Live(pid)
     found = live.snapshot()
     ledger.add(live, found)
+    if profiling.is_on(live):
+        found["profiled"] = True
     if with_map:
         found["map"] = fragments.superslabs(live)
     return Snapshot.model_validate(found)

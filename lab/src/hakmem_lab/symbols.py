@@ -75,7 +75,16 @@ class Generated:
         if address - start >= size:
             return None
         python = re.fullmatch(r"py::(.+?):(/.*)", name)
-        return Frame(python[1], python[2]) if python else Frame(name, module="generated code")
+        return Frame(python[1], python[2]) if python else Frame(of_v8(name), module="generated code")
+
+
+# How versions of V8 begin the name of a function in JavaScript, with a sign of how far it was compiled behind it.
+JAVASCRIPT = re.compile(r"(?:JS|LazyCompile|InterpretedFunction|Function|Script|Eval):[~^*+']?")
+
+
+def of_v8(name: str) -> str:
+    """A function of JavaScript under one name, whichever V8 it is and however far it was compiled."""
+    return JAVASCRIPT.sub("JS:", name, count=1) if JAVASCRIPT.match(name) else name
 
 
 class Symbols:
@@ -87,6 +96,7 @@ class Symbols:
         self.starts = [each.start for each in self.mappings]
         self.root = root
         self.found: dict[int, tuple[Frame, ...]] = {}
+        self.biases: dict[Mapping, int] = {}
 
     def mapping_of(self, address: int) -> Mapping | None:
         place = bisect_right(self.starts, address) - 1
@@ -96,12 +106,12 @@ class Symbols:
     def learn(self, addresses: Iterable[int]) -> None:
         """Looks up return addresses; the instruction before each is the call."""
         by_module: dict[str, dict[int, int]] = defaultdict(dict)
-        for address in set(addresses) - self.found.keys():
+        for address in {each for each in addresses if each not in self.found}:
             mapping = self.mapping_of(address - 1)
             if mapping is None:
                 self.found[address] = (self.generated.frame(address - 1) or Frame(f"{address:#x}"),)
                 continue
-            by_module[mapping.path][address] = self._in_file(mapping, address - 1)
+            by_module[mapping.path][address] = address - 1 - self._bias(mapping)
         for module, places in by_module.items():
             file = self.root / module.removeprefix("/").removesuffix(" (deleted)")
             answers = look_up(file, sorted(set(places.values()))) if file.is_file() else {}
@@ -109,11 +119,13 @@ class Symbols:
                 frames = answers.get(place) or [Frame(f"{Path(module).name}+{place:#x}")]
                 self.found[address] = tuple(Frame(f.name, f.file, f.line, module) for f in frames)
 
-    def _in_file(self, mapping: Mapping, address: int) -> int:
-        """The address as the file's own tables count it."""
-        file = self.root / mapping.path.removeprefix("/")
-        bias = elf.load_bias(file, mapping.offset, mapping.start) if file.is_file() else None
-        return address - (bias if bias is not None else mapping.start - mapping.offset)
+    def _bias(self, mapping: Mapping) -> int:
+        """By how much the addresses of a mapping are above those of the file's own tables; the file is read once."""
+        if mapping not in self.biases:
+            file = self.root / mapping.path.removeprefix("/")
+            bias = elf.load_bias(file, mapping.offset, mapping.start) if file.is_file() else None
+            self.biases[mapping] = bias if bias is not None else mapping.start - mapping.offset
+        return self.biases[mapping]
 
     def stack(self, addresses: Sequence[int]) -> tuple[Frame, ...]:
         """The stack from the innermost function outwards, without the allocator's own ones."""

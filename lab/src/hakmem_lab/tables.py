@@ -7,6 +7,8 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from hakmem_lab.console import make_console
+
 TEXT_LEAST = 16  # a column of words is folded to this width before the table is given up
 PADDING = 3
 EDGES = 2
@@ -16,7 +18,7 @@ def plain(cell: RenderableType) -> str:
     """What a cell says, without colours."""
     if isinstance(cell, Text):
         return cell.plain
-    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
+    return Text.from_markup(cell, emoji=False).plain if isinstance(cell, str) else str(cell)
 
 
 def is_of_numbers(column: Column) -> bool:
@@ -46,7 +48,7 @@ def show(console: Console, table: Table) -> None:
     if width(table) <= console.width:
         console.print(table)
     elif not console.is_terminal:
-        Console(file=console.file, width=width(table), highlight=False, color_system=None).print(table)
+        make_console(console.file, width(table)).print(table)
     else:
         lines(console, table)
 

@@ -81,13 +81,30 @@ def _if_zero(**options: str) -> Convert:
     return lambda value: options if int(value, 0) == 0 else {}
 
 
+def _power(name: str) -> Convert:
+    """A size that is given by its logarithm; below 0: none."""
+    return lambda value: {name: f"{max(1 << int(value) >> 10, 1)}K"} if int(value) >= 0 else {}
+
+
+def _profile(value: str) -> Options:
+    """jemalloc's settings of the profiler as one value (_settings), or its switch alone."""
+    if value.partition(":")[0] in ("1", "ready", "leaks"):
+        return {"profile": value}
+    return {"profile": "1"} if value.lower() in TRUE else {}
+
+
+def _seconds(name: str) -> Convert:
+    return lambda value: {name: f"{int(value)}s"} if int(value) > 0 else {}
+
+
 def _megabytes(value: str) -> Options:
     return {"limit": f"{int(value)}M"}
 
 
 ARENAS = "Nothing: every thread has a heap of its own, and what ended threads leave serves the others."
 OWN_SIZES = "Nothing: caches grow by use within HAKMEM_THREAD_BUDGET."
-NO_PROFILER = "HAKMEM does not read it; `hakmem stats` and hakmem.track() say what is live by size."
+PROFILER = "Or nothing: `hakmem profile PID` profiles any process, and `hakmem leaks -- PROGRAM` finds what is lost."
+PART_OF_PROFILE = "A part of HAKMEM_PROFILE, where prof is true."
 
 JEMALLOC = (
     Rule("dirty_decay_ms", "HAKMEM_PURGE_DELAY", "The same meaning; -1 (never) becomes an hour.", _milliseconds),
@@ -124,7 +141,18 @@ JEMALLOC = (
         lambda value: {"harden": "1", "harden_quarantine": str(int(value))},
     ),
     Rule("redzone", "HAKMEM_HARDEN=canary", "Old releases only.", _if_true(harden="canary")),
-    Rule("prof", "", NO_PROFILER, pattern="prof_.*|lg_prof_.*"),
+    Rule("prof", "HAKMEM_PROFILE=1", PROFILER, _profile),
+    Rule("lg_prof_sample", "HAKMEM_PROFILE_INTERVAL", "In bytes, not as a logarithm.", _power("profile_interval")),
+    Rule(
+        "lg_prof_interval",
+        "HAKMEM_PROFILE_EVERY",
+        "A dump whenever so much more is mapped, not allocated.",
+        _power("profile_every"),
+    ),
+    Rule("prof_active", "HAKMEM_PROFILE=ready for false", PART_OF_PROFILE),
+    Rule("prof_leak", "HAKMEM_PROFILE=leaks", PART_OF_PROFILE),
+    Rule("prof_prefix", "HAKMEM_PROFILE=1:PREFIX", PART_OF_PROFILE),
+    Rule("prof_final", "", "Nothing: a profile that is on is written at exit.", pattern="prof_.*|lg_prof_.*"),
     Rule(
         "abort_conf",
         "",
@@ -187,7 +215,29 @@ TCMALLOC = (
         "0 (never) becomes an hour; others need nothing, since memory goes back by time.",
         _if_zero(purge_delay=NEVER),
     ),
-    Rule("HEAPPROFILE", "", NO_PROFILER, pattern="HEAP_PROFILE_.*|TCMALLOC_SAMPLE_PARAMETER|HEAPCHECK|HEAP_CHECK_.*"),
+    Rule("HEAPPROFILE", "HAKMEM_PROFILE=1:PREFIX", PROFILER, lambda value: {"profile": f"1:{value}"}),
+    Rule(
+        "HEAPCHECK",
+        "HAKMEM_PROFILE=leaks",
+        "`hakmem leaks -- PROGRAM` shows them with their stacks, and is a gate for CI.",
+        lambda value: {"profile": "leaks"} if value else {},
+        "PPROF_PATH",
+    ),
+    Rule(
+        "TCMALLOC_SAMPLE_PARAMETER",
+        "HAKMEM_PROFILE_INTERVAL",
+        "The same meaning; 0 (no samples) is the default here.",
+        lambda value: {"profile_interval": str(int(value))} if int(value) else {},
+    ),
+    Rule(
+        "HEAP_PROFILE_INUSE_INTERVAL",
+        "HAKMEM_PROFILE_EVERY",
+        "A dump whenever so much more is mapped.",
+        lambda value: {"profile_every": f"{max(int(value) >> 10, 1)}K"} if int(value) else {},
+        "HEAP_PROFILE_ALLOCATION_INTERVAL",
+    ),
+    Rule("HEAP_PROFILE_TIME_INTERVAL", "HAKMEM_PROFILE_EVERY", "The same meaning.", _seconds("profile_every")),
+    Rule("HEAP_PROFILE_MMAP", "", "Nothing: blocks alone are sampled.", pattern="HEAP_PROFILE_.*|HEAP_CHECK_.*"),
     Rule(
         "TCMALLOC_SKIP_MMAP",
         "",
@@ -254,9 +304,13 @@ PRELOADED = re.compile(r"\S*lib(?:je|mi|tc|sn|rp)malloc\S*")
 def _settings(family: Family, name: str, value: str) -> Iterator[tuple[str, str]]:
     """The single settings of a variable."""
     if family.title == "jemalloc":
-        for part in filter(None, value.split(",")):
-            key, _, given = part.partition(":")
-            yield key.strip(), given.strip()
+        parts = [part.partition(":") for part in value.split(",") if part]
+        found = {key.strip(): given.strip() for key, _, given in parts}
+        if found.get("prof", "").lower() in TRUE:
+            at_start = "ready" if found.get("prof_active") == "false" else "1"
+            word = "leaks" if found.get("prof_leak") in TRUE else at_start
+            found["prof"] = f"{word}:{found['prof_prefix']}" if "prof_prefix" in found else word
+        yield from found.items()
     elif name == "GLIBC_TUNABLES":
         for part in filter(None, value.split(":")):
             key, _, given = part.partition("=")

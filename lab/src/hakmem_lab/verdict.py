@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from hakmem_lab import errors, noise, statistics
+from hakmem_lab.amounts import counted
 from hakmem_lab.errors import LabError
 from hakmem_lab.noise import Conditions
 from hakmem_lab.results import NOISE, Experiment, Model
@@ -178,7 +179,7 @@ def _unfinished(experiment: Experiment, rounds: int) -> str:
     if rounds in planned:
         return ""
     wanted = next((each for each in planned if each > rounds), None)
-    return f"the plan was not carried out: {rounds} of {wanted} rounds" if wanted else ""
+    return f"the plan was not carried out: {rounds} of {counted(wanted, 'round')}" if wanted else ""
 
 
 def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1) -> Comparison:
@@ -276,6 +277,7 @@ def more_runs(comparison: Comparison) -> str:
         )
     more = max(1, comparison.runs_needed - comparison.rounds)
     return (
-        f"About {more} more rounds ({comparison.rounds + more} in all) would decide with a probability of 80 %, "
+        f"About {counted(more, 'more round')} ({comparison.rounds + more} in all) "
+        "would decide with a probability of 80 %, "
         "as far as these tell."
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hakmem_lab import measure
+from hakmem_lab import ending, measure
 from hakmem_lab.errors import LabError
 from hakmem_lab.results import Plan, Surroundings
 from hakmem_lab.surroundings import Meter
@@ -72,14 +73,18 @@ def _hook(option: str, command: str | None) -> None:
     """Runs a shell command in the lab's own environment; a LabError when it fails."""
     if command is None:
         return
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LabError(f"{option} '{command}': exit status {done.returncode}", measure.last_words(done.stdout))
+    ending.ready()
+    ending.become_reaper()
+    before = ending.children()
+    with tempfile.TemporaryFile() as output, ending.otherwise(ending.end_writers(output)):
+        words = ["/bin/sh", "-c", command]
+        shell = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            shell.wait()
+        except BaseException:
+            ending.end_descendants(before)
+            raise
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    if shell.returncode != 0:
+        raise LabError(f"{option} '{command}': exit status {shell.returncode}", measure.last_words(said))

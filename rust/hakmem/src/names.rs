@@ -3,7 +3,7 @@
 use crate::options::{Bytes, Setting, Word};
 use core::time::Duration;
 
-/// Print statistics when the program exits: 1 on stderr, or exact to count every call too (slower), or into a file as JSON (json:FILE) or OpenMetrics (prom:FILE); %p in its name is the process id.
+/// Print statistics when the program exits: 1 on stderr, or exact to count every call too (slower), or into a file as JSON (json:FILE), OpenMetrics (prom:FILE) or text (text:FILE); %p in its name is the process id.
 pub const STATS: Setting<Word> = Setting::new("stats\0");
 
 /// A signal's number: whenever it arrives, print the statistics, where the option stats says; while the option profile is not 0, start the profile or dump it, and print statistics only if stats asks for them too. 0 for none.

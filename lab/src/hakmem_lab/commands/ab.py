@@ -26,9 +26,12 @@ Each round runs A and B once, in random order; the gain is that of the paired ro
 A configuration is a text of variables ('HAKMEM_REFILL_COUNT=64', or 'refill_count=64'), lib:PATH for another library
 file, alloc:NAME for another allocator, or a mixture; an empty one is HAKMEM as it is.
 
-[bold]GO[/] (exit status 0): the gain reaches the threshold and its interval lies above 0.
-[bold]NO-GO[/] (3): the interval's upper end lies below the threshold.
-[bold]INCONCLUSIVE[/] (4): neither; says how many rounds would decide.
+The verdicts, with their exit statuses:
+
+  [bold]GO[/] (0): the gain reaches the threshold, and its interval lies above 0
+  [bold]NO-GO[/] (3): the interval's upper end lies below the threshold
+  [bold]INCONCLUSIVE[/] (4): neither; says how many rounds would decide
+
 With --against the status is of the change of B's gain over A, not of the program's own time: [bold]BETTER[/] and
 [bold]LEVEL[/] are 0, [bold]WORSE[/] is 3, [bold]INCONCLUSIVE[/] is 4, and [bold]REFUSED[/] is 1: A itself is
 shown to be more than 2.5 times the baseline's, or less than a 2.5th.
@@ -47,8 +50,7 @@ Examples:
 
   hakmem ab --a '' --b 'refill_count=64' --param size=10,1000 --prepare './make {size} >in' --input in -- ./program
 
-  hakmem ab --a '' --b 'refill_count=64' --ready port:7000 --client 'redis-benchmark -p 7000 -q -n 100000 -t set' \
-    --metric rss -- redis-server --port 7000 --save ''
+  hakmem ab --a '' --b '' --ready port:7000 --client 'redis-benchmark -p 7000 -t set' -- redis-server --port 7000
 
   hakmem ab --a '' --b 'refill_count=64' --cases bench.toml --markdown verdict.md --junit verdict.xml
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.amounts import in_bytes
+from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.commands.profile import of_program
 from hakmem_lab.console import err, out
 from hakmem_lab.errors import LabError
@@ -98,6 +98,7 @@ def leaks(
     profile, ended = of_program(program, settings, mode="leaks", library=library)
     if not profile.leaks_searched:
         raise LabError("the program's memory could not be searched", "Does a seccomp filter forbid process_vm_readv?")
+    profile.sites = [site for site in profile.sites if site.counted["leaked"][0]]  # only these are to be named
     report = formats.named(profile)
     lost = [(values["leaked"], stack) for stack, values in report.stacks.items() if values["leaked"].objects]
     lost.sort(key=lambda each: -each[0].bytes)
@@ -106,10 +107,6 @@ def leaks(
     if as_json is not None:
         as_json.write_text(json.dumps([as_document(value, stack) for value, stack in kept]) + "\n")
     raise typer.Exit(status if kept and ended == 0 else ended)
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def show(found: list[tuple[Estimate, Stack]], suppressed: int, frames: int, top: int) -> None:

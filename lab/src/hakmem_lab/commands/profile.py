@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hakmem_lab import process
-from hakmem_lab.amounts import in_bytes
+from hakmem_lab import attended, ending, process
+from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.console import out, remark
 from hakmem_lab.errors import LabError
 
@@ -26,8 +24,9 @@ if TYPE_CHECKING:
 HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
 
 The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes
-with its standard error. A running process is switched on for --seconds, and off again; it must run on HAKMEM and need
-not have been started in a special way, but answers at once if it was: HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N.
+with its standard error. A running process is switched on for --seconds, and off again, whatever ends this command; it
+must run on HAKMEM and need not have been started in a special way, but answers at once if it was:
+HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N. Blocks from before are not in its profile.
 
 Files are written in the form of their ending: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
 .speedscope.json, .heap (for jeprof), .json.
@@ -37,6 +36,8 @@ Examples:
   hakmem profile -o heap.html -- python3 job.py
 
   hakmem profile $(pgrep -n redis-server) --seconds 30 -o heap.pb.gz
+
+  hakmem profile --off $(pgrep -n redis-server)
 
   hakmem profile --diff before.heap after.heap -o grown.html
 """
@@ -52,14 +53,17 @@ def profile(
     ] = None,
     interval: Annotated[str, typer.Option(help="Mean bytes between two samples; 1 takes every block.")] = "512K",
     kind: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="live, allocated, peak, short, or, of a process, pinned: what the table and one-kind files show."
+            help="live, allocated, peak, short, or, of a process, pinned: what the table and one-kind files show; "
+            "by default peak of a program that is run, else live.",
+            show_default=False,
         ),
-    ] = "live",
+    ] = None,
     top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
     seconds: Annotated[float, typer.Option(help="Of a process: how long it is profiled.", min=0, max=86400)] = 10.0,
     leave_on: Annotated[bool, typer.Option("--leave-on", help="Of a process: do not switch it off again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Of a process: switch a profile off that is on, and end.")] = False,
     diff: Annotated[
         bool, typer.Option("--diff", help="Two files: what is live in the second beyond the first.")
     ] = False,
@@ -67,7 +71,12 @@ def profile(
 ) -> None:
     from hakmem_lab import formats, profiles
 
-    status = 0
+    status, standard = 0, "live"
+    if off:
+        if len(targets) != 1 or not targets[0].isdigit():
+            raise LabError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
+        end_profile(int(targets[0]))
+        return
     if diff:
         if len(targets) != 2:
             raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
@@ -79,7 +88,8 @@ def profile(
         report = formats.named(profiles.read(Path(targets[0])))
     else:
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
-        report = formats.named(found)
+        report, standard = formats.named(found), "peak"
+    kind = kind or standard
     if kind not in report.kinds:
         raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
     table(report, kind, top)
@@ -109,37 +119,56 @@ def parse_bytes(text: str) -> int:
 
 def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profile:
     from hakmem_lab.course import Course
-    from hakmem_lab.profiling import Profiler
+    from hakmem_lab.profiling import Profiler, how_to_switch_off
 
     profiler = Profiler(pid)
     begun = not profiler.counts
-    with Course(pid) as course:
-        if begun:
-            again = profiler.started and profiler.interval == interval
-            profiler.start(interval)
-            before = "what earlier profiles have sampled is in it too" if again else "blocks from before are not in it"
-            remark(f"hakmem: process {pid} is profiled for {seconds:g} seconds (Ctrl-C: until now); {before}")
+    again = profiler.started and (not begun or profiler.interval == interval)
+    said = "what earlier profiles have sampled is in it too" if again else "blocks from before are not in it"
+    passing = begun and not leave_on
+    with Course(pid) as course, ending.otherwise({"command": how_to_switch_off(pid)}) if passing else nullcontext():
         try:
             if begun:
-                wait(seconds)
+                profiler.start(interval)
+                time_s = f"{seconds:g} second{'' if seconds == 1 else 's'}"
+                wait(seconds, f"hakmem: process {pid} is profiled for {time_s} (Ctrl-C: until now); {said}")
+            else:
+                remark(f"hakmem: a profile is on in process {pid} already; this is what it knows by now")
             found = profiler.dump()
         finally:
-            if begun and not leave_on:
+            if passing:
                 switch_off(profiler)
     found.course = course.points
+    found.about = said
     return found
 
 
 def switch_off(profiler: Profiler) -> None:
+    """Once the process is asked to, nothing but its own silence keeps the profile on."""
     try:
-        profiler.request("stop")
+        with ending.undisturbed():
+            if profiler.counts:
+                profiler.request("stop")
     except LabError as error:
         if process.exists(profiler.pid):
-            remark(f"hakmem: the profile is still on: {error}")
+            remark(f"hakmem: the profile is still on: {error}; hakmem profile {profiler.pid} --off ends it")
 
 
-def wait(seconds: float) -> None:
+def end_profile(pid: int) -> None:
+    """What --off does."""
+    from hakmem_lab.profiling import Profiler
+
+    profiler = Profiler(pid)
+    if not profiler.counts:
+        remark(f"hakmem: no profile is on in process {pid}")
+        return
+    profiler.request("stop")
+    remark(f"hakmem: the profile of process {pid} is off")
+
+
+def wait(seconds: float, said: str) -> None:
     with suppress(KeyboardInterrupt):
+        remark(said)
         time.sleep(seconds)
 
 
@@ -154,17 +183,15 @@ def of_program(
     target, environment = prepare(program, None, [], None, None, False, False, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
-        with (
-            subprocess.Popen(program, executable=target.path.absolute(), env=environment) as running,
-            Course(running.pid) as course,
-        ):
-            former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's to answer
-            try:
-                status = running.wait()
-            finally:
-                signal.signal(signal.SIGINT, former)
+        courses: list[Course] = []
+
+        def watch(pid: int) -> Course:
+            courses.append(Course(pid))
+            return courses[-1]
+
+        pid, status = attended.run(target.path, program, environment, watch)
         dumps = sorted(Path(folder).glob("profile.*.f.json"))
-        own = [path for path in dumps if path.name.startswith(f"profile.{running.pid}.")]
+        own = [path for path in dumps if path.name.startswith(f"profile.{pid}.")]
         if not own:
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LabError(
@@ -172,9 +199,10 @@ def of_program(
                 "A process that ends by a signal or _exit() writes none. Profile it by its id while it runs.",
             )
         if len(dumps) > 1:
-            remark(f"hakmem: {len(dumps) - 1} child processes were profiled too; only the program's own is shown")
+            others = counted(len(dumps) - 1, "child process")
+            remark(f"hakmem: {others} profiled too; only the program's own profile is shown")
         found = profiles.read(own[-1])
-        found.course = course.points
+        found.course = courses[0].points
         return found, 128 - status if status < 0 else status
 
 
@@ -192,11 +220,11 @@ def table(report: Report, kind: str, rows: int) -> None:
         key=lambda each: -abs(each[0].bytes),
     )
     out.print(
-        f"{in_bytes(total.bytes)} ± {in_bytes(total.error)} {ABOUT[kind]}, in {total.objects:.0f} blocks",
+        f"{in_bytes(total.bytes)} ± {in_bytes(total.error)} {ABOUT[kind]}, in {counted(total.objects, 'block')}",
         soft_wrap=True,
     )
     if report.profile.missed:
-        out.print(f"{report.profile.missed} samples are missing: there was no room for them")
+        out.print(f"{counted(report.profile.missed, 'sample')} missing: there was no room")
     out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
     for value, stack in found[:rows]:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
@@ -208,6 +236,8 @@ def table(report: Report, kind: str, rows: int) -> None:
         out.print(f"... and {len(found) - rows} more")
     if not found and kind == "live":
         remark("hakmem: what was sampled had been freed by then; --kind peak shows the moment of the highest use")
+    elif kind == "peak" and report.total("live").bytes < total.bytes:
+        remark(f"hakmem: {in_bytes(report.total('live').bytes)} of all were in use at the end; --kind live shows them")
 
 
 def register(app: typer.Typer) -> None:

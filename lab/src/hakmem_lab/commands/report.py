@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hakmem_lab.amounts import counted
 from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import LabError
 
@@ -97,5 +98,5 @@ def index(files: list[Path], page: Path | None, single: bool, json: bool) -> Non
         return
     for said in problems:
         console.remark(f"hakmem: {said}")
-    console.out.print(f"{len(items)} results", markup=False)
+    console.out.print(f"{counted(len(items), 'result')}", markup=False)
     opt.list_files({"index": str(written)})

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+import tempfile
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hakmem_lab import libhakmem, loading
+from hakmem_lab import attended, libhakmem, loading
 from hakmem_lab.configuration import nearest, parse
 from hakmem_lab.console import complain, remark
 from hakmem_lab.errors import ERROR, LabError
@@ -31,19 +35,14 @@ Exit status of its own: 125 when the program would not run on HAKMEM (it says wh
 when it is not found.
 """
 STATS = ("text", "json", "prom")
-STATS_FILES = {"json": "hakmem-stats.%p.json", "prom": "hakmem-stats.%p.prom"}
 
 
 def stats_value(stats: str, file: Path | None) -> str:
     """The value of HAKMEM_STATS."""
     if stats not in STATS:
         raise LabError(f"--stats {stats}: unknown{nearest(stats, STATS)}", f"Known are {', '.join(STATS)}.")
-    if stats == "text":
-        if file is not None:
-            raise LabError("--stats-file needs --stats json or --stats prom", "Text is printed on standard error.")
-        return "1"
     # Absolute, because the program may change its folder.
-    path = Path(file or STATS_FILES[stats]).absolute()
+    path = Path(file or f"hakmem-stats.%p.{stats}").absolute()
     remark(
         f"hakmem: statistics go to {path} when a process ends (%p is its id)"
         if "%p" in path.name
@@ -73,10 +72,10 @@ def run(
     given: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option; repeatable.")
     ] = None,
-    stats: Annotated[str | None, typer.Option(help="Statistics at the end: text (on stderr), json or prom.")] = None,
-    stats_file: Annotated[
-        Path | None, typer.Option(help="The file of --stats json or prom; %p in it is the process id.")
+    stats: Annotated[
+        str | None, typer.Option(help="Statistics at the end: text (printed on stderr), json or prom.")
     ] = None,
+    stats_file: Annotated[Path | None, typer.Option(help="The file of --stats; %p in it is the process id.")] = None,
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
     python: Annotated[
         bool, typer.Option("--python", help="Python's objects too are blocks of malloc: PYTHONMALLOC=malloc.")
@@ -96,15 +95,46 @@ def run(
         raise
     if python:
         environment.setdefault("PYTHONMALLOC", "malloc")
+    watch: attended.Watcher = lambda _: nullcontext()  # noqa: E731
     if sample is not None:
         from hakmem_lab import sampling
 
-        sampling.start(sample, sample_interval)
+        if to_print(stats, stats_file):
+            sampling.prepare(sample)
+            watch = partial(sampling.beside, path=sample, interval=sample_interval)
+        else:
+            sampling.start(sample, sample_interval)
     try:
+        if to_print(stats, stats_file):
+            raise typer.Exit(attended.end_as(with_text(target, program, environment, watch)))
+        attended.restore_signals()
         os.execve(target.path, program, environment)
     except OSError as error:
         complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
         raise typer.Exit(loading.CANNOT_RUN) from None
+
+
+def to_print(stats: str | None, file: Path | None) -> bool:
+    """Whether statistics are to be printed here."""
+    return stats == "text" and file is None
+
+
+def with_text(target: loading.Program, program: list[str], environment: dict[str, str], watch: attended.Watcher) -> int:
+    """Runs the program, then prints the statistics of its processes in the order in which they have ended; its status.
+    The text goes through files, because many programs close standard error before they exit."""
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)  # the program may become another user
+        environment["HAKMEM_STATS"] = f"text:{folder}/%p"
+        pid, status = attended.run(target.path, program, environment, watch)
+        sys.stdout.flush()
+        # Of two that have ended within one tick of the clock the child was first, and has the higher id.
+        written = sorted(folder.iterdir(), key=lambda each: (each.stat().st_mtime_ns, -int(each.name)))
+        for each in written:
+            sys.stderr.write(each.read_text(errors="replace"))
+        if folder / str(pid) not in written:
+            remark(f"hakmem: {program[0]} left no statistics: it ended by a signal, by _exit(), or as another program")
+    return status
 
 
 def prepare(
@@ -126,10 +156,10 @@ def prepare(
         )
     environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
     environment |= settings_of(preset, given, harden, found)
-    if stats is not None:
+    if stats is not None and not to_print(stats, stats_file):
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
     elif stats_file is not None:
-        raise LabError("--stats-file needs --stats json or --stats prom", "Example: --stats json --stats-file out.json")
+        raise LabError("--stats-file needs --stats", "Example: --stats json --stats-file out.json")
     target = loading.look(program[0], environment)
     if not anyway:
         loading.check(target, found)
@@ -139,6 +169,12 @@ def prepare(
                 "'hakmem doctor PID' tells when it runs"
             )
     others = [each for each in environment.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(found)]
+    sanitizer = next((each for each in others if loading.SANITIZERS.match(Path(each).name)), None)
+    if sanitizer is not None and not anyway:
+        raise LabError(
+            f"not started: LD_PRELOAD brings a sanitizer ({sanitizer}), which works by its own malloc",
+            "Take it out of LD_PRELOAD; --anyway starts the program with both.",
+        )
     environment["LD_PRELOAD"] = " ".join([str(found), *others])
     return target, environment
 

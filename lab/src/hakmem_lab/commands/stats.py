@@ -62,6 +62,8 @@ def stats(
         )
     for each in views.whole(snapshot):
         views.show(out, each)
+    if snapshot.profiled:
+        out.print(f"A heap profile is on: hakmem profile --off {target} ends it.", soft_wrap=True, markup=False)
     if core:
         out.print("No ledger of resident memory: a core dump does not say which pages were resident.", soft_wrap=True)
     elif not snapshot.group("ledger"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hakmem_lab.amounts import counted
 from hakmem_lab.commands import options as opt
 from hakmem_lab.errors import NO_GO, LabError
 
@@ -227,7 +228,7 @@ def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
 
     given_up = sum(each.state == "pruned" for each in trials)
     failed = [each for each in trials if each.state == "failed"]
-    show.say(f"[bold]{len(trials)} settings tried, {given_up} of them given up early[/]")
+    show.say(f"[bold]{counted(len(trials), 'setting')} tried, {given_up} of them given up early[/]")
     table = Table(**show.TABLE)
     table.add_column("gain ± 95 % interval, %", justify="right")
     table.add_column("setting")
@@ -259,7 +260,7 @@ def sentence(trials: list[Trial], compared: Comparison | None, env: Path, writte
     from rich.markup import escape
 
     if compared is None:
-        return f"None of {len(trials)} settings was better than the default: the default stands."
+        return f"None of {counted(len(trials), 'setting')} was better than the default: the default stands."
     if compared.verdict == "GO" and not written:
         return f"The verdict is GO, and {escape(str(env))} could not be written: the settings are in the results."
     if compared.verdict == "GO":
@@ -280,7 +281,7 @@ def write_env(path: Path, study: Experiment, compared: Comparison, results: Path
     settings = next(each.settings for each in head.series if each.label == "B")
     gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
     comments = [
-        f"{MARK}: {compared.verdict}, {gain} over the default, {compared.rounds} rounds.",
+        f"{MARK}: {compared.verdict}, {gain} over the default, {counted(compared.rounds, 'round')}.",
         f"# {head.metric.title}, of: {shlex.join(head.plan.command)}",
         f"# {head.find('B').description}, {head.created:%Y-%m-%d}",
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import latencies, show
-from hakmem_lab.amounts import number
+from hakmem_lab.amounts import counted, number
 from hakmem_lab.latencies import Shift
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
 from hakmem_lab.results import NOISE, Experiment
@@ -143,7 +143,11 @@ def verdict(experiment: Experiment, found: Comparison) -> Verdict:
         f"{series[found.other]} against {series[found.base]}: {shlex.join(head.plan.command)}",
         found.verdict,
         f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})",
-        [f"{found.rounds} rounds: {found.reason}.", *show.sentences(found), *filter(None, [experiment.retried()])],
+        [
+            f"{counted(found.rounds, 'round')}: {found.reason}.",
+            *show.sentences(found),
+            *filter(None, [experiment.retried()]),
+        ],
     )
 
 

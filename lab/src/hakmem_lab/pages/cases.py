@@ -8,6 +8,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from hakmem_lab.amounts import counted
 from hakmem_lab.exports import Report
 from hakmem_lab.pages import ab
 from hakmem_lab.pages.page import COLOURS, Cell, Link, Page, Verdict, provenance
@@ -44,7 +45,7 @@ def write(report: Report, made: Sequence[tuple[Experiment, Comparison, Path]], p
     """Writes the page at `path`, and beside each case's results the page of its own."""
     for experiment, found, results in made:
         ab.write(experiment, found, results.with_suffix(".html"), results)
-    page = Page(report.title, f"{len(report.rows)} cases; the error rate is shared out among them")
+    page = Page(report.title, f"{counted(len(report.rows), 'case')}; the error rate is shared out among them")
     page.verdict(
         Verdict(report.title, report.verdict, "", [f"{report.reason}.", *(f"{each}." for each in report.remarks)])
     )

@@ -8,7 +8,7 @@
   const context = canvas.getContext("2d");
   const said = document.getElementById("said");
   const control = (name) => document.getElementById(name);
-  const HEIGHT = 18, LEAST = 0.5;
+  const HEIGHT = 18, LEAST = 0.5, TOLD = "Point at a frame, or tap it: what it stands for is said here.";
   let root, zoomed, drawn = [], hits = null;
 
   /* Of blocks by how long they lived: below 1, 4, 16 ... ms, and longer. */
@@ -24,9 +24,11 @@
     return place < ages.length - 1 ? time(4 ** place) : "any time";
   };
 
+  const counted = (count, what) => `${Math.round(count).toLocaleString("en")} ${what}${Math.round(count) === 1 ? "" : "s"}`;
+
   const size = (value) => {
     const unit = control("what").value;
-    if (unit !== "bytes") return `${Math.round(value).toLocaleString("en")} blocks`;
+    if (unit !== "bytes") return counted(value, "block");
     for (const [name, limit] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
       if (Math.abs(value) >= limit) return `${(value / limit).toFixed(1)} ${name}`;
     return `${Math.round(value)} B`;
@@ -138,7 +140,7 @@
       else for (const child of node.children.values()) count(child);
     };
     if (hits) count(root);
-    said.textContent = hits ? `${hits.size} functions found, in stacks with ${share(sum)} of all` : "";
+    said.textContent = hits ? `${counted(hits.size, "function")} found, in stacks with ${share(sum)} of all` : TOLD;
     draw();
   }
 
@@ -158,4 +160,5 @@
   for (const name of ["kind", "what", "invert"]) control(name).addEventListener("change", () => { build(); search(); });
   window.addEventListener("resize", draw);
   build();
+  said.textContent = TOLD;
 })();

@@ -9,7 +9,7 @@ import importlib.resources
 import json
 from typing import Any
 
-from hakmem_lab.amounts import in_bytes
+from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.formats import Numbers, Report
 from hakmem_lab.profiles import ABOUT, Estimate, Profile
 
@@ -87,14 +87,17 @@ def page(report: Report, kind: str, title: str) -> str:
     )
     total = report.total(kind)
     lifetime = '<option value="lifetime">how long freed blocks lived</option>' if report.lifetimes else ""
-    missed = f" {report.profile.missed} samples are missing." if report.profile.missed else ""
+    missed = f" {counted(report.profile.missed, 'sample')} missing." if report.profile.missed else ""
+    about = f" It began while the process ran: {report.profile.about}." if report.profile.about else ""
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Heap of {html.escape(title)}</title>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
+<title>Heap of {html.escape(title)}</title>
 <style>{asset("page.css")}{asset("flame.css")}</style></head>
 <body class="flame"><main>
 <h1>Heap of {html.escape(title)}</h1>
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
-± {in_bytes(total.error)} {ABOUT[kind]}.{missed}
+± {in_bytes(total.error)} {ABOUT[kind]}.{missed}{html.escape(about)}
 A frame is as wide as what was allocated below it; click to zoom.</p>
 {course(report.profile)}
 <div class="tools">
@@ -102,11 +105,11 @@ A frame is as wide as what was allocated below it; click to zoom.</p>
 <label>by <select id="what">
 <option value="bytes">bytes</option><option value="objects">blocks</option>{lifetime}</select></label>
 <label><input type="checkbox" id="invert"> innermost function first</label>
-<label>Search <input type="search" id="search" placeholder="a part of a name, or a pattern"></label>
+<label>Search <input type="search" id="search" placeholder="part of a name, or a pattern"></label>
 <button id="reset" type="button">Whole graph</button>
 </div>
-<canvas id="flame" aria-label="Flame graph"></canvas>
 <p id="said" aria-live="polite"></p>
+<canvas id="flame" aria-label="Flame graph"></canvas>
 <script type="application/json" id="data">{data}</script>
 <script>{asset("flame.js")}</script>
 </main></body></html>

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from hakmem_lab.amounts import counted
 from hakmem_lab.pages import report
 from hakmem_lab.pages.page import Cell, Link, Page
 from hakmem_lab.pages.report import Item
@@ -44,7 +45,8 @@ def write(folder: Path, items: Sequence[Item], problems: Sequence[str], single: 
                 Link("every run", _beside(path, folder)),
             ]
         )
-    page = Page(f"Results in {folder.resolve().name}", f"{len(items)} results, the newest first; times are UTC")
+    about = f"{counted(len(items), 'result')}, the newest first; times are UTC"
+    page = Page(f"Results in {folder.resolve().name}", about)
     page.table(["begun", "verdict", "figure", "of", "commit", "file"], rows)
     for said in problems:
         page.text(said, "problem")

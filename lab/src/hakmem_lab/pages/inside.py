@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from hakmem_lab import views
-from hakmem_lab.amounts import in_bytes
+from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict
 from hakmem_lab.snapshots import MEGABYTE, Snapshot, hit_rate, pairs, what_pins
 from hakmem_lab.sources import Look, Recording
@@ -297,7 +297,7 @@ def recording_verdict(of: str, found: Recording) -> Verdict:
     began, peak = looks[0].time, max(looks, key=resident)
     sizes = f"{in_bytes(min(map(resident, looks)))} to {in_bytes(resident(peak))}"
     said = [
-        f"{len(looks)} looks. The peak, after {peak.time - began:.1f} s, is {in_bytes(resident(peak))}: "
+        f"{counted(len(looks), 'look')}. The peak, after {peak.time - began:.1f} s, is {in_bytes(resident(peak))}: "
         f"{what_pins(peak.snapshot) or 'no ledger.'}"
     ]
     steady = steady_part(looks)

@@ -10,6 +10,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from hakmem_lab import comparing, sweep, verdict
+from hakmem_lab.amounts import counted
 from hakmem_lab.pages import ab, bench, compare, inside, tune
 from hakmem_lab.pages import sweep as sweep_page
 from hakmem_lab.pages.page import COLOURS, Page, Verdict, link_to
@@ -127,7 +128,7 @@ def ratios_chart(ratios: Sequence[Ratio]) -> go.Figure:
 def compose(items: Sequence[Item], title: str, path: Path | None = None) -> Page:
     """The whole page.  path: where it will lie, for the ways to the files."""
     several = len(items) > 1
-    page = Page(title, f"{len(items)} results" if several else "")
+    page = Page(title, f"{counted(len(items), 'result')}" if several else "")
     if several:
         page.open("verdicts")
     for place, each in enumerate(items, start=1):

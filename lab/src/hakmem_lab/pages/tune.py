@@ -8,6 +8,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from hakmem_lab.amounts import counted
 from hakmem_lab.pages import ab
 from hakmem_lab.pages.page import Cell, Page, Verdict, link_to
 from hakmem_lab.results import Experiment, Trial
@@ -91,7 +92,7 @@ def options_chart(trials: Sequence[Trial]) -> go.Figure:
 def verdict(experiment: Experiment, found: Comparison) -> Verdict:
     """What comes first: the best setting by name, and whether it is worth having."""
     first = ab.verdict(experiment, found)
-    outcome = f"Best of {len(experiment.trials)} settings: {experiment.head.find('B').text}."
+    outcome = f"Best of {counted(len(experiment.trials), 'setting')}: {experiment.head.find('B').text}."
     sentences = [outcome, *first.sentences] if found.verdict == "GO" else [f"{STANDS} {outcome}", *first.sentences]
     return Verdict(first.of, first.word, first.figure, sentences)
 
