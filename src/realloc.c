@@ -181,12 +181,13 @@ static void *resize_hardened(void *p, size_t have, size_t n, bool wasteful)
 
 /* Large blocks of hardened mode grow in place only as far as their class goes. One that grows by small steps becomes a huge block from
  * 128 KiB on, which does so without a copy; of its pages only those are touched that the program uses. */
+enum { HARDENED_HUGE = 128 << 10 };
 static size_t with_much_room(size_t have, size_t n)
 {
     if (n <= HAK_MID_MAX)
         return with_room(have, n);
     bool steps = n > have && n - have < have / 8;
-    return !steps ? n : hak_max(n, n < HAK_CLOSED_LEAST ? n + n / 2 : HAK_LARGE_MAX + 1);
+    return !steps ? n : hak_max(n, n < HARDENED_HUGE ? n + n / 2 : HAK_LARGE_MAX + 1);
 }
 
 static void *realloc_hardened(void *p, size_t have, size_t n)

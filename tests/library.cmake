@@ -101,6 +101,16 @@ foreach(part IN ITEMS double invalid sized written)
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened)
 endforeach()
 
+# Mistakes of programs that know nothing of the library: how many are stopped in hardened mode.
+add_executable(misuse_outside misuse/matrix/outside.c)
+set_target_properties(misuse_outside PROPERTIES
+  OUTPUT_NAME outside RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_outside PRIVATE -w -O0 -fno-builtin)
+target_link_libraries(misuse_outside PRIVATE Threads::Threads)
+hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
+  COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
+          "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")
+
 # Scripts find what they look at in their environment.
 set(script_environment
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"

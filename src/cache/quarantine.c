@@ -20,8 +20,6 @@ void hak__quarantine_open(struct hak_heap *heap)
 void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
-    if (hak__hardened_closes(class) && !hak__hardened_reopen(p, class))
-        return;
     bool mine = hak__owner_id(word) == heap->id, inside = hak__lock_word_is_mine(&heap->lock);
     if (!mine && hak__outbox_add(heap, p))
         return;

@@ -67,7 +67,7 @@ static enum hak_wrong look_in_span(const struct hak_span *span, uint32_t index, 
     *free = (bits >> index % 64 & 1) != 0;
     if (!*free)
         wrong = hak__harden_wrong(p, span->class);
-    else if (hak__hardened.zero && !hak__harden_is_left(p, span->class))
+    else if (hak__hardened.zero && !hak__hardened_is_closed(p, span->class) && !hak__harden_is_left(p, span->class))
         wrong = HAK_WRONG_SEAL;
     return wrong != HAK_WRONG_NOTHING && is_being_worked(p) ? HAK_WRONG_NOTHING : wrong;
 }

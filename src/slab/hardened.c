@@ -119,12 +119,6 @@ static void guard_block(const struct hak_span *span)
         forbid_pages(guard_of(span), hak__page_size());
 }
 
-void hak__span_end_guard(struct hak_span *span)
-{
-    if (hak__hardened.guards)
-        reopen_pages(guard_of(span), hak__page_size());
-}
-
 void hak__span_harden(struct hak_span *span, uint32_t owner)
 {
     span->keys = HAK_SPAN_HARDENED;
@@ -358,6 +352,17 @@ bool hak__hardened_reopen(void *p, uint32_t class)
     return true;
 }
 
+/* Opens the free blocks too. What the kernel refuses to open counts as changed rights (shield.h), which the end of a heap asks about. */
+void hak__span_end_guard(struct hak_span *span)
+{
+    size_t size = hak__classes[span->class].size;
+    for (uint32_t i = 0; i < span->blocks && hak_load(&span->closed, HAK_RELAXED) != 0; i++)
+        if (!hak__hardened_reopen(hak__span_start(span) + i * size, span->class))
+            hak__span_shield_slabs(span);
+    if (hak__hardened.guards)
+        reopen_pages(guard_of(span), hak__page_size());
+}
+
 /* --- taking ------------------------------------------------------------------------------------------------------------- */
 
 /* Blocks beyond the frontier become free ones. */
@@ -401,14 +406,17 @@ uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t wan
         return 0;
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
         hardened_extend(span, step);
-    uint32_t taken = want < span->free_count ? want : span->free_count;
-    for (uint32_t i = 1; i <= taken; i++) {
-        out[want - i] = hak__span_start(span) + draw_block(span) * size;
-        hak_key *mark = hak__hardened_mark(out[want - i], span->class);
+    uint32_t taken = 0;
+    while (taken < want && span->free_count != 0) {
+        char *block = hak__span_start(span) + draw_block(span) * size;
+        span->free_count--;
+        if (hak__hardened_closes(span->class) && hak_unlikely(!hak__hardened_reopen(block, span->class)))
+            continue;
+        hak_key *mark = hak__hardened_mark(block, span->class);
         if (hak_unlikely(*mark == 0))
             *mark = hak__freed_key;
+        out[want - ++taken] = block;
     }
-    span->free_count = (uint16_t)(span->free_count - taken);
     span->changes++;
     return taken;
 }

@@ -16,8 +16,8 @@
  *   - has free blocks that are zero (`zero`) but for their marks: the last word, where a block in use has its seal, is the freed key, or
  *     the key of those never handed out. In a span, and nowhere else, it may be 0, where pages went back.
  *
- * A freed block of HAK_CLOSED_LEAST bytes or more is closed while it is in quarantine: its whole pages are inaccessible. Its
- * bit in the span is set before the pages go, and cleared after they are back. A thread that reads such a block without owning it
+ * A freed block of HAK_CLOSED_LEAST bytes or more is closed until it is taken again: its whole pages are inaccessible. Its bit in the
+ * span is set before the pages go, and cleared after they are back. A thread that reads such a block without owning it
  * checks the bit first, behind the span's gate. */
 #pragma once
 
@@ -71,8 +71,10 @@ hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, ui
 
 /* --- closed blocks ------------------------------------------------------------------------------------------------------- */
 
-enum { HAK_CLOSED_LEAST = 128 << 10, HAK_CLOSED_BLOCKS = 8 };
-_Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / HAK_CLOSED_LEAST <= HAK_CLOSED_BLOCKS, "a bit for each block of a span");
+enum { HAK_CLOSED_LEAST = HAK_SLAB_SIZE, HAK_CLOSED_BLOCKS = 8 };
+#define X(index, size, slabs, blocks, reciprocal, batch) _Static_assert((size) < HAK_CLOSED_LEAST || (blocks) <= HAK_CLOSED_BLOCKS, "a bit for each");
+#include "size/classes.def"
+#undef X
 
 hak_inline bool hak__hardened_closes(uint32_t class)
 {
@@ -86,7 +88,7 @@ hak_aside bool hak__hardened_is_closed(const void *p, uint32_t class);
  * somebody looks at it just now. *again: it is closed already, so it was freed by two threads. */
 hak_aside bool hak__hardened_close(void *p, uint32_t class, bool *again);
 
-/* A block leaves its quarantine: opens it, clear, if it was closed. False: the kernel refuses, and it stays closed for ever. */
+/* Opens a block that is taken, clear, if it was closed. False: the kernel refuses, and it stays closed for ever. */
 hak_aside bool hak__hardened_reopen(void *p, uint32_t class);
 
 /* Between these a block of such a class is not being closed; false: it is closed, or about to be, and is not to be read. */

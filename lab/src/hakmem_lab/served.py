@@ -20,7 +20,7 @@ from hakmem_lab.allocators import HAKMEM, Allocator
 from hakmem_lab.amounts import in_bytes
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live, NotHakmem
-from hakmem_lab.servers import children
+from hakmem_lab.ending import children
 
 LEAST_S, MOST_S = 0.002, 0.02  # between two looks
 SETTLED_S = 0.03  # after which a program's environment is known
@@ -100,7 +100,7 @@ class Watch:
         self._thread = threading.Thread(target=self._looks, daemon=True)
 
     def __enter__(self) -> Watch:
-        self._before = set(children(os.getpid()))
+        self._before = children()
         self._thread.start()
         return self
 
@@ -112,11 +112,11 @@ class Watch:
         pause = LEAST_S
         while not self._ended.wait(pause):
             began = time.monotonic()
-            waiting = [pid for pid in children(os.getpid()) if pid not in self._before]
+            waiting = [pid for pid in sorted(children()) if pid not in self._before]
             while waiting:
                 pid = waiting.pop()
                 if pid not in self.without:
-                    waiting += children(pid)
+                    waiting += sorted(children(pid))
                     with contextlib.suppress(*ENDED):
                         self.look(pid)
             pause = max(time.monotonic() - began, min(pause * 1.2, MOST_S))

@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 SIZES = (24, 100, 1000, 4096, 20000, 100_000, 262_144, 1 << 20, 2_000_000, 8 << 20)
-KINDS = ("over-1", "over-16", "over-256", "over-4096", "over-mib", "jump-mib", "zeros-kept", "over-kept", "freed-write",
+KINDS = ("over-1", "over-16", "over-256", "over-4096", "over-mib", "jump-mib", "under-16", "zeros-kept", "freed-write",
          "freed-write-elsewhere", "twice", "twice-later", "twice-elsewhere", "interior", "misaligned", "freed-realloc")
-BESIDE = ("jump-16", "jump-4096", "under-16", "freed-write-first", "read-4096", "read-mib", "freed-read")  # printed, not counted
+BESIDE = ("jump-16", "jump-4096", "over-kept", "freed-write-first", "read-4096", "read-mib", "freed-read")  # printed, not counted
 LEAST_STOPPED, LEAST_FOUND = 142, 149
 MUST = tuple(("zeros-kept", size) for size in (24, 100, 1000, 20000, 100_000)) + tuple(
     (kind, size) for kind in ("over-1", "over-16", "jump-4096", "read-4096", "read-mib", "jump-mib") for size in (2 << 20, 8 << 20))
