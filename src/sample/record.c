@@ -133,6 +133,8 @@ int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t,
 void hak__samples_fork_child(struct hak_samples *samples)
 {
     uint64_t count = 0, bytes = 0;
+    if (!hak__lock_is_held(&samples->lock))
+        return;
     hak__lock_reset(&samples->lock);
     for (struct hak_record *record = samples->first, *before = NULL; record != NULL; before = record, record = record->next) {
         record->before = before;

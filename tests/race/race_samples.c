@@ -19,6 +19,7 @@ void hak__lock_acquire(struct hak_lock *lock)
         explore_yield();
 }
 void hak__lock_release(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELEASE); }
+bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_RELAXED) != 0; }
 void hak__lock_reset(struct hak_lock *lock) { hak_store(&lock->held, 0, HAK_RELAXED); }
 
 /* --- the threads ------------------------------------------------------------------------------------------------------- */
