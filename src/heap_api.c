@@ -113,6 +113,8 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
         return process_request(HAK_ALIGN, n, false);
     if (hak__is_region(own))
         return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
+    if (hak_unlikely(hak__profile_asked()))
+        hak__profile_answer();
     if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
         return block;
     return hak__own_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");

@@ -175,19 +175,27 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
 
 ONLY_HITS = """
 #include <stdlib.h>
+extern void *hak_heap_new(const void *options) __attribute__((weak));
+extern void *hak_heap_malloc(void *heap, size_t n) __attribute__((weak));
 int main(void)
 {
+#ifdef HEAP
+    for (void *volatile p, *heap = hak_heap_new(NULL);;)
+        free(p = hak_heap_malloc(heap, 64));
+#else
     for (void *volatile p;;)
         free(p = malloc(64));
+#endif
 }
 """
 
 
-def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["PLAIN", "HEAP"])
+def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path, of: str) -> None:
     """It takes no slow path, at which it would look for what is asked of it; afterwards it runs as before."""
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     (tmp_path / "hits.c").write_text(ONLY_HITS)
-    subprocess.run([compiler, "-O1", "-fno-builtin", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
+    subprocess.run([compiler, "-O1", "-fno-builtin", f"-D{of}", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "hits")]
     with subprocess.Popen(run) as running:
         try:

@@ -133,7 +133,8 @@ int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t,
 void hak__samples_fork_child(struct hak_samples *samples)
 {
     uint64_t count = 0, bytes = 0;
-    hak__lock_fork_child(&samples->lock);
+    if (!hak__lock_fork_child(&samples->lock))
+        return;
     for (struct hak_record *record = samples->first, *before = NULL; record != NULL; before = record, record = record->next) {
         record->before = before;
         hak_store(&record->of, samples, HAK_RELAXED);

@@ -18,9 +18,9 @@ from pathlib import Path
 from hakmem_lab import elf, loading, process
 from hakmem_lab.allocators import HAKMEM, Allocator
 from hakmem_lab.amounts import in_bytes
+from hakmem_lab.ending import children
 from hakmem_lab.errors import LabError
 from hakmem_lab.live import Live, NotHakmem
-from hakmem_lab.ending import children
 
 LEAST_S, MOST_S = 0.002, 0.02  # between two looks
 SETTLED_S = 0.03  # after which a program's environment is known
