@@ -203,19 +203,19 @@ hak_inline void *new_aligned(size_t n, size_t align)
  * The nothrow variants of new are in cxx_linked.c. */
 #define NAMED(ret, name, params) hak_export ret name params; hak_export ret name params
 
-void *hak__new(size_t n) { return new_block(n); }
-void *hak__new_aligned(size_t n, size_t align) { return new_aligned(n, align); }
-HAK_FORWARD(void *, _Znwm, hak__new, (size_t n), (n))
-HAK_FORWARD(void *, _Znam, hak__new, (size_t n), (n))
-HAK_FORWARD(void *, _ZnwmSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
-HAK_FORWARD(void *, _ZnamSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
-
 #if HAK_UNITY
 /* An alias has its target's parameters; the new ones (alignment, tag) are in registers nobody reads. */
 #define DELETE_MORE(name, more) hak_export void name(void *p) HAK_ALIAS(hak_free);
 #else
 #define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }
 #endif
+
+void *hak__new(size_t n) { return new_block(n); }
+void *hak__new_aligned(size_t n, size_t align) { return new_aligned(n, align); }
+HAK_FORWARD(void *, _Znwm, hak__new, (size_t n), (n))
+HAK_FORWARD(void *, _Znam, hak__new, (size_t n), (n))
+HAK_FORWARD(void *, _ZnwmSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
+HAK_FORWARD(void *, _ZnamSt11align_val_t, hak__new_aligned, (size_t n, size_t align), (n, align))
 
 DELETE_MORE(_ZdlPv, "")
 DELETE_MORE(_ZdaPv, "")
