@@ -4,11 +4,11 @@
  * valid at every step) and takes over those threads' heaps. */
 #include "fork.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/arena.h"
 #include "base/forked.h"
+#include "base/syscall.h"
 #include "guard/check.h"
 #include "own/region.h"
 #include "thread.h"
@@ -31,7 +31,7 @@ static bool fork_repair(void)
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();
-    return hak__thread_fork_child(forker || syscall(SYS_gettid) == syscall(SYS_getpid));
+    return hak__thread_fork_child(forker || hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid));
 }
 
 void hak__fork_init(struct hak_lock *starting)

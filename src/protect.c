@@ -2,10 +2,11 @@
  * slab/shield.h. It is the system call of that name; one that the program makes itself, past the C library, is not seen.
  * Compiled only where the library takes malloc's place. */
 #if HAK_OVERRIDE
+#include <errno.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "slab/shield.h"
 
 hak_export int mprotect(void *start, size_t bytes, int rights)
@@ -13,10 +14,12 @@ hak_export int mprotect(void *start, size_t bytes, int rights)
     bool fewer = (rights & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE);
     if (fewer)
         hak__shield_note((uintptr_t)start, bytes);
-    int done = (int)syscall(SYS_mprotect, start, bytes, rights);
+    int code = hak__syscall_code(hak__syscall(SYS_mprotect, start, bytes, rights));
     if (fewer)
         hak__shield_note((uintptr_t)start, bytes);
-    return done;
+    if (code != 0)
+        errno = code;
+    return code == 0 ? 0 : -1;
 }
 
 #endif

@@ -4,11 +4,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/forked.h"
 #include "base/lock.h"
+#include "base/syscall.h"
 #include "cache/flush.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
@@ -56,17 +56,14 @@ static void set_thread(struct hak_heap *heap)
 {
     uint64_t thread = 0;
     if (hak__heap_last_id() >= HEAPS_SMALL)
-        thread = (uint64_t)syscall(SYS_getpid) << 32 | (uint32_t)syscall(SYS_gettid);
+        thread = (uint64_t)hak__syscall(SYS_getpid) << 32 | (uint32_t)hak__syscall(SYS_gettid);
     hak_store(&heap->thread, thread, HAK_RELAXED);
 }
 
 static bool thread_is_gone(uint64_t thread)
 {
-    int saved = errno;
-    bool gone = thread >> 32 == (uint64_t)syscall(SYS_getpid)
-                && syscall(SYS_tgkill, (long)(thread >> 32), (long)(uint32_t)thread, 0) != 0 && errno == ESRCH;
-    errno = saved;
-    return gone;
+    return thread >> 32 == (uint64_t)hak__syscall(SYS_getpid)
+           && hak__syscall(SYS_tgkill, thread >> 32, (uint32_t)thread, 0) == -ESRCH;
 }
 
 /* Caller holds the heap lock. */
@@ -169,7 +166,7 @@ static struct hak_heap *obtain_heap(void)
 
 static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); }   /* acquire: the key, too, is there */
 
-static bool is_first_thread(void) { return syscall(SYS_gettid) == syscall(SYS_getpid); }
+static bool is_first_thread(void) { return hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid); }
 
 /* By the library's constructor; by a thread that is there before it, and shows that the C library is ready. */
 static bool make_key(void)

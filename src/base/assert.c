@@ -3,13 +3,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/syscall.h"
 
 #if HAK_DEBUG
 static void say_text(const char *text)
 {
-    long written = syscall(SYS_write, STDERR_FILENO, text, strlen(text));
+    long written = hak__syscall(SYS_write, STDERR_FILENO, text, strlen(text));
     (void)written;
 }
 

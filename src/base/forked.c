@@ -2,10 +2,10 @@
 #include "base/forked.h"
 
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/syscall.h"
 
 struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
@@ -31,7 +31,7 @@ void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_
     is_fork_copy = is_copy;
     repair_child = repair;
     arrive_late = arrive;
-    hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
+    hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
     hak_owner_store(&find_fork_mark, find_mark);
     look_at_mark();
 }
@@ -40,7 +40,7 @@ bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
 
 static bool repair_now(void)
 {
-    hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
+    hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
     hak_fetch_add(&repairs, 1, HAK_RELAXED);
     return repair_child();
 }
@@ -59,7 +59,7 @@ static void watch_begins(void)
 {
     if (hak_peek(&hak__forked.mark) == NULL) {
         hak__fork_unwatched();
-        hak_store(&process, syscall(SYS_getpid), HAK_RELAXED);
+        hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
     }
     hak_store(&several, true, HAK_RELAXED);
 }
@@ -76,15 +76,15 @@ void hak__fork_watch(void)
         pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
 }
 
-bool hak__fork_is_home(void) { return syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }
+bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }
 
 /* The thread that has forked is the child's first one. Others come after it, and have nothing to repair. */
 void hak__fork_unwatched(void)
 {
     if (hak_peek(&hak__forked.mark) != NULL || hak_load(&process, HAK_RELAXED) == 0)
         return;
-    long now = syscall(SYS_getpid);
-    if (now == hak_load(&process, HAK_RELAXED) || syscall(SYS_gettid) != now || !is_fork_copy())
+    long now = hak__syscall(SYS_getpid);
+    if (now == hak_load(&process, HAK_RELAXED) || hak__syscall(SYS_gettid) != now || !is_fork_copy())
         return;
     repair_now();
 }

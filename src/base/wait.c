@@ -1,20 +1,17 @@
 /* All waiting for other threads, in pauses and in sleeps of the kernel's. None has no limit: a handler that has interrupted a sleep may
  * have forked, and nobody wakes the child. See lock.h. */
-#include <errno.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/syscall.h"
 
 enum { NAP_NS = 20000, SLEEP_NS = 10000000 };
 
 static void futex_call(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *time)
 {
-    int saved = errno;
-    syscall(SYS_futex, word, operation, value, time, NULL, 0);
-    errno = saved;
+    hak__syscall(SYS_futex, word, operation, value, time, 0, 0);
 }
 
 void hak__nap(unsigned tries)

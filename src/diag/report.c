@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/syscall.h"
 
 enum { LINE = 512 };
 
@@ -101,13 +101,14 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
 /* A pipe takes a piece as a whole once it has room at all. */
 enum { STALL_MS = 2000, STALL_LOOKS = 8, PIECE = 4096 };
 
-static bool report_stat(int fd, struct stat *at) { return fd >= 0 && syscall(SYS_fstat, fd, at) == 0; }
+/* 0 or an errno code. */
+static int report_stat(int fd, struct stat *at) { return fd < 0 ? EBADF : hak__syscall_code(hak__syscall(SYS_fstat, fd, at)); }
 
 /* What may wait for a reader. */
 static bool is_stream(int fd)
 {
     struct stat at;
-    return report_stat(fd, &at) && !S_ISREG(at.st_mode) && !S_ISBLK(at.st_mode);
+    return report_stat(fd, &at) == 0 && !S_ISREG(at.st_mode) && !S_ISBLK(at.st_mode);
 }
 
 /* Waits until the stream has room. Once one has had none, none is waited for. 0 or an errno code. */
@@ -117,10 +118,10 @@ static int await_room(int fd)
     struct timespec wait = { hak_load(&stalled, HAK_RELAXED) ? 0 : STALL_MS / 1000, 0 };
     struct pollfd poll = { .fd = fd, .events = POLLOUT };
     for (unsigned looks = 0; looks < STALL_LOOKS; looks++) {
-        long n = syscall(SYS_ppoll, &poll, 1, &wait, NULL, sizeof(uint64_t));
+        long n = hak__syscall(SYS_ppoll, &poll, 1, &wait, NULL, sizeof(uint64_t));
         if (n > 0)
             return (poll.revents & POLLERR) != 0 ? EPIPE : 0;
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && n != -EINTR)
             return 0;   /* it cannot be asked */
         if (n == 0)
             break;
@@ -134,9 +135,9 @@ static int write_some(int fd, bool stream, const char **text, size_t *length)
     int error = stream ? await_room(fd) : 0;
     if (error != 0)
         return error;
-    long n = syscall(SYS_write, fd, *text, stream && *length > PIECE ? PIECE : *length);
+    long n = hak__syscall(SYS_write, fd, *text, stream && *length > PIECE ? PIECE : *length);
     if (n <= 0)
-        return n < 0 && errno == EINTR ? 0 : n == 0 ? EIO : errno;
+        return n == -EINTR ? 0 : n == 0 ? EIO : (int)-n;
     *text += n;
     *length -= (size_t)n;
     return 0;
@@ -147,27 +148,27 @@ static const uint64_t PIPE_SIGNAL = 1ull << (SIGPIPE - 1);
 /* The signal is the thread's alone. One that was pending before stays so. */
 static int write_stream(int fd, const char *text, size_t length)
 {
+    static const struct timespec at_once = { 0, 0 };
     uint64_t former = 0, before = 0;
     int error = 0;
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &PIPE_SIGNAL, &former, sizeof former);
-    syscall(SYS_rt_sigpending, &before, sizeof before);
+    hak__syscall(SYS_rt_sigprocmask, SIG_BLOCK, &PIPE_SIGNAL, &former, sizeof former);
+    hak__syscall(SYS_rt_sigpending, &before, sizeof before);
     while (length > 0 && error == 0)
         error = write_some(fd, true, &text, &length);
     if (error == EPIPE && (before & PIPE_SIGNAL) == 0)
-        syscall(SYS_rt_sigtimedwait, &PIPE_SIGNAL, NULL, &(struct timespec){ 0, 0 }, sizeof PIPE_SIGNAL);
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &former, NULL, sizeof former);
+        hak__syscall(SYS_rt_sigtimedwait, &PIPE_SIGNAL, NULL, &at_once, sizeof PIPE_SIGNAL);
+    hak__syscall(SYS_rt_sigprocmask, SIG_SETMASK, &former, NULL, sizeof former);
     return error;
 }
 
 int hak__write_all(int fd, const char *text, size_t length)
 {
-    int saved = errno, error = 0;
+    int error = 0;
     if (is_stream(fd))
         error = write_stream(fd, text, length);
     else
         while (length > 0 && error == 0)
             error = write_some(fd, false, &text, &length);
-    errno = saved;
     return error;
 }
 
@@ -184,16 +185,16 @@ static hak_rare_data struct {
 static bool takes_errors(int fd)
 {
     struct stat at;
-    if (!report_stat(fd, &at))
+    if (report_stat(fd, &at) != 0)
         return false;
-    bool log = S_ISREG(at.st_mode) && (syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND) != 0;
+    bool log = S_ISREG(at.st_mode) && (hak__syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND) != 0;
     return log || S_ISFIFO(at.st_mode) || S_ISCHR(at.st_mode);
 }
 
 static bool is_place(int fd)
 {
     struct stat at;
-    return report_stat(fd, &at) && at.st_dev == report_place.device && at.st_ino == report_place.file;
+    return report_stat(fd, &at) == 0 && at.st_dev == report_place.device && at.st_ino == report_place.file;
 }
 
 /* Below the usual limit of 1,024, or lower where that is less. */
@@ -202,33 +203,31 @@ static int keep_another(void)
     static const int numbers[] = { 1000, 200, 10 };
     long fd = -1;
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers && fd < 0; i++)
-        fd = syscall(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, numbers[i]);
+        fd = hak__syscall(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, numbers[i]);
     return fd < 0 ? 0 : (int)fd;
 }
 
 void hak__report_begin(bool keep)
 {
     struct stat at;
-    int saved = errno;
-    if (!report_place.known && report_stat(STDERR_FILENO, &at)) {
+    int code = report_place.known ? 0 : report_stat(STDERR_FILENO, &at);
+    if (!report_place.known && code == 0) {
         report_place.device = at.st_dev;
         report_place.file = at.st_ino;
         report_place.kept = keep ? keep_another() : 0;
         report_place.known = true;
     } else if (!report_place.known) {   /* where it can't be asked, it is believed */
-        report_place.nowhere = report_place.known = errno == EBADF;
+        report_place.nowhere = report_place.known = code == EBADF;
     }
-    errno = saved;
 }
 
 static int report_fd(bool redirected)
 {
-    int saved = errno, fd = -1;
+    int fd = -1;
     if (!report_place.known || (!report_place.nowhere && is_place(STDERR_FILENO)) || (redirected && takes_errors(STDERR_FILENO)))
         fd = STDERR_FILENO;
     else if (report_place.kept != 0 && is_place(report_place.kept))
         fd = report_place.kept;
-    errno = saved;
     return fd;
 }
 
@@ -239,8 +238,8 @@ int hak__report_open(const char *path, int more)
     static const char *const names[] = { "/dev/stderr", "/dev/fd/2", "/proc/self/fd/2" };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(path, names[i]) == 0)
-            return (int)syscall(SYS_fcntl, hak__report_fd(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    return (int)syscall(SYS_openat, AT_FDCWD, path, more | O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0644);
+            return (int)hak__syscall(SYS_fcntl, hak__report_fd(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return (int)hak__syscall(SYS_openat, AT_FDCWD, path, more | O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0644);
 }
 
 static void warn_list(const char *format, va_list arguments)

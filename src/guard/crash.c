@@ -10,11 +10,11 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/meta.h"
 #include "arena/regions.h"
+#include "base/syscall.h"
 #include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"
@@ -225,7 +225,7 @@ static void report_crash(const char *name, int number, const siginfo_t *info)
 {
     char text[DESCRIPTION];
     if (!is_fault(number, info)) {
-        hak__warn("crash: %s, sent by %s", name, info->si_pid == syscall(SYS_getpid) ? "the program itself" : "another process");
+        hak__warn("crash: %s, sent by %s", name, info->si_pid == hak__syscall(SYS_getpid) ? "the program itself" : "another process");
     } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
         hak__warn("crash: %s without an address: one that no memory can have, perhaps", name);
     } else {
@@ -245,7 +245,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
         tell_stacks(number, info, context);
     }
     if (!is_fault(number, info))
-        syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);
+        hak__syscall(SYS_tgkill, hak__syscall(SYS_getpid), hak__syscall(SYS_gettid), number);
     errno = saved;
 }
 

@@ -7,12 +7,13 @@
  * and after vfork. In a child of vfork it is the parent, too, that asks nothing any more. */
 #if HAK_OVERRIDE
 
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/syscall.h"
 #include "os/os.h"
 
 hak_export hak_cold int prctl(int option, ...)
@@ -25,10 +26,12 @@ hak_export hak_cold int prctl(int option, ...)
     va_end(more);
     bool filter = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
     bool before = filter && hak__os_filter_comes(true);
-    int result = (int)syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
+    long result = hak__syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
     if (filter && !before && result != 0)
         hak__os_filter_comes(false);
-    return result;
+    if (result < 0)
+        errno = (int)-result;
+    return result < 0 ? -1 : (int)result;
 }
 
 #endif

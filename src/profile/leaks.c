@@ -4,12 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -67,8 +67,8 @@ static void leaks_scan(uintptr_t start, uintptr_t end)
 {
     for (uintptr_t at = hak_align_up(start, sizeof at); at < end; at += LEAKS_CHUNK) {
         struct iovec here = { leaks_words, hak_min(end - at, LEAKS_CHUNK) }, there = { (void *)at, here.iov_len };
-        long got = syscall(SYS_process_vm_readv, syscall(SYS_getpid), &here, 1L, &there, 1L, 0L);
-        leaks_refused |= got < 0 && errno != EFAULT;
+        long got = hak__syscall(SYS_process_vm_readv, hak__syscall(SYS_getpid), &here, 1L, &there, 1L, 0L);
+        leaks_refused |= got < 0 && got != -EFAULT;
         for (long i = 0; i < got / (long)sizeof *leaks_words; i++)
             leaks_reach(leaks_words[i]);
     }
@@ -133,10 +133,10 @@ static bool each_mapping(void)
     char line[LEAKS_LINE];
     size_t used = 0;
     long got;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int fd = (int)hak__syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    while ((got = syscall(SYS_read, fd, leaks_maps, sizeof leaks_maps)) > 0)
+    while ((got = hak__syscall(SYS_read, fd, leaks_maps, sizeof leaks_maps)) > 0)
         for (long i = 0; i < got; i++) {
             if (leaks_maps[i] != '\n') {
                 used += used < sizeof line - 1;
@@ -147,7 +147,7 @@ static bool each_mapping(void)
             used = 0;
             scan_mapping(line);
         }
-    syscall(SYS_close, fd);
+    hak__syscall(SYS_close, fd);
     return got == 0;
 }
 

@@ -4,10 +4,10 @@
 #include <elf.h>
 #include <link.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "diag/report.h"
 #include "os/loaded.h"
 
@@ -36,7 +36,7 @@ static void absolute_path(char *path, const char *name)
 {
     char folder[HAK_PROFILE_PATH] = "";
     bool given = name[0] == '/';
-    if (!given && syscall(SYS_getcwd, folder, sizeof folder) < 0)
+    if (!given && hak__syscall(SYS_getcwd, folder, sizeof folder) < 0)
         folder[0] = 0;
     hak__format(path, HAK_PROFILE_PATH, given ? "%s%s" : "%s/%s", folder, name);
 }

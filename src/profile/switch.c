@@ -1,13 +1,13 @@
 /* See profile.h: on and off, by option, by call, by a signal, and from outside. */
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/arena.h"
 #include "arena/limit.h"
 #include "base/bits.h"
 #include "base/lock.h"
+#include "base/syscall.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "os/reserved.h"
@@ -113,7 +113,7 @@ void hak__profile_stop(void)
 
 bool hak__profile_claim(_Atomic uint32_t *word)
 {
-    uint32_t self = (uint32_t)syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
+    uint32_t self = (uint32_t)hak__syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
     /* acquire: pairs with the release of who had it before. */
     return who != self && hak_cas_strong(word, &who, self, HAK_ACQUIRE, HAK_RELAXED);
 }

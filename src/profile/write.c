@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -87,12 +87,12 @@ static void out_maps(struct dump_out *dump_out, bool quoted)
 {
     char piece[512];
     long got;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && (got = syscall(SYS_read, fd, piece, sizeof piece)) > 0)
+    int fd = (int)hak__syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (got = hak__syscall(SYS_read, fd, piece, sizeof piece)) > 0)
         for (long i = 0; i < got; i++)
             out_byte(dump_out, piece[i], quoted);
     if (fd >= 0)
-        syscall(SYS_close, fd);
+        hak__syscall(SYS_close, fd);
     out_closed_modules(dump_out, quoted);
 }
 
@@ -179,7 +179,7 @@ static void write_json(struct dump_out *dump_out)
     struct hak_profile_site *site = NULL;
     uint32_t bucket = 0;
     out_say(dump_out, "{\"hakmem_profile\":1,\"pid\":%u,\"interval\":%u,\"time_ms\":%u,\"peak_ms\":%u,",
-            (uint64_t)syscall(SYS_getpid), hak_load(&hak__profile.interval, HAK_RELAXED), hak__os->now_ms(),
+            (uint64_t)hak__syscall(SYS_getpid), hak_load(&hak__profile.interval, HAK_RELAXED), hak__os->now_ms(),
             hak__profile_peak_ms());
     out_say(dump_out, "\"samples\":%u,\"missed\":%u,\"leaks_searched\":%s,\"sites\":[",
             hak_load(&hak__profile.samples, HAK_RELAXED), hak_load(&hak__profile.missed, HAK_RELAXED),
@@ -228,14 +228,15 @@ static int dump_to_file(const char *path)
     hak__format(beside, sizeof beside, plain ? "%s.part" : "%s", path);
     int fd = hak__report_open(beside, plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
     if (fd < 0)
-        return errno;
+        return -fd;
     int code = dump_to(fd, ends_in(path, ".json"));
-    if (syscall(SYS_close, fd) != 0 && code == 0)
-        code = errno;
-    if (code == 0 && plain && syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0L) != 0)
-        code = errno;
+    int closed = hak__syscall_code(hak__syscall(SYS_close, fd));
+    if (code == 0)
+        code = closed;
+    if (code == 0 && plain)
+        code = hak__syscall_code(hak__syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0));
     if (code != 0 && plain)
-        syscall(SYS_unlinkat, AT_FDCWD, beside, 0L);
+        hak__syscall(SYS_unlinkat, AT_FDCWD, beside, 0L);
     return code;
 }
 
@@ -250,7 +251,7 @@ static void dump_name(char *name, size_t size, uint64_t number, char kind)
     bool json = ends_in(begin, ".json");
     if (json)
         begin[length - 5] = 0;
-    hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)syscall(SYS_getpid), number, letter, json ? "json" : "heap");
+    hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)hak__syscall(SYS_getpid), number, letter, json ? "json" : "heap");
 }
 
 static int dump_numbered(char kind)
@@ -262,7 +263,7 @@ static int dump_numbered(char kind)
     bool by_itself = kind == 'i' || kind == 'l';
     for (const char *other = "il"; code == 0 && by_itself && number >= DUMPS_KEPT && *other != 0; other++) {
         dump_name(name, sizeof name, number - DUMPS_KEPT, *other);
-        syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
+        hak__syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
     }
     return code;
 }

@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/arena.h"
 #include "arena/meta.h"
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "base/text.h"
 #include "cache/mark.h"
 #include "diag/report.h"
@@ -135,7 +135,7 @@ static const uint8_t *sample_changed(const uint8_t *at, size_t bytes)
 
 static void sample_note(struct hak_sample_event *event)
 {
-    event->thread = (uint32_t)syscall(SYS_gettid);
+    event->thread = (uint32_t)hak__syscall(SYS_gettid);
     event->frames = hak__unwind(event->trace, HAK_SAMPLE_FRAMES);
 }
 

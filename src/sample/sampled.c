@@ -7,10 +7,10 @@
  * program installs later takes this one's place, and is told about no block. */
 #include <errno.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "diag/report.h"
 #include "sample/sample.h"
 #include "trace/frames.h"
@@ -100,7 +100,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
     } else {
         sigaction(number, &former_fault, NULL);
         if (sent)
-            syscall(SYS_tgkill, syscall(SYS_getpid), syscall(SYS_gettid), number);
+            hak__syscall(SYS_tgkill, hak__syscall(SYS_getpid), hak__syscall(SYS_gettid), number);
     }
 }
 

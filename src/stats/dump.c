@@ -5,12 +5,11 @@
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
 #include "stats/dump.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "base/text.h"
 #include "diag/emitter.h"
 #include "diag/report.h"
@@ -169,7 +168,7 @@ int hak__print_text(int fd, const struct hak_stats *stats)
 {
     struct hak_emitter out;
     hak__emit_open(&out, fd);
-    hak__emit(&out, "hakmem: statistics of process %u (%s)\n", (uint64_t)syscall(SYS_getpid), program_invocation_short_name);
+    hak__emit(&out, "hakmem: statistics of process %u (%s)\n", (uint64_t)hak__syscall(SYS_getpid), program_invocation_short_name);
     text_titles(&out, stats);
     for (unsigned c = 0; c < stats->class_count; c++)
         if (stats->classes[c].refilled != 0)
@@ -275,7 +274,7 @@ int hak__print_json(int fd, const struct hak_stats *stats)
 {
     struct hak_emitter out;
     hak__emit_open(&out, fd);
-    hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)syscall(SYS_getpid));
+    hak__emit(&out, "{\"version\": %u,\n \"pid\": %u", (uint64_t)stats->version, (uint64_t)hak__syscall(SYS_getpid));
     for (unsigned group = 0; group < GROUPS; group++)
         if (dump_has(stats, groups[group].flag))
             json_group(&out, stats, group);

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "profile/profile.h"
@@ -25,7 +25,7 @@ static void expand_name(char *to, size_t size, const char *name)
     for (; *name != 0 && used + 24 < size; name++) {
         bool id = name[0] == '%' && name[1] == 'p';
         if (id)
-            used += hak__format(to + used, size - used, "%u", (uint64_t)syscall(SYS_getpid));
+            used += hak__format(to + used, size - used, "%u", (uint64_t)hak__syscall(SYS_getpid));
         else
             to[used++] = *name;
         name += id;
@@ -37,12 +37,12 @@ static void write_file(const struct hak_stats *stats, uint64_t mode)
 {
     char name[2 * HAK_STATS_FILE_SIZE];
     expand_name(name, sizeof name, hak__stats_file);
-    int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = errno;
+    int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = -fd;
     if (fd >= 0) {
         error = mode == HAK_STATS_JSON   ? hak__print_json(fd, stats)
                 : mode == HAK_STATS_PROM ? hak__print_openmetrics(fd, stats)
                                          : hak__print_text(fd, stats);
-        syscall(SYS_close, fd);
+        hak__syscall(SYS_close, fd);
     }
     if (fd < 0 || error != 0)
         hak__warn("the statistics could not be written to %s (error %u)", name, (uint64_t)error);

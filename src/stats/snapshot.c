@@ -2,11 +2,11 @@
 #include "stats/snapshot.h"
 
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arena/meta.h"
 #include "arena/thp.h"
+#include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
@@ -137,7 +137,7 @@ static void add_words(struct hak_stats *out)
 static void add_system(struct hak_stats *out)
 {
     struct rusage usage = { 0 };
-    syscall(SYS_getrusage, RUSAGE_SELF, &usage);
+    hak__syscall(SYS_getrusage, RUSAGE_SELF, &usage);
     out->process_peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
     out->process_minor_faults = (uint64_t)usage.ru_minflt;
     out->bytes_metadata = hak__meta_bytes();

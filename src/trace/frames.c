@@ -2,9 +2,9 @@
 #include "trace/frames.h"
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/syscall.h"
 #include "diag/report.h"
 #include "os/loaded.h"
 #include "trace/unwind.h"
@@ -18,7 +18,7 @@ static void say_frame(unsigned number, uintptr_t address)
     char program[NAME];
     struct hak_module module = { .name = NULL };
     if (hak__loaded_at(address, &module) && module.name[0] == 0) {
-        long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", program, sizeof program - 1);
+        long length = hak__syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", program, sizeof program - 1);
         program[length < 0 ? 0 : length] = 0;
         module.name = program;
     }
@@ -54,7 +54,7 @@ void hak__frames_say(const char *what, uint32_t thread, const uintptr_t *frames,
         say_frame(i, frames[i]);
 }
 
-static uint32_t this_thread(void) { return (uint32_t)syscall(SYS_gettid); }
+static uint32_t this_thread(void) { return (uint32_t)hak__syscall(SYS_gettid); }
 
 void hak__frames_say_here(const char *what)
 {

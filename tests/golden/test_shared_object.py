@@ -92,6 +92,13 @@ class SharedObject(unittest.TestCase):
         self.assertIn("pthread_key_create", undefined)
         self.assertEqual(undefined & {"pthread_create", "thrd_create", "pthread_attr_init"}, set())
 
+    def test_makes_its_system_calls_itself(self):
+        """A library beside this one may have wrapped the C library's functions, and its wrapper may allocate."""
+        undefined = {line.split()[-1].split("@")[0] for line in output("nm", "-D", "--undefined-only", LIBRARY).splitlines()}
+        self.assertIn("memcpy", undefined)
+        self.assertEqual(undefined & {"syscall", "mmap", "munmap", "mremap", "madvise", "mprotect", "clock_gettime", "open", "read",
+                                      "write", "getpid", "prctl", "nanosleep", "sched_yield"}, set())
+
     def test_needs_only_libc(self):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
         self.assertEqual([n for n in needed if not re.match(r"lib(c|pthread|dl)\.so|ld-linux", n)], [])
