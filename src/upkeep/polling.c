@@ -62,12 +62,12 @@ static bool only_frees(struct hak_polling *polling)
     return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
-/* Whether what there was has gone back by now. A program may have been freeing all that time, and left emptied SuperSlabs that
- * are younger; they are waited for, but not for ever. */
+/* Whether what there was has gone back by now. A program may have been freeing all that time, and left emptied SuperSlabs and slabs
+ * that are younger; they are waited for, but not for ever. */
 static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
 {
     uint64_t since = now_ms - heap->polling.much_ms;
-    bool kept = hak_counted(&hak__arena_published.dirty) != 0;
+    bool kept = hak_counted(&hak__arena_published.dirty) != 0 || hak__pool_waiting_ms() != UINT64_MAX;
     return since > (kept ? 4 * delay : delay + delay / 2) && !hak__idle_unfinished();
 }
 
