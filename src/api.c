@@ -11,6 +11,7 @@
 #include "hakmem_stats.h"
 #include "hardened.h"
 #include "os/os.h"
+#include "own/own.h"
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
