@@ -10,6 +10,7 @@
 #include "hakmem_stats.h"
 #include "hardened.h"
 #include "os/os.h"
+#include "own/own.h"
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"

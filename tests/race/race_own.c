@@ -608,6 +608,7 @@ static void check_huge(void)
 }
 
 static const struct explore_case cases[] = {
+    { "a heap is merged, another thread frees", 3, 2, with_bin_of_2, { merge_and_say, free_elsewhere }, check_fast, 2, 2 },
     { "a thread takes a share", 2, 2, begin_owns, { destroy, attach }, check_ended, 1, 1 },
     { "a thread takes an idle share with blocks", 2, 2, left, { destroy, attach }, check_ended, 1, 1 },
     { "two threads want the only share", 2, 2, begin_owns, { attach, attach_3 }, check_no_report, 1, 1 },
@@ -622,7 +623,6 @@ static const struct explore_case cases[] = {
     { "a heap is merged, its thread's bin overflows", 2, 2, with_bin_of_1, { merge_and_say, free_two }, check_fast, 1, 1 },
     { "a heap is merged, its thread goes on", 2, 2, with_bin_of_2, { merge_and_say, free_then_allocate }, check_fast, 1, 1 },
     { "a heap is merged, two free", 1, 3, with_bin_of_2, { merge_and_say, free_own, free_elsewhere }, check_fast, 1, 1 },
-    { "a heap is merged, another thread frees", 3, 2, with_bin_of_2, { merge_and_say, free_elsewhere }, check_fast, 2, 2 },
     { "a heap is merged, its large block is freed", 3, 2, with_large, { merge_and_say, free_large }, check_fast, 2, 1 },
     { "a heap is squeezed, its thread goes on", 2, 2, with_bin_of_2, { squeeze, allocate_and_free }, check_fast, 1, 1 },
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
