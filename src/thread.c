@@ -198,7 +198,9 @@ struct hak_heap *hak__thread_attach(void)
     bool early = !key_exists(), first = early && is_first_thread();
     bool again = first && early_heap != NULL;
     if (again) {
-        set_current(heap = early_heap);
+        heap = early_heap;
+        set_thread(heap);
+        set_current(heap);
     } else {
         heap = obtain_heap();
         if (heap == NULL)

@@ -115,13 +115,6 @@ hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW
 /* Whether a forked child has given the heap up, because it was half done. */
 hak_inline bool hak__heap_is_unusable(struct hak_heap *heap) { return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE; }
 
-/* Gives the heap up for good. In a child, or by the holder of its lock, who does not release it. */
-hak_inline void hak__heap_lose(struct hak_heap *heap)
-{
-    hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
-    hak_store(&heap->lock, HAK_LOCK_LOST, HAK_RELAXED);
-}
-
 /* The lock's place in the order, which only debug builds ask. */
 hak_inline uint32_t hak__heap_rank(struct hak_heap *heap, enum hak_heap_user user)
 {
@@ -130,6 +123,15 @@ hak_inline uint32_t hak__heap_rank(struct hak_heap *heap, enum hak_heap_user use
     if (user == HAK_SWEEPER)
         return HAK_RANK_FOREIGN;
     return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_SHARE ? HAK_RANK_SHARE : HAK_RANK_HEAP;
+}
+
+/* Gives the heap up for good. In a child that is being repaired, or by the holder of its lock, who does not release it. */
+hak_inline void hak__heap_lose(struct hak_heap *heap)
+{
+    if (hak__lock_word_is_mine(&heap->lock))
+        hak__lock_note(hak__heap_rank(heap, hak_load(&heap->lock, HAK_RELAXED) & HAK_LOCK_MARK), -1);
+    hak_store(&heap->state, HAK_HEAP_UNUSABLE, HAK_RELAXED);
+    hak_store(&heap->lock, HAK_LOCK_LOST, HAK_RELAXED);
 }
 
 /* Slow paths run between these two. The owner rarely waits: only while another thread collects for it. False: the heap is unusable. A

@@ -173,7 +173,7 @@ static void fork_here(void)
 
 static bool may_be_interrupted(unsigned where)
 {
-    return handled && handled_at == where && explore_thread() == 0 && !explore_directly();
+    return explore_thread() == 0 && !explore_directly() && handled && handled_at == where;
 }
 
 void world_waits(void)
@@ -211,8 +211,6 @@ static void interrupted(struct hak_heap *mine, void (*body)(void))
 {
     own = mine;
     handled = true;
-    atomic_store_explicit(&mark, HAK_FORK_REPAIRED, HAK_RELAXED);
-    hak_owner_store(&hak__forked.mark, &mark);
     body();
     handled = false;
     if (!is_child)
@@ -354,6 +352,8 @@ static void where(unsigned place)
     one_parked();
     publish(block_at(2, 0));
     handled_at = place;
+    atomic_store_explicit(&mark, HAK_FORK_REPAIRED, HAK_RELAXED);
+    hak_owner_store(&hak__forked.mark, &mark);
 }
 static void two_parked(void)   /* the first that an adopter takes has nothing */
 {

@@ -84,7 +84,6 @@ FRESH_TEST(nobody_waits_for_a_heap_that_was_left)
     (void)argument;
     struct hak_heap *heap = start();
     expect(hak__heap_try_lock(heap, HAK_SWEEPER));
-    hak__lock_note(HAK_RANK_FOREIGN, -1);   /* it never unlocks it */
     hak__heap_lose(heap);
     expect(!hak__heap_lock(heap) && !hak__heap_try_lock(heap, HAK_SWEEPER) && !hak__enter_foreign(heap, 2));
 }
