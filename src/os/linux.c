@@ -11,6 +11,7 @@
 #include "base/syscall.h"
 #include "os/loaded.h"
 #include "os/os.h"
+#include "os/reserved.h"
 
 #if defined(__aarch64__)
 #define VDSO_CLOCK "__kernel_clock_gettime"
@@ -56,30 +57,30 @@ static int linux_map(uintptr_t address, size_t size)
 
 static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
-/* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge and
- * once more when a filter has come (resident.c), by a page that is about to go: NOT_DONE. A refusal says nothing. */
-static bool advice_is_done(uintptr_t address)
+/* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge, and
+ * once more when a filter has come (resident.c): NOT_DONE. A refusal is no lie. */
+static bool advice_is_done(void)
 {
     enum { UNKNOWN, DONE, NOT_DONE };
     static _Atomic uint8_t known[2];
     _Atomic uint8_t *state = &known[hak__os_is_filtered()];
     if (hak_likely(hak_load(state, HAK_RELAXED) != UNKNOWN))
         return hak_load(state, HAK_RELAXED) == DONE;
-    volatile char *page = (volatile char *)address;
-    char before = *page;
+    size_t size = hak__os_linux.page_size();
+    volatile char *page = (volatile char *)hak__os_borrow(size);
+    if (page == NULL)
+        return true;
     *page = 1;
-    bool taken = hak__syscall(SYS_madvise, address, hak__os_linux.page_size(), MADV_DONTNEED) == 0, done = *page == 0;
-    if (!done)
-        *page = before;
-    if (taken)
-        hak_store(state, done ? DONE : NOT_DONE, HAK_RELAXED);
-    return !taken || done;
+    bool done = hak__syscall(SYS_madvise, page, size, MADV_DONTNEED) != 0 || *page == 0;
+    hak__os_return((uintptr_t)page, size);
+    hak_store(state, done ? DONE : NOT_DONE, HAK_RELAXED);
+    return done;
 }
 
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
-    if (!advice_is_done(address))
+    if (!advice_is_done())
         return ENOSYS;
     int code = hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED));
     return code == EINVAL ? hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED_LOCKED)) : code;
@@ -130,7 +131,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         int rights = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
         return hak__syscall_code(hak__syscall(SYS_mprotect, address, size, rights));
     }
-    if (what == HAK_OS_GUARD && !advice_is_done(address))
+    if (what == HAK_OS_GUARD && !advice_is_done())
         return EINVAL;
     return hak__syscall_code(hak__syscall(SYS_madvise, address, size, advices[what]));
 }

@@ -11,6 +11,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
+#include "slab/shield.h"
 
 /* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
  * the mappings that the kernel allows. */
@@ -358,7 +359,7 @@ void hak__span_end_guard(struct hak_span *span)
     size_t size = hak__classes[span->class].size;
     for (uint32_t i = 0; i < span->blocks && hak_load(&span->closed, HAK_RELAXED) != 0; i++)
         if (!hak__hardened_reopen(hak__span_start(span) + i * size, span->class))
-            hak__span_shield_slabs(span);
+            hak__shield_note((uintptr_t)hak__span_start(span), (size_t)span->slabs << HAK_SLAB_SHIFT);
     if (hak__hardened.guards)
         reopen_pages(guard_of(span), hak__page_size());
 }

@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "diag/broken.h"
 #include "slab/hardened.h"
-#include "slab/shield.h"
 
 struct hak_span *hak__spans;
 uint64_t hak__freed_key;
@@ -67,13 +66,6 @@ void hak__span_shield(struct hak_span *span)
 {
     hak_fetch_or(&span->shielded, HAK_SHIELD_SPAN, HAK_RELAXED);
     map_limit(span);
-}
-
-void hak__span_shield_slabs(struct hak_span *span)
-{
-    for (uint32_t i = 0; i < span->slabs; i++)
-        hak_fetch_or(&span[i].shielded, HAK_SHIELD_SLAB, HAK_RELAXED);
-    hak_store(&hak__shields, true, HAK_RELAXED);
 }
 
 void hak__span_unshield(struct hak_span *span)

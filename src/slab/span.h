@@ -134,9 +134,6 @@ hak_cold void hak__span_retreat(struct hak_span *span);
 /* A slab of the span has been noted (shield.h): all frees in the span are verified. From any thread. */
 hak_cold void hak__span_shield(struct hak_span *span);
 
-/* All slabs of the span are noted: a page could not be made accessible again. */
-hak_cold void hak__span_shield_slabs(struct hak_span *span);
-
 /* No slab of the span is noted any more. Nobody may be noting one: the span is ending, or its only block is being freed. */
 hak_cold void hak__span_unshield(struct hak_span *span);
 

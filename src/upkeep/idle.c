@@ -128,7 +128,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     } else if (may_sleep(walk, span)) {
         walk->bytes += hak__span_sleep(span) ? (size_t)span->slabs << HAK_SLAB_SHIFT : 0;
         walk->purges++;
-    } else if (!span->purged) {
+    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) {   /* the pages of closed blocks are gone */
         purge_span(walk, span);
     }
 }

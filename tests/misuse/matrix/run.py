@@ -150,15 +150,16 @@ OVERFLOWS = ("over-1", "over-8", "over-64", "over-far", "over-kept")
 AFTER_FREE = ("after-first", "after-middle", "after-last")
 FINDERS = {"free": "free", "realloc": "realloc", "usable": "malloc_usable_size", "delete": "free"}
 WRITTEN_SIZES = (24, 1000, 5000, 100 << 10)
+AFTER_SIZES = (24, 1000, 5000, 50 << 10)  # longer blocks fault
 
 
 def written_cases():
     for case, call, size in itertools.product(OVERFLOWS, FINDERS, (*WRITTEN_SIZES, 2 << 20)):
         said = r"overflow of PTR \([0-9]+-byte block\): something was written behind it"
         yield case, call, str(size), {}, rf"hakmem: {FINDERS[call]}\(\): {said}"
-    for case, size in itertools.product(AFTER_FREE, WRITTEN_SIZES):
+    for case, size in itertools.product(AFTER_FREE, AFTER_SIZES):
         yield case, "free", str(size), {}, r"hakmem: malloc\(\): PTR \([0-9]+-byte block\) was written after free"
-    for case, size in itertools.product(OVERFLOWS + AFTER_FREE, WRITTEN_SIZES):
+    for case, size in (*itertools.product(OVERFLOWS, WRITTEN_SIZES), *itertools.product(AFTER_FREE, AFTER_SIZES)):
         what = "nothing was written behind a block|a block in use has its canary, a free one is clear"
         yield case, "check", str(size), {}, rf"hakmem: hak_check_heap\(\): broken at PTR: (?:{what})"
 
