@@ -269,8 +269,9 @@ static void parts(void)
         if (without != expected)
             fprintf(stderr, "without %s: %#x\n", effects[i].name, without);
         expect(without == expected);
+        unsigned unmapped = strcmp(effects[i].name, "guards") == 0 ? 1u << CLOSED : 0;   /* spans that have emptied are */
         if (is_part(i))
-            expect((ask(list(i, true, ','), "0") & ~none) == (1u << i & ~none));
+            expect((ask(list(i, true, ','), "0") & ~none & ~unmapped) == (1u << i & ~none));
     }
     expect(ask(list(EFFECTS, false, ','), NULL) == all);
 }
