@@ -353,13 +353,20 @@ bool hak__hardened_reopen(void *p, uint32_t class)
     return true;
 }
 
+static void note_all_slabs(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_fetch_or(&span[i].shielded, HAK_SHIELD_SLAB, HAK_RELAXED);
+    hak_store(&hak__shields, true, HAK_RELAXED);
+}
+
 /* Opens the free blocks too. What the kernel refuses to open counts as changed rights (shield.h), which the end of a heap asks about. */
 void hak__span_end_guard(struct hak_span *span)
 {
     size_t size = hak__classes[span->class].size;
     for (uint32_t i = 0; i < span->blocks && hak_load(&span->closed, HAK_RELAXED) != 0; i++)
         if (!hak__hardened_reopen(hak__span_start(span) + i * size, span->class))
-            hak__shield_note((uintptr_t)hak__span_start(span), (size_t)span->slabs << HAK_SLAB_SHIFT);
+            note_all_slabs(span);
     if (hak__hardened.guards)
         reopen_pages(guard_of(span), hak__page_size());
 }

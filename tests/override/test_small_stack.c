@@ -135,6 +135,7 @@ static void in_mode(const char *name, const char *value, const char *which)
     expect(child >= 0);
     if (child == 0) {
         char *arguments[] = { program, (char *)(uintptr_t)which, NULL };
+        expect(chdir("/tmp") == 0);   /* where profiles are written */
         setenv(name, value, 1);
         execv(program, arguments);
         _exit(127);
@@ -149,7 +150,12 @@ static void with_exact_statistics(void) { in_mode("HAKMEM_STATS", "exact", "in_c
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        CASE(blocks_of_every_size), CASE(figures_and_trim), CASE(with_guards), CASE(with_profile), CASE(with_exact_statistics), CASE(in_child),
+        CASE(blocks_of_every_size),
+        CASE(figures_and_trim),
+        CASE(with_guards),
+        CASE(with_profile),
+        CASE(with_exact_statistics),
+        CASE(in_child),
     };
     return RUN_CASES(cases);
 }
