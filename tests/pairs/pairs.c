@@ -192,10 +192,10 @@ static void check_to(const struct block *b, size_t size, const char *what)
         expect(b->p[at] == (unsigned char)b->stamp, what, b->p, at);
 }
 
-static void check_heap_of(const struct block *b)
+static void check_heap_of(const struct block *b, const char *why)
 {
     if (b->heap != COMMON)
-        expect(hak_heap_of(b->p) == b->heap, "hak_heap_of", b->p, b->size);
+        expect(hak_heap_of(b->p) == b->heap, why, b->p, b->size);
 }
 
 /* The block has come to the slot, or leaves it. */
@@ -208,11 +208,11 @@ static void count(const struct block *b, int sign)
     me->bytes += (size_t)sign * malloc_usable_size(b->p);
 }
 
-static void take_in(struct block *b, void *p, size_t align, size_t size, hak_heap_t *heap)
+static void take_in(struct block *b, void *p, size_t align, size_t size, hak_heap_t *heap, const char *why)
 {
     *b = (struct block){ p, size, align, (uint32_t)draw(), heap };
     expect(malloc_usable_size(p) >= size, "usable size", p, size);
-    check_heap_of(b);
+    check_heap_of(b, why);
     fill(b);
     count(b, 1);
 }
@@ -274,14 +274,14 @@ static void allocate(struct block *b)
         return;
     }
     expect((uintptr_t)p % align == 0, "alignment", p, align);
-    take_in(b, p, align, size, heap);
+    take_in(b, p, align, size, heap, "heap of a new block");
 }
 
 static void release(struct block *b)
 {
     unsigned char *p = b->p;
     check_to(b, b->size, "contents at free");
-    check_heap_of(b);
+    check_heap_of(b, "heap of a block that is freed");
     count(b, -1);
     b->p = NULL;
     if (draw() % 2 == 0 && b->align == 1)
@@ -311,7 +311,7 @@ static void resize(struct block *b)
     }
     struct block before = { p, b->size, 1, b->stamp, b->heap };
     check_to(&before, b->size < size ? b->size : size, "contents after realloc");
-    take_in(b, p, 1, size, b->heap);
+    take_in(b, p, 1, size, b->heap, "heap after realloc");
 }
 
 /* Blocks of malloc's and of the common heap go to whoever comes next. */

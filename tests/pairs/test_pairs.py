@@ -10,10 +10,13 @@ Each set has a seed of its own, counted on from HAK_PAIRS_SEED (1), which also d
 threads' order differs from run to run, so the same seed may need some runs."""
 # test: timeout=900 cost=120
 import concurrent.futures
+import contextlib
 import itertools
 import os
 import pathlib
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,13 +69,19 @@ def run(folder, features, seconds, seed):
         env.update({name: value.replace("FOLDER", str(place)) for name, value in MODES.get(feature, {}).items()})
     env["PAIRS_PLUGIN"] = str(folder / "plugin.so")
     command = [str(folder / "pairs"), str(seconds), str(seed), *(name for name in features if name in ACTS)]
-    try:
-        done = subprocess.run(command, env=env, check=False, timeout=seconds * 10 + 60, stdin=subprocess.DEVNULL, cwd=place,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-        code, said = done.returncode, done.stderr
-    except subprocess.TimeoutExpired as late:
-        code, said = "no end", (late.stderr or b"").decode(errors="replace")
-    subprocess.run(["rm", "-rf", str(place)], check=True)
+    with open(place / "stderr", "w+", encoding="utf-8", errors="replace") as said_there:
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said_there, cwd=place,
+                                   start_new_session=True)
+        try:
+            code = process.wait(seconds * 10 + 60)
+        except subprocess.TimeoutExpired:
+            code = "no end"
+        with contextlib.suppress(ProcessLookupError):   # children that hang
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        said_there.seek(0)
+        said = said_there.read()
+    shutil.rmtree(place)
     if code == 0:
         return None
     lines = [line for line in said.splitlines() if "exact" not in features or line.startswith("wrong") or "():" in line]
@@ -106,10 +115,12 @@ def main():
         build(folder)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             jobs = [pool.submit(run, folder, features, seconds, SEED + at) for at, features in enumerate(sets)]
-            wrong = [said for said in (job.result() for job in jobs) if said is not None]
-    for said in wrong:
-        print(said)
-    print(f"sets={len(sets)} wrong={len(wrong)} seconds={time.monotonic() - started:.0f}")
+            wrong = 0
+            for job in concurrent.futures.as_completed(jobs):
+                if job.result() is not None:
+                    wrong += 1
+                    print(job.result(), flush=True)
+    print(f"sets={len(sets)} wrong={wrong} seconds={time.monotonic() - started:.0f}")
     return 1 if wrong else 0
 
 
