@@ -4,10 +4,10 @@ is, a heap's figures, memory at the end, no hang. By hand, with HAK_TEST_LIB=...
 
     test_pairs.py                            every pair for a moment, and some triples
     HAK_TEST_LONG=1 test_pairs.py            every pair for longer, and many triples
-    HAK_PAIRS="fork profile" test_pairs.py   these features alone, HAK_PAIRS_COUNT times (1) for HAK_PAIRS_SECONDS each (10)
+    HAK_PAIRS="fork profile" test_pairs.py   these features alone, for 10 s, or HAK_PAIRS_COUNT times
 
-Each set has a seed of its own, counted on from HAK_PAIRS_SEED (1), which also draws the triples. It is told with what went wrong; the
-threads' order differs from run to run, so the same seed may need some runs."""
+HAK_PAIRS_SECONDS is how long each set runs. Each has a seed of its own, counted on from HAK_PAIRS_SEED (1), which also draws the
+triples; it is told with what went wrong. The threads' order differs from run to run, so the same seed may need some runs."""
 # test: timeout=900 cost=120
 import concurrent.futures
 import contextlib
@@ -108,7 +108,8 @@ def main():
     sets, seconds = chosen()
     if "HAK_PAIRS" in os.environ:
         sets = [tuple(os.environ["HAK_PAIRS"].split())] * int(os.environ.get("HAK_PAIRS_COUNT", "1"))
-        seconds = float(os.environ.get("HAK_PAIRS_SECONDS", "10"))
+        seconds = 10.0
+    seconds = float(os.environ.get("HAK_PAIRS_SECONDS", seconds))
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
