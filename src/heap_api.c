@@ -204,6 +204,8 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 
 hak_export hak_heap_t *hak_heap_of(const void *p)
 {
+    if (hak_unlikely(hak__is_sampled(p)))
+        return hak__own_of_sample(p);
     uint32_t word = hak__owner_of(p);
     struct hak_region *region = word == 0 ? hak__region_of(p) : NULL;
     if (region != NULL)

@@ -116,7 +116,7 @@ set(script_environment
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"
   "HAK_TEST_OUT=${CMAKE_BINARY_DIR}" "HAK_TEST_VERSION=${PROJECT_VERSION}"
   "CMAKE=${CMAKE_COMMAND}" "CMAKE_GENERATOR=${CMAKE_GENERATOR}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
-foreach(folder IN ITEMS golden package)
+foreach(folder IN ITEMS golden package pairs)
   hakmem_glob(scripts "${folder}/test_*.sh" "${folder}/test_*.py")
   foreach(script IN LISTS scripts)
     get_filename_component(stem "${script}" NAME_WE)

@@ -181,3 +181,9 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
     /* Seen from another thread the two words may be of different moments. */
     return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
 }
+
+uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class_index)
+{
+    uint32_t count = hak__cache_count(heap, class_index), marks = hak_peek(&heap->classes[class_index].marks);
+    return count - hak_min(marks, count);
+}

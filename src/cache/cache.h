@@ -52,8 +52,9 @@ void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, con
 /* Drains the oldest `count` blocks of a class into the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Blocks in the bin, as far as another thread can tell; marks are taken for some. */
+/* Entries of the bin, as far as another thread can tell, and the blocks among them: the others are marks (mark.h). */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
+uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class);
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 

@@ -24,7 +24,7 @@ static void put_mark(struct hak_heap *heap, struct hak_bin *bin, uint32_t index,
     memmove(at + 1, at, (size_t)(bin->top - at) * sizeof *at);
     *at = NULL;
     hak_owner_store(&bin->top, bin->top + 1);
-    heap->classes[index].marks++;
+    hak_slot_store(&heap->classes[index].marks, (uint8_t)(heap->classes[index].marks + 1));
 }
 
 static bool has_room(struct hak_heap *heap, const struct hak_bin *bin, uint32_t index)
@@ -63,7 +63,7 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
         bool mark = bin->top[-1] == NULL;
         if (mark) {
             hak_owner_store(&bin->top, bin->top - 1);
-            class->marks--;
+            hak_slot_store(&class->marks, (uint8_t)(class->marks - 1));
         }
         return mark;
     }
@@ -86,5 +86,5 @@ void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
         if (*from != NULL)
             *to++ = *from;
     hak_owner_store(&bin->top, to);
-    class->marks = 0;
+    hak_slot_store(&class->marks, 0);
 }

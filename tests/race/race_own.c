@@ -154,6 +154,7 @@ void *hak__no_memory(void) { return NULL; }
 _Atomic uint32_t hak__limit_notices;
 struct hak_region *hak__region_of(const void *p) { return (void)p, NULL; }
 void hak__profile_forget(const void *p) { (void)p; }
+bool hak__profile_answer(void) { return false; }
 struct hak_sample hak__sample;
 struct hak_zero_size hak__zero_size;
 _Atomic bool hak__shields;

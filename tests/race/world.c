@@ -247,5 +247,7 @@ __attribute__((weak)) void hak__samples_open(struct hak_samples *s, struct hak_a
 __attribute__((weak)) void hak__samples_merge(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__samples_fork_child(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }
+extern _Atomic bool hak__shields;
+__attribute__((weak)) _Atomic bool hak__shields;   /* the program changes no rights */
 void *hak__shield_note_aligned(void *block, size_t align, size_t n);
 __attribute__((weak)) void *hak__shield_note_aligned(void *block, size_t align, size_t n) { return (void)align, (void)n, block; }
