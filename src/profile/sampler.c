@@ -158,6 +158,13 @@ static struct hak_profile_record *live_at(const void *p, uint32_t *class, const 
     return state == HAK_SAMPLE_LIVE ? record : NULL;
 }
 
+/* The program may have taken rights from the block's pages, by calls that nobody sees too: all come back before the place is read,
+ * written or used again. A block without a whole page has none to lose. False: the system refuses. */
+static bool allow_place(const void *p, size_t size)
+{
+    return hak__shield_lift_range(p, size) && (size < hak__page_size() || hak__os_commit((uintptr_t)p, size) == 0);
+}
+
 /* A free place may stay resident: to discard it interrupts every processor that runs the program, and its pages fault again. Of
  * the large ones only so much stays, and the rest is discarded. Returns the bytes that count against that. */
 static size_t empty_place(void *p, size_t size)
@@ -182,7 +189,7 @@ static void free_record(struct hak_profile_record *record, uint32_t class)
     void *p = (void *)record->sample.block;
     end_record(record);
     hak__record_leave(&record->sample);
-    if (!hak__shield_lift_range(p, hak__classes[class].size))   /* the place is lost */
+    if (!allow_place(p, hak__classes[class].size))   /* the place is lost */
         return;
     record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);
@@ -221,7 +228,7 @@ void hak__profile_allow(const void *p)
 {
     uint32_t class = 0;
     if (hak__profile_record_at(p, &class) != NULL)
-        hak__shield_lift_range(p, hak__classes[class].size);
+        allow_place(p, hak__classes[class].size);
 }
 
 size_t hak__profile_usable(const void *p, const char *function)

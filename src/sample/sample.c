@@ -245,7 +245,8 @@ static void check_slack(struct hak_sample_place *place, const char *function)
 
 static bool sample_allow(const struct hak_sample_place *place)
 {
-    return hak__shield_lift_range((const void *)place->pages, place->page_bytes);
+    return hak__shield_lift_range((const void *)place->pages, place->page_bytes)
+           && hak__os_commit(place->pages, place->page_bytes) == 0;
 }
 
 void hak__sample_allow(const void *p, const char *function) { sample_allow(place_at(p, function)); }
