@@ -20,11 +20,11 @@
 #include "trace/unwind.h"
 #include "upkeep/background.h"
 
-/* Whether something may be said when the program ends. */
+/* Whether something is said when the program ends as it should. For that a descriptor is kept, which a program can see. */
 static bool speaks_at_end(void)
 {
     return (hak__option(HAK_OPTION_stats) | hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)
-            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_harden) | hak__option(HAK_OPTION_profile)) != 0;
+            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_profile)) != 0;
 }
 
 __attribute__((constructor(101))) void hak__library_loaded(void)

@@ -354,10 +354,19 @@ static void sum_anew(void)
     }
 }
 
+/* What a thread that does not exist here was about to say of its mapping. */
+static void unmap_unsaid(void)
+{
+    uintptr_t offset = hak__arena_state.mapping - hak__window.base;
+    if (hak__arena_state.mapping_bytes != 0 && hak__supers[offset >> HAK_SUPER_SHIFT].mapped <= offset % HAK_SUPER_SIZE)
+        hak__os_unmap(hak__arena_state.mapping, hak__arena_state.mapping_bytes);
+}
+
 /* Unless another thread had the lock when the process forked, the state is sound, and repairing it would only copy the tables' pages. */
 void hak__arena_fork_child(void)
 {
     if (hak__arena_is_left()) {
+        unmap_unsaid();
         for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1))
             arena_settle(i);
         sum_anew();

@@ -38,9 +38,18 @@ static size_t gap_below(size_t super)
 
 static int map_new(uintptr_t address, size_t size)
 {
-    int code = hak__os_map(address, size);
+    int code = hak__arena_map(address, size);
     if (code == 0)
         hak__thp_mapped(address, size);   /* all of it: a part would be a mapping of its own */
+    return code;
+}
+
+/* A part of what it maps belongs to SuperSlabs that say so one after another: no child can tell which have not. */
+static int map_whole_gap(uintptr_t address, size_t size)
+{
+    int code = hak__os_map(address, size);
+    if (code == 0)
+        hak__thp_mapped(address, size);
     return code;
 }
 
@@ -66,7 +75,7 @@ static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintpt
 static int map_behind(size_t super, size_t length)
 {
     size_t gap = gap_below(super);
-    if (gap != 0 && hak__is_crowded() && map_with_gap(super, length, gap, map_new) == 0)
+    if (gap != 0 && hak__is_crowded() && map_with_gap(super, length, gap, map_whole_gap) == 0)
         return 0;
     int code = map_new((uintptr_t)hak__super_start(super) + hak__supers[super].mapped, length);
     if (code != ENOMEM)

@@ -61,7 +61,7 @@ size_t hak__supers_open(bool whole, bool *fresh)
 
 static int map_piece(uintptr_t start, size_t bytes)
 {
-    return hak__limit_allows(hak__arena_state.mapped, bytes) ? hak__os_map(start, bytes) : ENOMEM;
+    return hak__limit_allows(hak__arena_state.mapped, bytes) ? hak__arena_map(start, bytes) : ENOMEM;
 }
 
 int hak__piece_map(void *start, size_t bytes)

@@ -24,8 +24,17 @@ static void state_publish(void)
 #undef X
 }
 
+int hak__arena_map(uintptr_t address, size_t bytes)
+{
+    hak_assert(hak__arena_is_locked(), "the arena's lock is held");
+    hak__arena_state.mapping = address;
+    hak__arena_state.mapping_bytes = bytes;
+    return hak__os_map(address, bytes);
+}
+
 void hak__arena_unlock(void)
 {
+    hak__arena_state.mapping_bytes = 0;
     hak__limit_note(hak__arena_state.mapped);
     hak__arena_state.lock_takes++;
     hak__crowd_publish();
@@ -35,6 +44,7 @@ void hak__arena_unlock(void)
 
 void hak__arena_lock_reset(void)
 {
+    hak__arena_state.mapping_bytes = 0;
     state_publish();
     hak__lock_fork_child(&arena_lock);
 }

@@ -16,12 +16,15 @@ struct hak_arena_state {
     size_t ends;              /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings (crowd.c) */
     uint32_t newest, oldest;  /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t looked_ms;       /* when that was last looked at for its age */
+    uintptr_t mapping;        /* the range that is being mapped, until the lock is released; a child of that moment unmaps it, */
+    size_t mapping_bytes;     /* unless its SuperSlab says already that it is mapped */
 } hak_line_aligned;
 
 extern struct hak_arena_state hak__arena_state;
 
 void hak__arena_lock(void);
 bool hak__arena_is_locked(void);
+int hak__arena_map(uintptr_t address, size_t bytes);   /* as hak__os_map, and notes the range */
 void hak__arena_unlock(void);       /* and publishes the state for readers that must not wait */
 bool hak__arena_is_left(void);      /* in a forked child: another thread had the lock */
 void hak__arena_lock_reset(void);   /* unlocks it then */
