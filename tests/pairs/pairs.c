@@ -18,6 +18,7 @@
  *   profile     the heap profiler starts and stops, with large and small intervals
  *   space, data RLIMIT_AS or RLIMIT_DATA leaves little room; at the end blocks of another size can have what was free
  *   cut         large blocks are cut off in place, and what is cut goes back
+ *   huge        a huge block of each thread's changes its size all the time
  *
  * The model: each block's size, contents, alignment and heap; of a thread's own heap also how many blocks it has, and their bytes. At the
  * end everything is freed, and memory is where it was. The first thing that is wrong is said, and the status is 1. */
@@ -48,13 +49,14 @@ enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 8, CHILD_S
 enum { LIVE_MOST = 12 << 20, REGION = 8 << 20, ROOM = 160 << 20, LIMIT = 24 << 20, LEFT_MOST = 40 << 20 };
 
 static const char *const names[] = { "heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends",
-                                     "trim", "load", "profile", "space", "data", "cut" };
-enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, FEATURES };
+                                     "trim", "load", "profile", "space", "data", "cut", "huge" };
+enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, HUGE_BLOCKS, FEATURES };
 static bool on[FEATURES];
 
 struct block {
     unsigned char *p;
     size_t size, align;   /* as asked for; 1: not */
+    size_t usable;
     uint32_t stamp;
     hak_heap_t *heap;   /* NULL: malloc's */
 };
@@ -205,13 +207,13 @@ static void count(const struct block *b, int sign)
     if (b->heap == NULL || b->heap != me->heap)
         return;
     me->count += (unsigned)sign;
-    me->bytes += (size_t)sign * malloc_usable_size(b->p);
+    me->bytes += (size_t)sign * b->usable;
 }
 
 static void take_in(struct block *b, void *p, size_t align, size_t size, hak_heap_t *heap, const char *why)
 {
-    *b = (struct block){ p, size, align, (uint32_t)draw(), heap };
-    expect(malloc_usable_size(p) >= size, "usable size", p, size);
+    *b = (struct block){ p, size, align, malloc_usable_size(p), (uint32_t)draw(), heap };
+    expect(b->usable >= size, "usable size", p, size);
     check_heap_of(b, why);
     fill(b);
     count(b, 1);
@@ -292,9 +294,8 @@ static void release(struct block *b)
         free(p);
 }
 
-static void resize(struct block *b)
+static void resize(struct block *b, size_t size)
 {
-    size_t size = draw_size() + 1;
     if (me->live + size > LIVE_MOST || (b->heap == me->region && b->heap != NULL && size > 100000))
         return;
     check_to(b, b->size, "contents before realloc");
@@ -309,7 +310,7 @@ static void resize(struct block *b)
         count(b, 1);
         return;
     }
-    struct block before = { p, b->size, 1, b->stamp, b->heap };
+    struct block before = { p, b->size, 1, 0, b->stamp, b->heap };
     check_to(&before, b->size < size ? b->size : size, "contents after realloc");
     take_in(b, p, 1, size, b->heap, "heap after realloc");
 }
@@ -441,6 +442,20 @@ static int called_back(struct dl_phdr_info *info, size_t size, void *argument)
     return *(bool *)argument;
 }
 
+static void resize_huge(void)
+{
+    struct block *b = &me->slots[0];
+    size_t size = 1100000 + draw() % 6000000;
+    if (b->p != NULL) {
+        resize(b, size);
+        return;
+    }
+    void *p = malloc(size);
+    expect(p != NULL || is_limited(), "no memory for a huge block", NULL, size);
+    if (p != NULL)
+        take_in(b, p, 1, size, NULL, "heap of a huge block");
+}
+
 static void load(void)
 {
     bool enough = draw() % 2 == 0;
@@ -549,9 +564,19 @@ static void reap(void)
 
 static const struct { int feature; unsigned every; void (*act)(void); bool in_child; } acts[] = {
     { HEAP, 60, use_heap, true }, { IN_REGION, 400, use_region, true }, { MERGE, 150, merge, false }, { PROTECT, 25, protect, true },
-    { FORK, 300, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
-    { PROFILE, 120, profile, true },
+    { FORK, 150, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
+    { PROFILE, 120, profile, true }, { HUGE_BLOCKS, 4, resize_huge, true },
 };
+
+/* Sizes stay what they are. A block of the common heap may be merged just now, so only a free may go on. */
+static void look_around(void)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        struct block *b = &me->slots[draw() % SLOTS];
+        if (b->p != NULL && b->heap != COMMON)
+            expect(malloc_usable_size(b->p) == b->usable, "usable size later", b->p, b->usable);
+    }
+}
 
 static void step(void)
 {
@@ -560,10 +585,11 @@ static void step(void)
         if (on[acts[i].feature] && (!is_child || acts[i].in_child) && draw() % acts[i].every == 0)
             acts[i].act();
     unsigned kind = draw() % 10;
+    look_around();
     if (b->p == NULL)
         allocate(b);
     else if (kind < 3)
-        resize(b);
+        resize(b, draw_size() + 1);
     else if (kind < 5 && !is_child)
         exchange(b);
     else
@@ -644,39 +670,42 @@ static void limit_room(int what)
     setrlimit(what, &(struct rlimit){ had + ROOM, RLIM_INFINITY });
 }
 
-/* All that the threads had is free: blocks of one size can have most of the room. A profile would have each of them in a place of its
- * own, whose record stays. */
-static void refill(void)
+/* All that the threads and the size before had is free: blocks of one size can have most of the room. */
+static void refill(size_t size)
 {
     void **first = NULL;
     size_t got = 0;
-    hak_profile_stop();
-    for (void **p; (p = malloc(100)) != NULL; first = p, got += 100)
+    for (void **p; (p = malloc(size)) != NULL; first = p, got += size)
         *p = first;
     while (first != NULL) {
         void *next = *first;
         free(first);
         first = next;
     }
-    expect(got > ROOM / 2, "room after all is free", NULL, got);
+    expect(got > ROOM / 2, "room after all is free", NULL, size);
 }
 
 static void cut(void)
 {
-    enum { COUNT = 100, BEFORE = 1500000, AFTER = 100000, MORE = 3000000 };
-    static char *blocks[COUNT];
-    size_t before = resident();
-    for (unsigned i = 0; i < COUNT; i++) {
-        size_t size = i % 2 == 0 ? BEFORE : 2 * BEFORE;
-        expect((blocks[i] = realloc(memset(malloc(size), 1, size), AFTER)) != NULL, "realloc that cuts", NULL, i);
+    enum { LARGE = 300, LARGE_BEFORE = 900000, LARGE_AFTER = 100000, HUGE_ONES = 60, HUGE_BEFORE = 4000000, HUGE_AFTER = 1500000 };
+    static char *blocks[LARGE + HUGE_ONES];
+    size_t before = resident(), live = 0;
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++) {
+        size_t size = i < LARGE ? LARGE_BEFORE : HUGE_BEFORE;
+        blocks[i] = memset(malloc(size), 1, size);
     }
-    for (double end = now() + 3; now() < end;)
-        for (unsigned i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++) {
+        size_t size = i < LARGE ? LARGE_AFTER : HUGE_AFTER;
+        expect((blocks[i] = realloc(blocks[i], size)) != NULL, "realloc that cuts", NULL, i);
+        live += size;
+    }
+    for (double end = now() + 5; now() < end; usleep(20000))
+        for (unsigned i = 0; i < 50000; i++)
             free(malloc(i % 7 * 20 + 16));
     size_t held = resident() - before;
-    for (unsigned i = 0; i < COUNT; i++)
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++)
         free(blocks[i]);
-    expect(held < (size_t)COUNT * AFTER * 3 + MORE * 8, "resident after cuts", NULL, held);
+    expect(held < 2 * live, "resident after cuts", NULL, held);
 }
 
 static bool on_background(void) { return getenv("HAKMEM_BACKGROUND") != NULL; }
@@ -721,8 +750,9 @@ int main(int argc, char **argv)
     me = &main_worker;
     free_everything();
     me = &main_worker;
+    hak_profile_stop();   /* which would have each block in a place of its own, whose record stays */
     if (on[SPACE] || on[DATA])
-        refill();
+        refill(100), refill(2097152), refill(100), refill(30000), refill(700);
     hak_collect();
     size_t after = resident();
     for (double end = now() + 5; on_background() && after >= before + LEFT_MOST && now() < end; after = resident())
