@@ -45,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 8, CHILD_STEPS = 150, HANG_SECONDS = 20 };
+enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 3, CHILD_STEPS = 40, HANG_SECONDS = 20 };
 enum { LIVE_MOST = 12 << 20, REGION = 8 << 20, ROOM = 160 << 20, LIMIT = 24 << 20, LEFT_MOST = 40 << 20 };
 
 static const char *const names[] = { "heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends",
@@ -71,7 +71,7 @@ struct worker {
     void *memory;       /* the region's */
     size_t bytes;       /* of blocks in `heap`, by usable size */
     unsigned count;
-    pid_t children[CHILDREN];
+    struct child { pid_t pid; double since; } children[CHILDREN];
     volatile sig_atomic_t in_libc;   /* in a call of the C library that a handler must not fork in: it has locks of its own */
 };
 
@@ -496,41 +496,62 @@ static _Noreturn void live_in_child(void)
     pthread_t thread;
     for (unsigned i = 0; i < CHILD_STEPS; i++)
         step();
-    if (pthread_create(&thread, NULL, in_child, (void *)(uintptr_t)draw()) == 0)
+    if (draw() % 2 == 0 && pthread_create(&thread, NULL, in_child, (void *)(uintptr_t)draw()) == 0)
         pthread_join(thread, NULL);
-    malloc_trim(0);
+    if (draw() % 2 == 0)
+        malloc_trim(0);
     for (unsigned i = 0; i < SLOTS; i++)
         if (me->slots[i].p != NULL)
             release(&me->slots[i]);
     _exit(0);
 }
 
-static void await(pid_t *child)
+/* Whether the child has ended. It is the thread's that has forked; a handler may fork in here. */
+static bool has_ended(struct child *child)
 {
-    int status;
-    double began = now();
-    while (*child > 0 && waitpid(*child, &status, WNOHANG) == 0) {
-        if (now() - began > HANG_SECONDS)
-            kill(*child, SIGKILL), wrong("a child hangs", NULL, (size_t)*child);
-        usleep(200);
-    }
-    if (is_child)   /* since then: they are the parent's */
-        return;
-    if (*child > 0)
+    int status = 0;
+    if (child->pid == 0)
+        return true;
+    pid_t ended = waitpid(child->pid, &status, WNOHANG);
+    if (is_child)
+        return true;
+    if (ended == 0 && now() - child->since > HANG_SECONDS)
+        wrong("a child hangs", NULL, (size_t)child->pid);
+    if (ended != 0) {
         expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child's end", NULL, (size_t)status);
-    *child = 0;
+        child->pid = 0;
+    }
+    return ended != 0;
+}
+
+static void await(struct child *child)
+{
+    while (!has_ended(child))
+        usleep(200);
+}
+
+static struct child *free_place(void)
+{
+    for (unsigned i = 0; i < CHILDREN; i++)
+        if (me->children[i].pid == 0)
+            return &me->children[i];
+    return NULL;
 }
 
 static void fork_here(void)
 {
+    struct child *place = free_place();
+    if (place == NULL)
+        return;
     me->in_libc = 1;
     pid_t child = fork();
     if (child == 0) {
         is_child = 1;
         live_in_child();
     }
+    if (child > 0)
+        *place = (struct child){ child, now() };
     me->in_libc = 0;
-    await(&child);
 }
 
 /* Only what a handler may do: the child goes on with what it has interrupted, and finds out behind it. */
@@ -538,16 +559,13 @@ static void handle(int number)
 {
     int saved = errno;
     (void)number;
-    pid_t *free_place = NULL;
-    for (unsigned i = 0; me != NULL && !me->in_libc && i < CHILDREN; i++)
-        if (me->children[i] == 0)
-            free_place = &me->children[i];
-    if (free_place != NULL && !is_child) {
+    struct child *place = me != NULL && !me->in_libc ? free_place() : NULL;
+    if (place != NULL && !is_child) {
         pid_t child = fork();
         if (child == 0)
             is_child = 1;
         else if (child > 0)
-            *free_place = child;
+            *place = (struct child){ child, now() };
     }
     errno = saved;
 }
@@ -557,14 +575,14 @@ static void reap(void)
     if (is_child)
         live_in_child();
     for (unsigned i = 0; i < CHILDREN; i++)
-        await(&me->children[i]);
+        has_ended(&me->children[i]);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------------- */
 
 static const struct { int feature; unsigned every; void (*act)(void); bool in_child; } acts[] = {
     { HEAP, 60, use_heap, true }, { IN_REGION, 400, use_region, true }, { MERGE, 150, merge, false }, { PROTECT, 25, protect, true },
-    { FORK, 150, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
+    { FORK, 40, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
     { PROFILE, 120, profile, true }, { HUGE_BLOCKS, 4, resize_huge, true },
 };
 
@@ -601,9 +619,13 @@ static void *work(void *argument)
     me = argument;
     for (unsigned steps = 0; !atomic_load(&stop) && !(on[ENDS] && steps > 400); steps++) {
         step();
-        if (on[HANDLER] || on[RESTART])
+        if (on[FORK] || on[HANDLER] || on[RESTART])
             reap();
     }
+    for (unsigned i = 0; i < CHILDREN; i++)
+        await(&me->children[i]);
+    if (is_child)
+        live_in_child();
     return NULL;
 }
 
