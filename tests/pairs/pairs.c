@@ -773,7 +773,7 @@ int main(int argc, char **argv)
     free_everything();
     me = &main_worker;
     hak_profile_stop();   /* which would have each block in a place of its own, whose record stays */
-    if (on[SPACE] || on[DATA])
+    if (is_limited())
         refill(100), refill(2097152), refill(100), refill(30000), refill(700);
     hak_collect();
     size_t after = resident();

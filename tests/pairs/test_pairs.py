@@ -48,7 +48,7 @@ MODES = {
     "eager": {"HAKMEM_PURGE_DELAY": "0"},
 }
 # What cannot be asked of both at once, and what shows nothing in a short run.
-AGAINST = [{"space", "data"}, {"space", "hardened"}, {"data", "hardened"}, {"cut", "hardened"}, {"every", "profiled"},
+AGAINST = [{"space", "data"}, {"space", "hardened"}, {"cut", "hardened"}, {"every", "profiled"},
            {"eager", "background"}, {"every", "cut"}, {"handler", "restart"}]
 
 
