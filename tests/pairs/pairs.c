@@ -18,6 +18,7 @@
  *   profile     the heap profiler starts and stops, with large and small intervals
  *   space, data RLIMIT_AS or RLIMIT_DATA leaves little room; at the end blocks of another size can have what was free
  *   cut         large blocks are cut off in place, and what is cut goes back
+ *   huge        a huge block of each thread's changes its size all the time
  *
  * The model: each block's size, contents, alignment and heap; of a thread's own heap also how many blocks it has, and their bytes. At the
  * end everything is freed, and memory is where it was. The first thing that is wrong is said, and the status is 1. */
@@ -44,17 +45,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 8, CHILD_STEPS = 150, HANG_SECONDS = 20 };
+enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 3, CHILD_STEPS = 40, HANG_SECONDS = 20 };
 enum { LIVE_MOST = 12 << 20, REGION = 8 << 20, ROOM = 160 << 20, LIMIT = 24 << 20, LEFT_MOST = 40 << 20 };
 
 static const char *const names[] = { "heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends",
-                                     "trim", "load", "profile", "space", "data", "cut" };
-enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, FEATURES };
+                                     "trim", "load", "profile", "space", "data", "cut", "huge" };
+enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, HUGE_BLOCKS, FEATURES };
 static bool on[FEATURES];
 
 struct block {
     unsigned char *p;
     size_t size, align;   /* as asked for; 1: not */
+    size_t usable;
     uint32_t stamp;
     hak_heap_t *heap;   /* NULL: malloc's */
 };
@@ -69,7 +71,7 @@ struct worker {
     void *memory;       /* the region's */
     size_t bytes;       /* of blocks in `heap`, by usable size */
     unsigned count;
-    pid_t children[CHILDREN];
+    struct child { pid_t pid; double since; } children[CHILDREN];
     volatile sig_atomic_t in_libc;   /* in a call of the C library that a handler must not fork in: it has locks of its own */
 };
 
@@ -205,13 +207,13 @@ static void count(const struct block *b, int sign)
     if (b->heap == NULL || b->heap != me->heap)
         return;
     me->count += (unsigned)sign;
-    me->bytes += (size_t)sign * malloc_usable_size(b->p);
+    me->bytes += (size_t)sign * b->usable;
 }
 
 static void take_in(struct block *b, void *p, size_t align, size_t size, hak_heap_t *heap, const char *why)
 {
-    *b = (struct block){ p, size, align, (uint32_t)draw(), heap };
-    expect(malloc_usable_size(p) >= size, "usable size", p, size);
+    *b = (struct block){ p, size, align, malloc_usable_size(p), (uint32_t)draw(), heap };
+    expect(b->usable >= size, "usable size", p, size);
     check_heap_of(b, why);
     fill(b);
     count(b, 1);
@@ -292,9 +294,8 @@ static void release(struct block *b)
         free(p);
 }
 
-static void resize(struct block *b)
+static void resize(struct block *b, size_t size)
 {
-    size_t size = draw_size() + 1;
     if (me->live + size > LIVE_MOST || (b->heap == me->region && b->heap != NULL && size > 100000))
         return;
     check_to(b, b->size, "contents before realloc");
@@ -309,7 +310,7 @@ static void resize(struct block *b)
         count(b, 1);
         return;
     }
-    struct block before = { p, b->size, 1, b->stamp, b->heap };
+    struct block before = { p, b->size, 1, 0, b->stamp, b->heap };
     check_to(&before, b->size < size ? b->size : size, "contents after realloc");
     take_in(b, p, 1, size, b->heap, "heap after realloc");
 }
@@ -441,6 +442,20 @@ static int called_back(struct dl_phdr_info *info, size_t size, void *argument)
     return *(bool *)argument;
 }
 
+static void resize_huge(void)
+{
+    struct block *b = &me->slots[0];
+    size_t size = 1100000 + draw() % 6000000;
+    if (b->p != NULL) {
+        resize(b, size);
+        return;
+    }
+    void *p = malloc(size);
+    expect(p != NULL || is_limited(), "no memory for a huge block", NULL, size);
+    if (p != NULL)
+        take_in(b, p, 1, size, NULL, "heap of a huge block");
+}
+
 static void load(void)
 {
     bool enough = draw() % 2 == 0;
@@ -481,41 +496,62 @@ static _Noreturn void live_in_child(void)
     pthread_t thread;
     for (unsigned i = 0; i < CHILD_STEPS; i++)
         step();
-    if (pthread_create(&thread, NULL, in_child, (void *)(uintptr_t)draw()) == 0)
+    if (draw() % 2 == 0 && pthread_create(&thread, NULL, in_child, (void *)(uintptr_t)draw()) == 0)
         pthread_join(thread, NULL);
-    malloc_trim(0);
+    if (draw() % 2 == 0)
+        malloc_trim(0);
     for (unsigned i = 0; i < SLOTS; i++)
         if (me->slots[i].p != NULL)
             release(&me->slots[i]);
     _exit(0);
 }
 
-static void await(pid_t *child)
+/* Whether the child has ended. It is the thread's that has forked; a handler may fork in here. */
+static bool has_ended(struct child *child)
 {
-    int status;
-    double began = now();
-    while (*child > 0 && waitpid(*child, &status, WNOHANG) == 0) {
-        if (now() - began > HANG_SECONDS)
-            kill(*child, SIGKILL), wrong("a child hangs", NULL, (size_t)*child);
-        usleep(200);
-    }
-    if (is_child)   /* since then: they are the parent's */
-        return;
-    if (*child > 0)
+    int status = 0;
+    if (child->pid == 0)
+        return true;
+    pid_t ended = waitpid(child->pid, &status, WNOHANG);
+    if (is_child)
+        return true;
+    if (ended == 0 && now() - child->since > HANG_SECONDS)
+        wrong("a child hangs", NULL, (size_t)child->pid);
+    if (ended != 0) {
         expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child's end", NULL, (size_t)status);
-    *child = 0;
+        child->pid = 0;
+    }
+    return ended != 0;
+}
+
+static void await(struct child *child)
+{
+    while (!has_ended(child))
+        usleep(200);
+}
+
+static struct child *free_place(void)
+{
+    for (unsigned i = 0; i < CHILDREN; i++)
+        if (me->children[i].pid == 0)
+            return &me->children[i];
+    return NULL;
 }
 
 static void fork_here(void)
 {
+    struct child *place = free_place();
+    if (place == NULL)
+        return;
     me->in_libc = 1;
     pid_t child = fork();
     if (child == 0) {
         is_child = 1;
         live_in_child();
     }
+    if (child > 0)
+        *place = (struct child){ child, now() };
     me->in_libc = 0;
-    await(&child);
 }
 
 /* Only what a handler may do: the child goes on with what it has interrupted, and finds out behind it. */
@@ -523,16 +559,13 @@ static void handle(int number)
 {
     int saved = errno;
     (void)number;
-    pid_t *free_place = NULL;
-    for (unsigned i = 0; me != NULL && !me->in_libc && i < CHILDREN; i++)
-        if (me->children[i] == 0)
-            free_place = &me->children[i];
-    if (free_place != NULL && !is_child) {
+    struct child *place = me != NULL && !me->in_libc ? free_place() : NULL;
+    if (place != NULL && !is_child) {
         pid_t child = fork();
         if (child == 0)
             is_child = 1;
         else if (child > 0)
-            *free_place = child;
+            *place = (struct child){ child, now() };
     }
     errno = saved;
 }
@@ -542,16 +575,26 @@ static void reap(void)
     if (is_child)
         live_in_child();
     for (unsigned i = 0; i < CHILDREN; i++)
-        await(&me->children[i]);
+        has_ended(&me->children[i]);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------------- */
 
 static const struct { int feature; unsigned every; void (*act)(void); bool in_child; } acts[] = {
     { HEAP, 60, use_heap, true }, { IN_REGION, 400, use_region, true }, { MERGE, 150, merge, false }, { PROTECT, 25, protect, true },
-    { FORK, 300, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
-    { PROFILE, 120, profile, true },
+    { FORK, 40, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
+    { PROFILE, 120, profile, true }, { HUGE_BLOCKS, 4, resize_huge, true },
 };
+
+/* Sizes stay what they are. A block of the common heap may be merged just now, so only a free may go on. */
+static void look_around(void)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        struct block *b = &me->slots[draw() % SLOTS];
+        if (b->p != NULL && b->heap != COMMON)
+            expect(malloc_usable_size(b->p) == b->usable, "usable size later", b->p, b->usable);
+    }
+}
 
 static void step(void)
 {
@@ -560,10 +603,11 @@ static void step(void)
         if (on[acts[i].feature] && (!is_child || acts[i].in_child) && draw() % acts[i].every == 0)
             acts[i].act();
     unsigned kind = draw() % 10;
+    look_around();
     if (b->p == NULL)
         allocate(b);
     else if (kind < 3)
-        resize(b);
+        resize(b, draw_size() + 1);
     else if (kind < 5 && !is_child)
         exchange(b);
     else
@@ -575,9 +619,13 @@ static void *work(void *argument)
     me = argument;
     for (unsigned steps = 0; !atomic_load(&stop) && !(on[ENDS] && steps > 400); steps++) {
         step();
-        if (on[HANDLER] || on[RESTART])
+        if (on[FORK] || on[HANDLER] || on[RESTART])
             reap();
     }
+    for (unsigned i = 0; i < CHILDREN; i++)
+        await(&me->children[i]);
+    if (is_child)
+        live_in_child();
     return NULL;
 }
 
@@ -644,39 +692,42 @@ static void limit_room(int what)
     setrlimit(what, &(struct rlimit){ had + ROOM, RLIM_INFINITY });
 }
 
-/* All that the threads had is free: blocks of one size can have most of the room. A profile would have each of them in a place of its
- * own, whose record stays. */
-static void refill(void)
+/* All that the threads and the size before had is free: blocks of one size can have most of the room. */
+static void refill(size_t size)
 {
     void **first = NULL;
     size_t got = 0;
-    hak_profile_stop();
-    for (void **p; (p = malloc(100)) != NULL; first = p, got += 100)
+    for (void **p; (p = malloc(size)) != NULL; first = p, got += size)
         *p = first;
     while (first != NULL) {
         void *next = *first;
         free(first);
         first = next;
     }
-    expect(got > ROOM / 2, "room after all is free", NULL, got);
+    expect(got > ROOM / 2, "room after all is free", NULL, size);
 }
 
 static void cut(void)
 {
-    enum { COUNT = 100, BEFORE = 1500000, AFTER = 100000, MORE = 3000000 };
-    static char *blocks[COUNT];
-    size_t before = resident();
-    for (unsigned i = 0; i < COUNT; i++) {
-        size_t size = i % 2 == 0 ? BEFORE : 2 * BEFORE;
-        expect((blocks[i] = realloc(memset(malloc(size), 1, size), AFTER)) != NULL, "realloc that cuts", NULL, i);
+    enum { LARGE = 300, LARGE_BEFORE = 900000, LARGE_AFTER = 100000, HUGE_ONES = 60, HUGE_BEFORE = 4000000, HUGE_AFTER = 1500000 };
+    static char *blocks[LARGE + HUGE_ONES];
+    size_t before = resident(), live = 0;
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++) {
+        size_t size = i < LARGE ? LARGE_BEFORE : HUGE_BEFORE;
+        blocks[i] = memset(malloc(size), 1, size);
     }
-    for (double end = now() + 3; now() < end;)
-        for (unsigned i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++) {
+        size_t size = i < LARGE ? LARGE_AFTER : HUGE_AFTER;
+        expect((blocks[i] = realloc(blocks[i], size)) != NULL, "realloc that cuts", NULL, i);
+        live += size;
+    }
+    for (double end = now() + 5; now() < end; usleep(20000))
+        for (unsigned i = 0; i < 50000; i++)
             free(malloc(i % 7 * 20 + 16));
     size_t held = resident() - before;
-    for (unsigned i = 0; i < COUNT; i++)
+    for (unsigned i = 0; i < LARGE + HUGE_ONES; i++)
         free(blocks[i]);
-    expect(held < (size_t)COUNT * AFTER * 3 + MORE * 8, "resident after cuts", NULL, held);
+    expect(held < 2 * live, "resident after cuts", NULL, held);
 }
 
 static bool on_background(void) { return getenv("HAKMEM_BACKGROUND") != NULL; }
@@ -721,8 +772,9 @@ int main(int argc, char **argv)
     me = &main_worker;
     free_everything();
     me = &main_worker;
-    if (on[SPACE] || on[DATA])
-        refill();
+    hak_profile_stop();   /* which would have each block in a place of its own, whose record stays */
+    if (is_limited())
+        refill(100), refill(2097152), refill(100), refill(30000), refill(700);
     hak_collect();
     size_t after = resident();
     for (double end = now() + 5; on_background() && after >= before + LEFT_MOST && now() < end; after = resident())

@@ -34,7 +34,7 @@ __attribute__((destructor)) static void closed(void) { free(block); }
 """
 
 # Features of the program's own.
-ACTS = "heap default merge region bounded protect fork handler restart ends trim load profile space data cut".split()
+ACTS = "heap default merge region bounded protect fork handler restart ends trim load profile space data cut huge".split()
 # Features that the environment switches on. FOLDER is a folder of the run.
 MODES = {
     "profiled": {"HAKMEM_PROFILE": "1:FOLDER/p"},
@@ -48,8 +48,7 @@ MODES = {
     "eager": {"HAKMEM_PURGE_DELAY": "0"},
 }
 # What cannot be asked of both at once, and what shows nothing in a short run.
-AGAINST = [{"space", "data"}, {"space", "hardened"}, {"data", "hardened"}, {"cut", "hardened"}, {"every", "profiled"},
-           {"eager", "background"}, {"every", "cut"}, {"handler", "restart"}]
+AGAINST = [{"space", "data"}, {"cut", "hardened"}, {"every", "profiled"}, {"eager", "background"}, {"every", "cut"}, {"handler", "restart"}]
 
 
 def build(folder):
