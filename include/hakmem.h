@@ -47,6 +47,11 @@ void hak_free_aligned_sized(void *p, size_t align, size_t n);
 void *hak_aligned_alloc(size_t align, size_t n);
 void *hak_memalign(size_t align, size_t n);
 
+/* The same with all bytes 0, and a block that gets a new size and lies at a multiple of align afterwards, whatever it was before.
+ * Otherwise as hak_calloc and hak_realloc; hak_free_aligned_sized takes the block. */
+void *hak_aligned_calloc(size_t align, size_t count, size_t size);
+void *hak_aligned_realloc(void *p, size_t align, size_t n);
+
 /* 0, EINVAL (align is not a power of two multiple of sizeof(void *)) or ENOMEM, which errno says as well; *out is kept on
  * failure, and errno otherwise. */
 int hak_posix_memalign(void **out, size_t align, size_t n);

@@ -1,6 +1,7 @@
 /* Aligned requests. Spans begin at slab borders, so every block of a class whose size is a multiple of the alignment
  * is aligned; up to a slab there is always such a class at most one doubling away. Beyond that: huge. */
 #include <errno.h>
+#include <string.h>
 
 #include "alloc.h"
 #include "base/bits.h"
@@ -70,6 +71,27 @@ hak_inline void *aligned_by(size_t align, size_t n)
 hak_export void *hak_aligned_alloc(size_t align, size_t n)
 {
     return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : hak__fail(EINVAL);
+}
+
+/* Memory that is known to be zero is not cleared again, as in calloc.c. */
+hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
+{
+    size_t n;
+    bool zero = false;
+    if (hak_unlikely(!hak_is_power_of_two(align)))
+        return hak__fail(EINVAL);
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
+        return hak__no_memory();
+    if (align <= HAK_ALIGN)
+        return hak_calloc(1, n);
+    if (n <= HAK_MID_MAX || n > PTRDIFF_MAX || align > PTRDIFF_MAX || hak__is_hardened() || hak__profile_counts()) {
+        void *block = aligned_by(align, n);
+        return block != NULL ? memset(block, 0, n) : NULL;
+    }
+    uint32_t class = hak__aligned_class(align, n);
+    void *block = class < HAK_CLASSES ? hak__alloc_class_zeroed(class, &zero) : hak__alloc_huge(n, align, &zero);
+    hak__shield_note_aligned(block, align, n);
+    return zero || block == NULL ? block : memset(block, 0, n);
 }
 
 /* An alignment that is no power of two is rounded up to one. */

@@ -45,5 +45,6 @@
 #include "calloc.c"
 #include "heap_api.c"
 #include "aligned.c"
+#include "aligned_realloc.c"
 #include "api.c"
 #include "override.c"

@@ -1,5 +1,8 @@
 /* The aligned functions: every power of two up to 1 GiB with sizes below, at and above it; which alignments each
  * function refuses, with which code and what it leaves alone. */
+#include <errno.h>
+#include <stdlib.h>
+
 #include "hakmem.h"
 #include "support/check.h"
 #include "support/memory.h"
@@ -170,12 +173,66 @@ static void realloc_of_aligned_blocks(void **state)
     }
 }
 
+/* Cleared, whatever was there before; refused as calloc and aligned_alloc refuse. */
+static void aligned_calloc_clears(void **state)
+{
+    (void)state;
+    for (size_t align = 8; align <= 8 << 20; align *= 4)
+        for (size_t n = 1; n < 9 << 20; n = n * 3 + 7) {
+            char *p = hak_aligned_alloc(align, n);
+            hak_free(memset(p, 7, n));
+            p = hak_aligned_calloc(align, 1, n);
+            expect(p != NULL && (uintptr_t)p % align == 0);
+            for (size_t at = 0; at < n; at += at < 100 || n - at < 100 ? 1 : 61)
+                expect_eq(p[at], 0);
+            hak_free_aligned_sized(p, align, n);
+        }
+    errno = 0;
+    expect(hak_aligned_calloc(24, 1, 100) == NULL && errno == EINVAL);
+    errno = 0;
+    expect(hak_aligned_calloc(64, SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
+    expect(hak_aligned_calloc(64, 1, SIZE_MAX - 100) == NULL);
+}
+
+/* A block keeps its contents and its alignment, and what grows by small steps moves now and then only. */
+static void aligned_realloc_grows(void **state)
+{
+    enum { STEP = 64, MOVES_MOST = 60 };
+    const bool hardened = getenv("HAKMEM_HARDEN") != NULL;   /* blocks have the very size that was asked for, so each step moves one */
+    const size_t steps = hardened ? 500 : 40000;
+    (void)state;
+    for (size_t align = 32; align <= 1 << 16; align *= 8) {
+        unsigned moves = 0;
+        char *p = hak_aligned_realloc(NULL, align, STEP);
+        memset(p, 0, STEP);
+        for (size_t step = 2; step <= steps; step++) {
+            char *q = hak_aligned_realloc(p, align, step * STEP);
+            expect(q != NULL && (uintptr_t)q % align == 0);
+            moves += q != p;
+            p = q;
+            memset(p + (step - 1) * STEP, (int)(step - 1), STEP);
+        }
+        expect(hardened || moves <= MOVES_MOST);
+        for (size_t step = 0; step < steps; step++)
+            expect(p[step * STEP] == (char)step && p[step * STEP + STEP - 1] == (char)step);
+        p = hak_aligned_realloc(p, align, 1000);
+        expect(p != NULL && (uintptr_t)p % align == 0 && p[999] == (char)(999 / STEP));
+        hak_free_aligned_sized(p, align, 1000);
+    }
+    char *p = hak_malloc(100), *q = hak_aligned_realloc(memset(p, 5, 100), 4096, 100);
+    expect(q != NULL && (uintptr_t)q % 4096 == 0 && q[99] == 5);
+    expect(hak_aligned_realloc(q, 24, 50) == NULL && errno == EINVAL);
+    expect(hak_aligned_realloc(q, 4096, 0) == NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_power_of_two),
         cmocka_unit_test(many_of_each_alignment),
         cmocka_unit_test(large_cache_blocks_keep_the_alignment),
+        cmocka_unit_test(aligned_calloc_clears),
+        cmocka_unit_test(aligned_realloc_grows),
         cmocka_unit_test(posix_memalign_refuses),
         cmocka_unit_test(posix_memalign_without_memory),
         cmocka_unit_test(aligned_alloc_refuses),

@@ -36,6 +36,8 @@ extern "C" {
     pub fn hak_free_sized(p: *mut c_void, n: usize);
     pub fn hak_free_aligned_sized(p: *mut c_void, align: usize, n: usize);
     pub fn hak_aligned_alloc(align: usize, n: usize) -> *mut c_void;
+    pub fn hak_aligned_calloc(align: usize, count: usize, size: usize) -> *mut c_void;
+    pub fn hak_aligned_realloc(p: *mut c_void, align: usize, n: usize) -> *mut c_void;
     pub fn hak_usable_size(p: *const c_void) -> usize;
     pub fn hak_good_size(n: usize) -> usize;
     pub fn hak_collect() -> usize;

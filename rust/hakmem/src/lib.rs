@@ -19,7 +19,6 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{c_void, CStr};
 use core::mem::MaybeUninit;
-use core::ptr;
 
 pub use hakmem_sys as sys;
 /// All figures of the allocator; `docs/statistics.md` of the project explains each.
@@ -66,11 +65,7 @@ unsafe impl GlobalAlloc for Hakmem {
         if layout.align() <= ALIGNED {
             return sys::hak_calloc(1, layout.size()).cast();
         }
-        let block = self.alloc(layout);
-        if !block.is_null() {
-            ptr::write_bytes(block, 0, layout.size());
-        }
-        block
+        sys::hak_aligned_calloc(layout.align(), 1, layout.size()).cast()
     }
 
     #[inline]
@@ -78,12 +73,7 @@ unsafe impl GlobalAlloc for Hakmem {
         if layout.align() <= ALIGNED {
             return sys::hak_realloc(block.cast(), size).cast();
         }
-        let moved = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
-        if !moved.is_null() {
-            ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
-            self.dealloc(block, layout);
-        }
-        moved
+        sys::hak_aligned_realloc(block.cast(), layout.align(), size).cast()
     }
 }
 
