@@ -52,16 +52,25 @@ void hak__request_note(void *block, size_t n)
         hak__profile_note(heap, block, n, samples_of(hak__own_of(block)));
 }
 
-size_t hak__request_collect(void)
+static size_t collect(void flush(struct hak_heap *))
 {
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_lock(heap)) {
         hak__own_leave(heap);
         hak__heap_collect(heap);
-        hak__cache_flush(heap);
+        flush(heap);
         hak__heap_unlock(heap);
     }
     return hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL);
+}
+
+size_t hak__request_collect(void) { return collect(hak__cache_flush); }
+
+/* A few small blocks of other sizes stay: who is told that there is no memory needs some to say so, as an exception does. */
+static void flush_most(struct hak_heap *heap)
+{
+    hak__cache_leave(heap);
+    hak__cache_take_up(heap);   /* they are this thread's still */
 }
 
 /* What can be given up is a part of what is mapped, and a long request is not served for want of a little. */
@@ -87,7 +96,7 @@ void hak__request_relieve(size_t n)
     if (relief_state() == hak_load(&state_then, HAK_RELAXED) && now - hak_load(&then_ms, HAK_RELAXED) < RELIEF_MS
         && hak_fetch_add(&turns, 1, HAK_RELAXED) % RELIEF_TURNS != 0)
         return;
-    hak__request_collect();
+    collect(flush_most);
     hak_store(&then_ms, now, HAK_RELAXED);
     hak_store(&state_then, relief_state(), HAK_RELAXED);
 }

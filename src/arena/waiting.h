@@ -46,13 +46,16 @@ bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
 hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
 {
     _Atomic uint64_t *free = NULL;
-    for (uint32_t i = HAK_WAITING_RUNS; i-- > 0;) {
+    uint64_t pages = 0;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++) {
         uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
         free = run == 0 ? &line->run[i] : free;
-        bytes += hak__waiting_bytes(run);
+        pages += run >> HAK_WAITING_BITS;
     }
     if (free == NULL)
         return NULL;
+    bytes += (size_t)pages << 12;
     return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? free : NULL;
 }
 
