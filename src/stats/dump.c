@@ -5,6 +5,7 @@
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
 #include "stats/dump.h"
 
+#include <errno.h>   /* program_invocation_short_name */
 #include <string.h>
 #include <unistd.h>
 
