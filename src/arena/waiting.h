@@ -48,7 +48,7 @@ hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, si
     _Atomic uint64_t *free = NULL;
     uint64_t pages = 0;
 #pragma GCC unroll 8
-    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++) {
+    for (uint32_t i = HAK_WAITING_RUNS; i-- > 0;) {
         uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
         free = run == 0 ? &line->run[i] : free;
         pages += run >> HAK_WAITING_BITS;
