@@ -300,9 +300,10 @@ struct hak_heap *hak__exit_heap_lock(void)
         exit_heap = obtain_heap();
     if (exit_heap == NULL)
         exit_heap = heap_open_new(hak__heap_new_last());
-    if (exit_heap == NULL)
+    struct hak_heap *heap = exit_heap;   /* another thread may change it once the lock is released */
+    if (heap == NULL)
         hak__lock_release(&exit_heap_mutex);
-    return exit_heap;
+    return heap;
 }
 
 void hak__exit_heap_unlock(void)

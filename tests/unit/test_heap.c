@@ -63,8 +63,8 @@ FRESH_TEST(new_heaps)
     expect(hak__heap_is_valid(a) && hak__heap_is_valid(b));
 }
 
-/* One id is kept for the heap that serves threads which find no other. */
-FRESH_TEST(the_last_id_is_kept)
+/* One id is kept for the heap that serves threads which find no other. ThreadSanitizer leaves no addresses for so many. */
+FRESH_TEST_UNLESS(the_last_id_is_kept, HAK_TSAN)
 {
     (void)argument;
     start();
