@@ -112,7 +112,7 @@ EXAMPLES = {
             "configuration mean median least most CV %",
             "A: as it is",
             "B: refill_count=128",
-            "gain of B over A:",
+            "gain of B over A",
             "A against itself",
             "results: hakmem-results/ab-",
             "page: hakmem-results/ab-",

@@ -73,12 +73,12 @@ def test_environment_is_exactly_the_given_one() -> None:
 
 
 def test_timeout_ends_the_program_and_its_children() -> None:
-    began = time.monotonic()
+    began, before = time.monotonic(), ending.children()
     with pytest.raises(RunFailed, match="no end after 2 s") as caught:
         shell("echo a result; echo a complaint >&2; sleep 60 & sleep 60", timeout_s=2)
     assert str(caught.value.advice) == "Its last words:\na complaint"
     assert time.monotonic() - began < 20
-    assert not ending.children()
+    assert ending.children() <= before
 
 
 def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "", after: str = "") -> None:
@@ -134,6 +134,7 @@ for _ in range(3):
 
 def test_daemons_end_with_the_run() -> None:
     """They have sessions of their own, and parents that have ended."""
+    before = ending.children()
     for _ in range(8):
         outcome = measure.run(measure.resolve([sys.executable, "-c", DAEMON, "60"]), dict(os.environ))
         pids = [int(each) for each in outcome.output.split()]
@@ -141,7 +142,7 @@ def test_daemons_end_with_the_run() -> None:
         for pid in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-    assert not ending.children()
+    assert ending.children() <= before
 
 
 def test_sessions_that_end_later_do_not_confuse_the_next_run() -> None:

