@@ -123,16 +123,16 @@ class Folders(unittest.TestCase):
 
     @unittest.skipUnless(has_namespaces(), "no namespaces here")
     def test_nothing_is_removed_through_a_mount(self):
-        self.write("outside/precious", "left/root/home/x")
+        self.write("outside/precious", "left/mnt/sub/x")
         program = f"""
 import pathlib, subprocess, sys
 sys.path.insert(0, {str(TOOLS)!r})
 import bare
 left = pathlib.Path({str(self.root / "left")!r})
-subprocess.run(["mount", "--bind", left.parent / "outside", left / "root/home"], check=True)
-with open(left / "root/home/precious"):      # in use: it cannot be unmounted
+subprocess.run(["mount", "--bind", left.parent / "outside", left / "mnt/sub"], check=True)
+with open(left / "mnt/sub/precious"):      # in use: it cannot be unmounted
     bare.remove(left)
-    assert left.exists() and (left / "root/home/precious").exists()
+    assert left.exists() and (left / "mnt/sub/precious").exists()
 bare.remove(left)
 assert not left.exists()
 """
