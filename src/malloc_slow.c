@@ -4,8 +4,8 @@
 
 #include "alloc.h"
 #include "cache/large_cache.h"
-#include "hardened.h"
 #include "huge/huge.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"

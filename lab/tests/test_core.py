@@ -278,7 +278,7 @@ def test_walk_adds_up_to_the_totals(known: Path, tmp_path: Path, mode: str) -> N
 
 
 def in_the_library_s_words(piece: Piece, address: int) -> str:
-    """What hak__crash_describe says of an address in such a piece."""
+    """What hak__describe says of an address in such a piece."""
     offset = address - piece.start
     if piece.kind == "huge":
         state = "live" if piece.state == "live" else "free"

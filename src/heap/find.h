@@ -1,5 +1,5 @@
 /* Looking for a free block in the heaps' own state (find.c). Called by heap.c when blocks are collected, by cache/verify.c and
- * late.c. */
+ * kinds/late.c. */
 #pragma once
 
 #include "heap/heap.h"
