@@ -278,6 +278,20 @@ class Lab(LintTest):
         self.plant("lab/src/a.py", "def half(value: int) -> int:\n    return value / 2\n")
         self.assert_finds(lint_lab, "lab/src/a.py:2: error: Incompatible return value")
 
+    def plant_folders(self, **content):
+        layers = ("terminal", "children", "target", "inspect", "profile", "measure", "decide", "experiment", "pages", "commands",
+                  "cli", "man", "__main__")
+        self.plant("lab/src/hakmem_lab/__init__.py", "")
+        for name in layers:
+            self.plant(f"lab/src/hakmem_lab/{name}.py", content.get(name, ""))
+
+    @unittest.skipUnless(lint_lab.installed("lint-imports"), "import-linter is not installed")
+    def test_imports(self):
+        self.plant_folders(decide="from hakmem_lab import target\n\n__all__ = [\"target\"]\n")
+        self.assert_finds(lint_lab)
+        self.plant_folders(target="from hakmem_lab import decide\n\n__all__ = [\"decide\"]\n")
+        self.assert_finds(lint_lab, "lab/hakmem_lab.target -> hakmem_lab.decide (l.1)")
+
     def test_allowed(self):
         self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")
         self.assert_finds(lint_lab)
