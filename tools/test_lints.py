@@ -234,6 +234,14 @@ class Text(LintTest):
         self.plant("a.c", "int x; \nint y;")
         self.assert_finds(lint_text, "a.bin: is not text", "big.txt: 600 KiB", "a.c:1: blanks", "a.c: no newline")
 
+    def test_records(self):
+        head = "# 0001: a title\n\n**Question.** Why?\n\n**Answer.** So.\n"
+        self.plant("docs/decisions/0001-short.md", head + "| a | b |\n" * 100)
+        self.plant("docs/decisions/README.md", "word " * 900 + "\n")
+        self.plant("docs/decisions/0002-long.md", head + "word " * 250 + "\n")
+        self.plant("docs/decisions/0003-without.md", "# 0003: a title\n")
+        self.assert_finds(lint_text, "0002-long.md: 257 words", "0003-without.md: has no **Question.**", "has no **Answer.**")
+
 
 class Generated(LintTest):
     def test_check(self):
