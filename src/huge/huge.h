@@ -15,8 +15,9 @@ struct hak_huge_counts {
 };
 extern struct hak_huge_counts hak__huge_counts;
 
-/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0. With NULL
- * the content does not matter, and unused pages from elsewhere may be moved there. */
+/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0; where only a part of
+ * the run was used before, that part has been cleared. With NULL the content does not matter, and unused pages from elsewhere may
+ * be moved there. */
 void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 
 /* Frees the block that begins at p; aborts when there is none. */
