@@ -10,7 +10,7 @@
 #include "diag/broken.h"
 #include "diag/report.h"
 #include "huge/huge.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 enum { BLOCK_LOOKS = 2000 };
 

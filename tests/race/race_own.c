@@ -33,7 +33,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"

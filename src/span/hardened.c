@@ -1,5 +1,5 @@
 /* Hardened spans: guards, closed blocks, random order, and memory that is clear. See hardened.h. */
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 /* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
  * the mappings that the kernel allows. */

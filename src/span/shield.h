@@ -13,7 +13,7 @@
  * stands for several places: it costs a system call too many, and never one too few. */
 #pragma once
 
-#include "slab/span.h"
+#include "span/span.h"
 
 extern _Atomic bool hak__shields;   /* there have been any notes */
 

@@ -1,16 +1,214 @@
 /* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it. A thread that clears one
  * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four steps are seq_cst, so
  * one of the two sees the other, and no free run is left without its hint. */
-#include "shared/pool.h"
+#include "span/pool.h"
 
 #include "arena/pieces.h"
 #include "arena/prefault.h"
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "arena/waiting.h"
+#include "base/assert.h"
 #include "os/os.h"
-#include "shared/tiers.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
+
+/* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
+
+static uint64_t pack_state(uint32_t unused, uint32_t dirty) { return (uint64_t)dirty << 32 | unused; }
+
+unsigned hak__slabs_levels(uint32_t unused)
+{
+    unsigned levels = 0;
+    while (levels < HAK_LEVELS && unused != 0) {
+        unused &= unused >> (levels == 0 ? 0 : 1u << (levels - 1));
+        levels += unused != 0;
+    }
+    return levels;
+}
+
+void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
+{
+    uint32_t mine = hak_ones32(count);
+    /* release: a claimer that sees the word sees the SuperSlab's other fields. */
+    hak_store(&super->slabs, pack_state(~mine, fresh ? mine : ~0u), HAK_RELEASE);
+}
+
+/* Where a run begins: among used-before slabs first, whose pages are there already; else anywhere. */
+static uint32_t choose_slab(uint64_t word, unsigned count)
+{
+    uint32_t unused = hak__slabs_unused(word);
+    uint32_t starts = hak_run_starts(unused & hak__slabs_dirty(word), count);
+    if (starts == 0)
+        starts = hak_run_starts(unused, count);
+    return starts == 0 ? HAK_NO_SLAB : hak_ctz32(starts);
+}
+
+uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    for (;;) {
+        uint32_t at = choose_slab(word, count);
+        *left = word;
+        if (at == HAK_NO_SLAB)
+            return HAK_NO_SLAB;
+        uint32_t run = hak_ones32(count) << at;
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        /* acquire: pairs with the release in hak__slabs_release. */
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *fresh = (hak__slabs_dirty(word) & run) == 0;
+            *left = next;
+            return at;
+        }
+    }
+}
+
+bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count, uint64_t *left)
+{
+    if (first + count > HAK_SUPER_SLABS)
+        return false;
+    uint32_t run = hak_ones32(count) << first;
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    while ((hak__slabs_unused(word) & run) == run) {
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *left = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *count, uint64_t *left)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    uint32_t idle;
+    while ((idle = hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0) {
+        *first = hak_ctz32(idle);
+        idle = ~(idle >> *first);
+        *count = idle == 0 ? HAK_SUPER_SLABS : hak_ctz32(idle);
+        uint32_t run = hak_ones32(*count) << *first;
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word));
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *left = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned count)
+{
+    uint64_t run = (uint64_t)hak_ones32(count) << first;
+    /* The dirty bits were set by the claim. release: pairs with the claim's acquire; seq_cst because the caller goes
+     * on to set hints, and a claimer that clears a hint looks at this word afterwards (span/pool.c). */
+    uint64_t before = hak_fetch_or(&super->slabs, run, HAK_SEQ_CST);
+    hak_assert((before & run) == 0, "a slab is released twice");
+    return before | run;
+}
+
+uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsigned count)
+{
+    uint32_t run = hak_ones32(count) << first;
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED), next;
+    do
+        next = pack_state(hak__slabs_unused(word) | run, hak__slabs_dirty(word) & ~run);
+    while (!hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED));
+    return next;
+}
+
+bool hak__slabs_close(struct hak_super *super)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    while (hak__slabs_unused(word) == ~0u)
+        if (hak_cas_weak(&super->slabs, &word, pack_state(0, hak__slabs_dirty(word)), HAK_SEQ_CST, HAK_RELAXED))
+            return true;
+    return false;
+}
+
+/* --- tiers -----------------------------------------------------------------------------------------------------------
+ *
+ * The tier of a SuperSlab is one bit, written only when it changes, since searches of all threads read it. A thread that sets the bit
+ * reads the SuperSlab's word again afterwards; a thread that claims reads the bit afterwards. Both accesses, like those of the word,
+ * are seq_cst, so one of the two sees the other, and no well-used SuperSlab stays DRAINING.
+ * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
+
+struct hak_tier_figures hak__tier_counts;
+
+static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
+
+static bool is_draining(size_t super)
+{
+    return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1;
+}
+
+/* Writes the bit and counts it; returns whether that changed it. */
+static bool set_draining(size_t super, bool value)
+{
+    _Atomic uint64_t *word = &hak__super_words[super / 64].draining;
+    uint64_t bit = 1ull << super % 64;
+    uint64_t before = value ? hak_fetch_or(word, bit, HAK_SEQ_CST) : hak_fetch_and(word, ~bit, HAK_SEQ_CST);
+    if (((before & bit) != 0) == value)
+        return false;
+    tier_add(&hak__tier_counts.draining, value ? 1 : (uint64_t)-1);
+    tier_add(&hak__tier_counts.hot, value ? (uint64_t)-1 : 1);
+    return true;
+}
+
+void hak__tier_claimed(size_t super, uint64_t word)
+{
+    if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
+        return;
+    if (set_draining(super, false))
+        tier_add(&hak__tier_counts.to_hot, 1);
+}
+
+/* The second look is for a claim that came between the first one and the bit, and has seen no bit. */
+static void begin_to_drain(size_t super)
+{
+    if (set_draining(super, true))
+        tier_add(&hak__tier_counts.to_draining, 1);
+    hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+/* Whether SuperSlabs that stay HOT have unused slabs to serve in place of DRAINING ones. */
+static bool others_have_room(void)
+{
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
+        unsigned used = hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > HAK_TIER_LOW && used < HAK_SUPER_SLABS)
+            return true;
+    }
+    return false;
+}
+
+void hak__tiers_step(void)
+{
+    if (!hak__tiers_on() || !others_have_room())
+        return;
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
+        uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
+        if (hak__slabs_used(word) <= HAK_TIER_LOW && !is_draining(super))
+            begin_to_drain(super);
+    }
+}
+
+void hak__tier_opened(size_t super)
+{
+    if (is_draining(super))
+        set_draining(super, false);
+    tier_add(&hak__tier_counts.hot, 1);
+}
+
+void hak__tier_emptied(size_t super)
+{
+    if (is_draining(super) && set_draining(super, false))
+        tier_add(&hak__tier_counts.emptied, 1);
+    tier_add(&hak__tier_counts.hot, (uint64_t)-1);
+}
+
+void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }
+
+/* --- hints ----------------------------------------------------------------------------------------------------------- */
 
 /* How many SuperSlabs that offer a single slab are compared. For longer runs the level of the hint says well enough how full they
  * are. */

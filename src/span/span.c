@@ -1,12 +1,12 @@
 /* Spans. See span.h for the model and the invariants; this file is their arithmetic. */
-#include "slab/span.h"
+#include "span/span.h"
 
 #include <string.h>
 
 #include "arena/pieces.h"
 #include "base/assert.h"
 #include "diag/broken.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 struct hak_span *hak__spans;
 uint64_t hak__freed_key;

@@ -1,10 +1,10 @@
 /* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by free_slow.c, heap_free.c, realloc.c, huge/, own/,
  * sample/ and profile/ before they touch a block. */
-#include "slab/shield.h"
+#include "span/shield.h"
 
 #include "arena/window.h"
 #include "base/bits.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 enum { BESIDE_WORDS = 64 };
 

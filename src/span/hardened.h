@@ -2,7 +2,7 @@
  * harden/harden.h.
  *
  * The fast paths do not know it. All bins are closed, so each malloc takes the slow path; and a hardened span's start_bound is 0, so
- * each free does (slab/freed.h). The map thus also tells what an address belongs to:
+ * each free does (span/span.h). The map thus also tells what an address belongs to:
  *
  *   start_bound == 0, hardened mode   a hardened span's slab, or the first one of a huge block that bears a seal
  *   start_bound != 0                  a span from before the options were read, which serves no more; or such a huge block
@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-#include "slab/span.h"
+#include "span/span.h"
 
 struct hak_hardened {
     _Atomic bool open;                  /* it is on, or not known to be off; or blocks are sampled */
