@@ -94,7 +94,7 @@ class Hardened:
         except LabError:
             return piece.noting(UNREAD)
         said = (
-            "its seal and its slack are whole" if whole else "its slack is not whole: something was written behind it"
+            "its seal and its slack are whole" if whole else "its slack is not whole: something was written past its end"
         )
         return Piece(**{**vars(piece), "asked": asked}).noting(said)
 
