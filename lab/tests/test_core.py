@@ -38,7 +38,7 @@ MODES: dict[str, dict[str, str]] = {
     "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
 }
 WHOLE = "its seal and its slack are whole"
-OVERRUN = "its slack is not whole: something was written behind it"
+OVERRUN = "its slack is not whole: something was written past its end"
 
 # By mode and name: the state, the size, and notes that must be among the area's.
 EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
