@@ -7,7 +7,7 @@
 #include "cache/large_cache.h"
 #include "hakmem.h"
 #include "harden/harden.h"
-#include "heap/large.h"
+#include "heap/heap.h"
 #include "heap_region.h"
 #include "heap_slow.h"
 #include "huge/huge.h"

@@ -9,6 +9,7 @@
 #include "diag/options.h"
 #include "fork.h"
 #include "harden/zero_size.h"
+#include "heap/spans.h"
 #include "os/os.h"
 #include "span/hardened.h"
 #include "stats/live.h"

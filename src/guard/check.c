@@ -15,6 +15,7 @@
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"
+#include "heap/spans.h"
 #include "span/pool.h"
 
 /* Tries for a heap's lock before the check passes it over: its thread may be the one that was interrupted by the check. */

@@ -9,6 +9,7 @@
 #include "cache/verify.h"
 #include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "huge/huge.h"
 #include "span/shield.h"
 

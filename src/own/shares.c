@@ -11,6 +11,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "own/own.h"
 #include "span/hardened.h"
 #include "span/pool.h"

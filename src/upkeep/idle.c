@@ -8,6 +8,7 @@
 #include "arena/thp.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "heap/spans.h"
 #include "os/os.h"
 #include "span/hardened.h"
 #include "upkeep/counts.h"

@@ -22,7 +22,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/zero_size.h"
-#include "heap/common.h"
+#include "heap/heap.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
@@ -98,7 +98,6 @@ void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, 
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
 

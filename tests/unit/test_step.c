@@ -10,7 +10,7 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"

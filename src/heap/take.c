@@ -1,5 +1,7 @@
-/* Where a span comes from when a heap has none listed: the stages of the shared pool, in order, each counted in the heap
- * (hak_heap.counts). Also how a span begins and ends. Called by heap.c, under the heap lock.
+/* Where blocks come from: the warm pool, listed spans, new spans, and for a thread's first blocks the common heaps. Called by cache/,
+ * under the heap lock.
+ *
+ * A new span's slabs come from the stages of the shared pool, in order, each counted in the heap (hak_heap.counts):
  *
  *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
  *                    blocks any of those assigned to this heap (large.c)
@@ -10,10 +12,13 @@
  *   3    locked      a new SuperSlab: a free one of the arena, or a new one
  *
  * The first three touch no page that was not in use before. */
-#include "arena/meta.h"
-#include "base/bits.h"
 #include "heap/heap.h"
-#include "heap/park.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "heap/spans.h"
 #include "span/hardened.h"
 #include "span/pool.h"
 
@@ -22,167 +27,6 @@ enum { SHORT_SPANS = 3 };
 
 /* Heaps that are looked at before a SuperSlab is opened, so that it costs the same with ten thousand threads (docs/decisions/0079). */
 enum { HEAPS_SWEPT = 64 };
-
-/* --- begin and end ---------------------------------------------------------------------------------------------------- */
-
-static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES];   /* by heaps that were given back, by size */
-
-/* Takes all that are left of the size and puts those that are not needed back, unless others have come meanwhile: no single one is
- * popped, so there is no ABA. acquire and release: who left them has done with them. */
-static void *bitmaps_take_left(void **head, _Atomic(void *) *left)
-{
-    void *memory = hak_load(left, HAK_RELAXED) == NULL ? NULL : hak_exchange(left, NULL, HAK_ACQUIRE), *none = NULL;
-    void *rest = memory == NULL ? NULL : *(void **)memory;
-    if (rest != NULL && !hak_cas_strong(left, &none, rest, HAK_RELEASE, HAK_RELAXED))
-        *head = rest;
-    return memory;
-}
-
-static void *bitmaps_take(struct hak_heap *heap, size_t bytes)
-{
-    size_t size = bytes / HAK_BITMAP_UNIT - 1;
-    void **head = &heap->sources.bitmaps[size], *memory = *head;
-    if (memory != NULL)
-        *head = *(void **)memory;
-    else if ((memory = bitmaps_take_left(head, &bitmaps_left[size])) == NULL)
-        memory = hak__meta_alloc(bytes);
-    return memory;
-}
-
-void hak__bitmaps_leave(struct hak_heap *heap)
-{
-    for (size_t size = 0; size < HAK_BITMAP_SIZES; size++)
-        for (void *memory = heap->sources.bitmaps[size], *next; memory != NULL; memory = next) {
-            next = *(void **)memory;
-            void *head = hak_load(&bitmaps_left[size], HAK_RELAXED);
-            do
-                *(void **)memory = head;
-            while (!hak_cas_weak(&bitmaps_left[size], &head, memory, HAK_RELEASE, HAK_RELAXED));
-        }
-}
-
-void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
-{
-    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
-    *(void **)memory = *head;
-    *head = memory;
-}
-
-static void count_begun(struct hak_heap *heap, struct hak_span *span)
-{
-    hak_count(&heap->counts.slabs, span->slabs);
-    hak_count(&heap->classes[span->class].span_count, 1);
-    if (hak_likely(!hak__heap_is_share(heap)))
-        return;
-    hak__owned_add(&heap->share.first_span, hak__span_slab(span));
-    if (!span->fresh)
-        span->account = heap->share.account;
-}
-
-/* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit (share.h). */
-static bool span_admit(struct hak_heap *heap, unsigned slabs)
-{
-    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
-}
-static void span_discount(struct hak_heap *heap, unsigned slabs)
-{
-    if (hak_unlikely(hak__heap_is_share(heap)))
-        hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
-}
-
-static uint32_t owner_of_spans(const struct hak_heap *heap)
-{
-    return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0);
-}
-
-/* Slabs that could not become a span. */
-static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
-{
-    span_discount(heap, slabs);
-    hak__pool_give(slab, slabs);
-}
-
-static void count_ended(struct hak_heap *heap, const struct hak_span *span)
-{
-    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
-    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
-}
-
-/* A hardened span is mapped whole from the start. */
-static bool harden_span(struct hak_heap *heap, struct hak_span *span)
-{
-    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
-    unsigned slabs = span->slabs;
-    if (hak__span_reach(span, (size_t)slabs << HAK_SLAB_SHIFT)) {
-        hak__span_harden(span, owner_of_spans(heap));
-        return true;
-    }
-    void *bitmaps = hak__span_destroy(span);
-    if (bitmaps != NULL)
-        hak__bitmaps_give(heap, bitmaps, bytes);
-    give_back(heap, slab, slabs);
-    return false;
-}
-
-/* A span for a single block; NULL if the system refuses its memory. */
-static struct hak_span *begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
-{
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
-    if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
-        count_begun(heap, span);
-        return span;
-    }
-    hak__span_destroy(span);
-    give_back(heap, slab, slabs);
-    return NULL;
-}
-
-static struct hak_span *begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
-{
-    size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
-    void *bitmaps = bytes == 0 ? NULL : bitmaps_take(heap, bytes);
-    if (bytes != 0 && bitmaps == NULL) {
-        give_back(heap, slab, slabs);
-        return NULL;
-    }
-    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), bitmaps, fresh);
-    if (hak_unlikely(hak__hardened.on) && !harden_span(heap, span))
-        return NULL;
-    hak__heap_list(heap, span);
-    count_begun(heap, span);
-    return span;
-}
-
-/* Ends a span, but leaves its slabs to the caller. */
-static void end_span(struct hak_heap *heap, struct hak_span *span)
-{
-    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
-    if (span->listed)
-        hak__heap_unlist(heap, span);
-    count_ended(heap, span);
-    if (hak_unlikely(hak__heap_is_share(heap)))
-        hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
-    span_discount(heap, span->slabs);
-    void *bitmaps = hak__span_destroy(span);
-    if (bitmaps != NULL)
-        hak__bitmaps_give(heap, bitmaps, bytes);
-}
-
-void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
-{
-    unsigned slabs = span->slabs;
-    end_span(heap, span);
-    if (hak__pool_give_assigned(hak__span_slab(span), slabs, heap->id))
-        hak__assigned_emptied(heap, hak__span_slab(span));
-}
-
-void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
-{
-    unsigned slabs = span->slabs;
-    hak__span_unguard(span);
-    end_span(heap, span);
-    hak__pool_give_idle(hak__span_slab(span), slabs);
-}
 
 /* --- adoption: spans of heaps whose threads have ended --------------------------------------------------------------------
  *
@@ -222,16 +66,8 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
     struct hak_span *span;
     give_what_is_left(former, class);
     former->foreign[class] |= former->classes[class].spans != NULL && caches_blocks(former, class);
-    while ((span = former->classes[class].spans) != NULL) {
-        hak__heap_unlist(former, span);
-        hak__span_change_owner(span, heap->id);
-        hak__heap_list(heap, span);
-        hak__heap_large_moved(former, class, 0 - (size_t)hak__span_allocated(span));
-        hak__heap_large_moved(heap, class, hak__span_allocated(span));
-        count_ended(former, span);
-        count_begun(heap, span);
-        hak_count(&heap->counts.adopted, 1);
-    }
+    while ((span = former->classes[class].spans) != NULL)
+        hak__heap_adopt_span(heap, former, span);
 }
 
 bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
@@ -282,25 +118,11 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
         } else if (span->slabs == count) {
             heap->sources.idle_classes &= ~(idle & -idle);
             hak__span_unguard(span);
-            end_span(heap, span);
+            hak__heap_dissolve_span(heap, span);
             return hak__span_slab(span);
         }
     }
     return HAK_NO_RUN;
-}
-
-void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
-{
-    heap->sources.idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
-    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
-        for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
-            next = span->next;
-            hak__span_retreat(span);
-            if (hak__span_allocated(span) != 0 || span->keys == HAK_SPAN_HARDENED)
-                continue;
-            hak__heap_end_span(heap, span);
-        }
-    }
 }
 
 /* How many slabs a new span of the class gets. The first ones are short: of most sizes above 16 KiB a thread uses only a few
@@ -411,14 +233,14 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
 {
     unsigned most = wanted_slabs(heap, class_index);
     *stage = HAK_STAGE_LOCKED;
-    if (hak_unlikely(!span_admit(heap, most))) {
+    if (hak_unlikely(!hak__span_admit(heap, most))) {
         hak__heap_spare(heap, class_index);
         most = wanted_slabs(heap, class_index);
-        if (!span_admit(heap, most))
+        if (!hak__span_admit(heap, most))
             return HAK_NO_RUN;
     }
     size_t slab = search_slabs(heap, class_index, count, fresh, stage);
-    span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
+    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
     return slab;
 }
 
@@ -437,16 +259,17 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     if (count == 1)   /* single slabs gather here, so that long runs stay whole elsewhere */
         heap->sources.home = slab + 1;
     hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
-    struct hak_span *span = begin_span(heap, class_index, slab, count, fresh);
+    struct hak_span *span = hak__heap_begin_span(heap, class_index, slab, count, fresh);
     hak_count(&heap->counts.stages[stage], span != NULL);
     return span;
 }
 
-struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_index)
+/* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */
+static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
-    if (!span_admit(heap, count))
+    if (!hak__span_admit(heap, count))
         return NULL;
     unsigned most = count;
     size_t slab = hak__assigned_take(heap, count, &fresh);
@@ -454,18 +277,19 @@ struct hak_span *hak__heap_assigned_span(struct hak_heap *heap, uint32_t class_i
         count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
-    span_discount(heap, slab == HAK_NO_RUN ? most : most - count);
+    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - count);
     if (slab == HAK_NO_RUN)
         return NULL;
     hak_count(&heap->counts.runs_claimed, 1);
     hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
-    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
+    struct hak_span *span = hak__heap_begin_single(heap, class_index, slab, count, fresh);
     if (span != NULL && span->blocks != 1)
         hak__heap_list(heap, span);
     return span;
 }
 
-void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
+/* A block of a class of single-block spans, which are never listed; NULL when the system refuses. */
+static void *new_single(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;
     enum hak_stage stage;
@@ -475,6 +299,227 @@ void *hak__heap_take_single(struct hak_heap *heap, uint32_t class_index)
         return NULL;
     hak_count(&heap->counts.runs_claimed, stage != HAK_STAGE_LOCKED);
     hak_count(&heap->counts.stages[stage], 1);
-    struct hak_span *span = begin_single(heap, class_index, slab, count, fresh);
+    struct hak_span *span = hak__heap_begin_single(heap, class_index, slab, count, fresh);
     return span == NULL ? NULL : hak__span_take_single(span);
+}
+
+/* --- taking --------------------------------------------------------------------------------------------------------- */
+
+hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t count)
+{
+    hak_count(&heap->classes[class_index].refilled, count);
+    hak__heap_large_moved(heap, class_index, count);
+    hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
+}
+
+/* Takes from a span down to out[0]; false if no other span should be asked, because the frontier moves one page per miss. */
+hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
+{
+    *got += hak__span_take(span, out, want - *got);
+    bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
+    hak__warm_lost(heap, span);
+    return !at_frontier && *got < want;
+}
+
+/* Takes from a span of the warm pool, then from the next ones. */
+hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
+{
+    uint32_t class_index = span->class, got = 0;
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    while (take_from(heap, span, out, want, &got) && class->warm_count != 0)
+        span = hak__warm_newest(heap, class_index);
+    return got;
+}
+
+/* Asks the listed spans in turn, then makes a new one. */
+static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got = 0;
+    if (class->spans == NULL && hak__heap_new_span(heap, class_index) == NULL)
+        return 0;
+    while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
+        continue;
+    if (class->spans != NULL)
+        hak__warm_keep(heap, class->spans);
+    return got;
+}
+
+static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    hak__warm_missed(heap, class_index);
+    hak__heap_collect(heap);
+    if (hak__warm_prefill(heap, class_index))
+        return take_warm(heap, hak__warm_newest(heap, class_index), out, want);
+    return take_listed(heap, class_index, out, want);
+}
+
+/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move
+ * a frontier first takes in what others have freed. */
+hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_index)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak_unlikely(class->warm_count == 0))
+        return NULL;
+    struct hak_span *span = hak__warm_newest(heap, class_index);
+    if (span->free_count >= class->warm_need || hak_load(&heap->pending, HAK_RELAXED) == NULL)
+        return span;
+    hak__heap_collect(heap);
+    return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
+}
+
+static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    hak__heap_collect(heap);
+    *out = new_single(heap, class_index);
+    if (*out == NULL)
+        return 0;
+    note_taken(heap, class_index, 1);
+    return 1;
+}
+
+/* No memory to move a span's frontier: takes freed blocks of other spans, or has an empty span give up its memory. */
+static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    for (struct hak_span *span = heap->classes[class_index].spans; span != NULL; span = span->next) {
+        uint32_t got = 0;
+        if (span->free_count != 0) {
+            take_from(heap, span, out, want, &got);
+            return got;
+        }
+    }
+    hak__heap_spare(heap, class_index);
+    struct hak_span *first = heap->classes[class_index].spans;
+    uint32_t got = 0;
+    if (first != NULL)
+        take_from(heap, first, out, want, &got);
+    return got;
+}
+
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
+        return take_single(heap, class_index, out);
+    struct hak_span *span = warm_span(heap, class_index);
+    uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
+    if (hak_unlikely(got == 0 && class->spans != NULL))
+        got = take_scarce(heap, class_index, out, want);
+    hak_count(&class->warm_hits, span != NULL);
+    note_taken(heap, class_index, got);
+    if (got != want)
+        memmove(out, out + (want - got), got * sizeof *out);
+    return got;
+}
+
+void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    hak__heap_collect(heap);
+    struct hak_span *span = class->spans;
+    if (span == NULL)
+        span = hak__heap_new_span(heap, class_index);
+    if (span == NULL || !span->fresh || span->free_count != 0)
+        return NULL;
+    void *block = hak__span_take_fresh(span);
+    if (block != NULL)
+        hak__warm_lost(heap, span);
+    note_taken(heap, class_index, block != NULL);
+    return block;
+}
+
+void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
+{
+    void *block = NULL;
+    if (heap->assigned.count == 0) {
+        heap->sources.no_new_span = true;
+        hak__heap_take(heap, class_index, &block, 1);
+        heap->sources.no_new_span = false;
+        return block;
+    }
+    hak__heap_collect(heap);
+    struct hak_span *span = heap->classes[class_index].spans;
+    if (span == NULL && (span = assigned_span(heap, class_index)) == NULL)
+        return NULL;
+    if (span->listed) {
+        hak__heap_take(heap, class_index, &block, 1);
+        return block;
+    }
+    note_taken(heap, class_index, 1);
+    return hak__span_take_single(span);
+}
+
+/* --- common heaps ------------------------------------------------------------------------------------------------------
+ *
+ * The common heaps belong to no thread. They serve the first blocks of small classes to the threads of a process that has many:
+ * otherwise a thread that uses little would have a page of its own for each class. What such a thread frees beyond a block or two
+ * returns at once, for any other's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
+ * it.
+ *
+ * A thread locks one as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a thread may
+ * be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */
+
+/* The blocks of a class that a thread gets from here; the bytes that one request takes. */
+enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
+
+/* Smaller ones lie several to a cache line; of larger ones hardly two share a page. */
+enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
+
+/* One common heap for so many heaps; how many of them a thread tries. */
+enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
+
+static _Atomic uint32_t commons[COMMON_MAX];   /* ids */
+static _Atomic uint32_t common_count;
+
+bool hak__common_add(struct hak_heap *heap)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    if (count == COMMON_MAX || heap->id / HEAPS_EACH <= count)
+        return false;
+    if (!hak_cas_strong(&common_count, &count, count + 1, HAK_RELAXED, HAK_RELAXED))
+        return false;
+    /* release: pairs with the acquire in enter_common; the heap is open. */
+    hak_store(&commons[count], heap->id, HAK_RELEASE);
+    return true;
+}
+
+void hak__common_fork_child(void)
+{
+    hak_store(&common_count, 0, HAK_RELAXED);
+    for (uint32_t i = 0; i < COMMON_MAX; i++)
+        hak_store(&commons[i], 0, HAK_RELAXED);
+}
+
+uint32_t hak__common_first(uint32_t class)
+{
+    bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
+    return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
+}
+
+/* Locks a free one, or returns NULL. Threads begin at different ones. The last may have no id yet. */
+static struct hak_heap *enter_common(uint32_t first)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    for (uint32_t i = 0; i < count && i < COMMON_TRIES; i++) {
+        uint32_t id = hak_load(&commons[(first + i) % count], HAK_ACQUIRE);
+        if (id != 0 && hak__enter_foreign(hak__heap_by_id(id), 1))
+            return hak__heap_by_id(id);
+    }
+    return NULL;
+}
+
+uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_heap *source = enter_common(heap->id);
+    if (source == NULL)
+        return 0;
+    uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
+    want = (uint32_t)hak_min(want, class->capacity);
+    heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
+    uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
+    hak__heap_unlock(source);
+    class->common_left = (uint8_t)(class->common_left - got);
+    hak_count(&heap->counts.common_taken, got);
+    return got;
 }
