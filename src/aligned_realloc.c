@@ -9,7 +9,7 @@
 #include "kinds/kind.h"
 #include "request.h"
 #include "size/size.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 /* A block of the same heap. One that grows by less than an eighth gets a quarter more, unless that is more than sized frees accept. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)

@@ -7,7 +7,7 @@
 #include "diag/report.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 /* --- whether a block begins there ------------------------------------------------------------------------------------------ */
 

@@ -15,7 +15,7 @@
  * adds one). No other file asks what an address is. */
 #pragma once
 
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 struct hak_heap;
 struct hak_own;

@@ -1,6 +1,6 @@
 /* Blocks of a thread's heap above the mid pool: they grow into free neighbours and shrink by letting slabs go. See kind.h. */
 #include "cache/large_cache.h"
-#include "heap/large.h"
+#include "heap/heap.h"
 #include "kinds/kind.h"
 #include "request.h"
 

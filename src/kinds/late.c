@@ -4,7 +4,7 @@
 #include "cache/quarantine.h"
 #include "diag/report.h"
 #include "harden/harden.h"
-#include "heap/find.h"
+#include "heap/heap.h"
 #include "kinds/kind.h"
 #include "thread.h"
 

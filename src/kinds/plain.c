@@ -9,7 +9,7 @@
 #include "guard/exact.h"
 #include "kinds/kind.h"
 #include "profile/profile.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

@@ -8,7 +8,7 @@
 #include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "own/own.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 static void sealed_free(void *p, uint32_t word, const char *function)
 {

@@ -10,7 +10,7 @@
 #include "kinds/kind.h"
 #include "own/own.h"
 #include "profile/profile.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

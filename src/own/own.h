@@ -136,6 +136,7 @@ void hak__own_huge_end_all(struct hak_own *own, bool keep);   /* frees them, or 
 struct hak_own *hak__own_set_standard(struct hak_heap *mine, struct hak_own *own, const char *function);
 
 /* The same for threads that come by their heaps later: what they begin with. */
+extern _Atomic(struct hak_own *) hak__own_inherited;
 struct hak_own *hak__own_set_inherited(struct hak_own *own, const char *function);
 void hak__own_inherit(struct hak_heap *mine);
 
