@@ -10,7 +10,10 @@
 
 static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
 
-static struct hak_record *sampled_record(const void *p) { return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p); }
+static struct hak_record *sampled_record(const void *p)
+{
+    return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
+}
 
 static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state, const char *function)
 {
