@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "arena/meta.h"
-#include "arena/regions.h"
+#include "arena/window.h"
 #include "base/syscall.h"
 #include "cache/current.h"
 #include "cache/quarantine.h"

@@ -6,7 +6,6 @@
 #include "arena/meta.h"
 #include "base/assert.h"
 #include "base/retain.h"
-#include "diag/broken.h"
 #include "diag/report.h"
 #include "heap/find.h"
 #include "heap/remote.h"

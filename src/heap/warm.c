@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "diag/broken.h"
 #include "diag/options.h"
 
 /* The rates are 90 % and 95 %. */

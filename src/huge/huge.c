@@ -5,11 +5,10 @@
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
-#include "arena/crowd.h"
-#include "arena/lend.h"
 #include "arena/limit.h"
-#include "arena/mapping.h"
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
@@ -28,7 +27,7 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
 /* The bytes of the guard behind a new block. Each guard begins a mapping. */
-static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page_size(); }
+static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 

@@ -4,7 +4,7 @@
  * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
 #include "shared/tiers.h"
 
-#include "arena/regions.h"
+#include "arena/window.h"
 
 struct hak_tier_figures hak__tier_counts;
 

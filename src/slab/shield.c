@@ -2,6 +2,7 @@
  * sample/ and profile/ before they touch a block. */
 #include "slab/shield.h"
 
+#include "arena/mapping.h"
 #include "arena/window.h"
 #include "base/bits.h"
 #include "slab/hardened.h"

@@ -12,7 +12,6 @@
 #include "stats/ledger.h"
 
 #include "arena/meta.h"
-#include "arena/regions.h"
 #include "arena/window.h"
 #include "os/os.h"
 
@@ -216,8 +215,8 @@ static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t 
 /* The descriptors of all regions but the first, whose are in the window's beginning. */
 static void count_pieces(struct ledger_walk *walk)
 {
-    size_t bytes = HAK_REGION_SUPERS * HAK_SUPER_SPANS;
-    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1))
+    size_t bytes = HAK_PART_SUPERS * HAK_SUPER_SPANS;
+    for (size_t region = hak__part_next(1); region * HAK_PART_SUPERS < hak__arena_top(); region = hak__part_next(region + 1))
         count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
 }
 

@@ -3,7 +3,7 @@
  * who looks at a block keeps it from being closed meanwhile. */
 #include "slab/hardened.h"
 
-#include "arena/arena.h"
+#include "arena/runs.h"
 #include "diag/options.h"
 #include "hakmem.h"
 #include "support/fake_os.h"

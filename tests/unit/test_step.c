@@ -5,7 +5,8 @@
  * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
 #include "upkeep/step.h"
 
-#include "arena/thp.h"
+#include "arena/hugepages.h"
+#include "arena/runs.h"
 #include "cache/flush.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"

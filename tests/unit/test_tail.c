@@ -2,9 +2,9 @@
  * back by age, and where unused memory may not stay; and what the system refuses. After each step the arena's sums hold. */
 #include "huge/huge.h"
 
-#include "arena/lru.h"
-#include "arena/state.h"
-#include "arena/tail.h"
+#include "arena/arena.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "diag/options.h"
 #include "slab/hardened.h"
 #include "support/fake_os.h"

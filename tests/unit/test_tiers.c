@@ -2,7 +2,8 @@
  * returned; between the two marks nothing changes, whatever the number of claims and releases. */
 #include "shared/tiers.h"
 
-#include "arena/lru.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
