@@ -24,7 +24,7 @@ enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SU
 /* One per SuperSlab, out of line. Each has a cache line, because threads that work in different SuperSlabs write to them at the same
  * time. */
 struct hak_super {
-    hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (shared/) */
+    hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (span/) */
     uint32_t mapped;             /* bytes mapped, from the start */
     uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
     _Atomic uint64_t freed_ms;   /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
@@ -34,7 +34,7 @@ struct hak_super {
     };
     union {
         uint32_t older;
-        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (slab/shield.h) */
+        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (span/shield.h) */
     };
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
@@ -57,8 +57,8 @@ _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache l
 struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
-    _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs; may be stale (shared/) */
-    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
+    _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs; may be stale (span/) */
+    _Atomic uint64_t draining;                   /* in slabs, and left to empty (span/pool.c) */
 };
 
 /* The arena's counts, besides the frontier:
@@ -84,7 +84,7 @@ extern struct hak_arena_published hak__arena_published;
 extern _Atomic size_t hak__arena_frontier;
 
 #define HAK_NO_SUPER ((size_t)-1)
-#define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; slab/span.h asserts their size */
+#define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; span/span.h asserts their size */
 
 extern struct hak_super *hak__supers;
 extern struct hak_super_word *hak__super_words;

@@ -1,5 +1,5 @@
-/* Huge pages of the kernel (HAKMEM_THP). Called by mapping.c for new memory, by shared/ and upkeep/ before they purge a part of a
- * SuperSlab, by shared/ when it opens one, and by upkeep/ to collapse. None of these takes a lock.
+/* Huge pages of the kernel (HAKMEM_THP). Called by mapping.c for new memory, by span/ and upkeep/ before they purge a part of a
+ * SuperSlab, by span/ when it opens one, and by upkeep/ to collapse. None of these takes a lock.
  *
  *   auto     where the kernel's own setting is `always`, new memory is marked so that no page is huge by fault; SuperSlabs that a
  *            growing, dense heap opens are prefaulted, those that have long been full are collapsed by the background thread

@@ -63,5 +63,5 @@ void *hak__heap_address(uint32_t id);   /* without mapping it */
 /* Makes a heap's memory, so many bytes of it, zero again and gives its pages back to the system. */
 void hak__heap_forget(void *heap, size_t bytes);
 
-/* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
+/* The parallel array of span descriptors, 128 bytes per slab, for span/. */
 void *hak__span_memory(void);

@@ -1,8 +1,8 @@
-/* Runs of SuperSlabs, as other layers take and return them: shared/ single ones, huge/ runs, upkeep/ memory ahead of need. All take the
+/* Runs of SuperSlabs, as other layers take and return them: span/ single ones, huge/ runs, upkeep/ memory ahead of need. All take the
  * arena's lock.
  *
  * Bare SuperSlabs: if the system refuses 2 MiB at once, a SuperSlab is opened as addresses alone, in which each span maps the few pages
- * that it uses (slab/span.c, hak__span_reach), and unmaps them when it ends. A thrifty process does so from the start: it has little
+ * that it uses (span/span.c, hak__span_reach), and unmaps them when it ends. A thrifty process does so from the start: it has little
  * room (RLIMIT_AS, RLIMIT_DATA), or its new memory is resident at once and locked (MCL_FUTURE), so that unused memory costs as much as
  * used memory. Of a bare SuperSlab hak_super.mapped is 0, and nothing is mapped in its unused slabs: when all are unused, it is free
  * and as new. The pieces are summed up in state.pieces, which is a part of state.mapped. */

@@ -191,7 +191,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/waiting.h), what is resident is empty */
+    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/recycled.h), what is resident is empty */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
         walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
     }

@@ -2,6 +2,7 @@
 #include "arena/runs.h"
 #include "cache/flush.h"
 #include "cache/tune.h"
+#include "heap/spans.h"
 #include "support/stress.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* arena/prefault.h: a SuperSlab is made a huge page when it is opened if the one opened before for such blocks has been touched nearly
+/* arena/hugepages.h: a SuperSlab is made a huge page when it is opened if the one opened before for such blocks has been touched nearly
  * everywhere; one in eight is left as it is; a heap that is small or sparse, a kernel without huge pages and a user who wants none
  * change nothing. */
 #include "arena/hugepages.h"

@@ -1,4 +1,4 @@
-/* arena/regions.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
+/* arena/window.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
  * size and to the SuperSlab, in place of blocks or of their descriptors, walks in both directions pass over what nobody uses, and an
  * interrupted opening leaves no trace.
  * Foreign mappings are real ones, because the kernel is asked where they end. */
