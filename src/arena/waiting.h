@@ -91,4 +91,4 @@ void hak__waiting_end_locked(void);
 
 /* For each request of the arena's, under its lock, with its errno code: if the system has refused it, unmaps all that nobody uses: runs
  * that wait, tails and free SuperSlabs. Whether there was something, so that it is worth while to try again. */
-hak_cold bool hak__arena_gives_up(int code);
+hak_at_start bool hak__arena_gives_up(int code);
