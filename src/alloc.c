@@ -7,7 +7,7 @@
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "request.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

@@ -12,7 +12,7 @@
 #include "pointer.h"
 #include "pop.h"
 #include "request.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "stats/own_rows.h"
 

@@ -6,7 +6,7 @@
 #include "cache/quarantine.h"
 #include "diag/report.h"
 #include "harden/harden.h"
-#include "heap/find.h"
+#include "heap/heap.h"
 
 /* A block of the exit heap itself, not yet checked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)

@@ -7,7 +7,7 @@
 #include "cache/large_cache.h"
 #include "hakmem.h"
 #include "harden/harden.h"
-#include "heap/large.h"
+#include "heap/heap.h"
 #include "heap_region.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
@@ -16,7 +16,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 #include "trace/trace.h"
 

@@ -9,8 +9,9 @@
 #include "diag/options.h"
 #include "fork.h"
 #include "harden/zero_size.h"
+#include "heap/spans.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "stats/live.h"
 #include "thread.h"
 

@@ -156,7 +156,7 @@ foreach(line IN LISTS bench_smoke)
   endif()
 endforeach()
 
-foreach(stem IN ITEMS test_lints test_soak test_check test_release test_site test_bare test_ci)
+foreach(stem IN ITEMS test_lints test_soak test_check test_release test_site test_bare test_ci test_path)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
     hakmem_register(tools.${stem} tools "${PROJECT_SOURCE_DIR}/tools/${stem}.py"
       COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/${stem}.py")

@@ -10,8 +10,8 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
-#include "heap/common.h"
-#include "slab/hardened.h"
+#include "heap/heap.h"
+#include "span/hardened.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 

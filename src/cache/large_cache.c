@@ -38,7 +38,7 @@ enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 /* A request may get a block of up to so many classes above its own. */
 enum { LARGE_REACH = 3 };
 
-/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/heap.h): no other class serves their
  * requests. */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
 static const uint64_t single_classes = 0

@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
-#include "heap/remote.h"
+#include "heap/heap.h"
 
 /* The index of the block at p in its span; checked, because the pointer comes from the program. */
 static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p,

@@ -15,8 +15,8 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
 

@@ -196,7 +196,7 @@ struct hak_own *hak__own_of(const void *p)
     return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
 }
 
-/* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/park.c). */
+/* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/heap.c). */
 void hak__own_fork_child(void)
 {
     hak__lock_fork_child(&owns_lock);

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "base/lock.h"
-#include "heap/share.h"
+#include "heap/state.h"
 
 enum hak_sample_state {
     HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HAK_SAMPLE_ENDING, HAK_SAMPLE_FREE, HAK_SAMPLE_HOLE

@@ -8,6 +8,7 @@
 #ifndef HAK_TESTS_FUZZ_H
 #define HAK_TESTS_FUZZ_H
 
+#include "heap/spans.h"
 #include "support/fake_os.h"
 
 #include <sys/prctl.h>

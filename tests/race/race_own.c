@@ -22,7 +22,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/zero_size.h"
-#include "heap/common.h"
+#include "heap/heap.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "late.h"
@@ -33,7 +33,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
@@ -98,7 +98,6 @@ void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, 
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
 
@@ -629,7 +628,7 @@ static const struct explore_case cases[] = {
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
     { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },
     { "a heap ends, its huge block is freed", 2, 2, with_huge, { merge_and_begin_anew, free_huge_block }, check_huge, 1, 1 },
-    { "it becomes a thread's default", EXPLORE_ALL, 2, begin_owns, { destroy, set_default }, check_just_one },
+    { "it becomes a thread's default", 6, 2, begin_owns, { destroy, set_default }, check_just_one },
     { "it is a default no longer", EXPLORE_ALL, 2, is_default, { destroy, set_none }, check_owns },
     { "a new thread begins with it", 4, 2, is_inherited, { inherit, new_threads_none_and_destroy }, check_owns },
     { "new threads begin with another", 3, 3, is_inherited, { inherit, new_threads_other, inherit_3 }, check_no_report, 1, 1 },

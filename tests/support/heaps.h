@@ -9,6 +9,7 @@
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "cache/tune.h"
+#include "heap/spans.h"
 #include "support/check.h"
 #include "support/memory.h"
 

@@ -1,6 +1,7 @@
 /* See stress.h. */
 #include "cache/flush.h"
 #include "cache/tune.h"
+#include "heap/spans.h"
 #include "support/stress.h"
 
 #include <fcntl.h>
