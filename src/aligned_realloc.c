@@ -8,8 +8,8 @@
 #include "hakmem.h"
 #include "request.h"
 #include "size/size.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 
 /* A block of the same heap. One that grows by less than an eighth gets a quarter more, unless that is more than sized frees accept. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)

@@ -21,7 +21,7 @@
 #include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 

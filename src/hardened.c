@@ -55,8 +55,8 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
 {
     void *block;
     *zero = hak__hardened.zero;
-    bool redirected = (hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0;   /* whose block has to end with the thread's default heap */
-    if (n == 0 && align <= HAK_ALIGN && !redirected && (block = hak__zero_size_malloc()) != NULL) {
+    /* A default heap's blocks of no bytes are ordinary ones, which end with it. */
+    if (n == 0 && align <= HAK_ALIGN && hak__request_standard() == NULL && (block = hak__zero_size_malloc()) != NULL) {
         hak__trace_allocated(block, id, n);
         return block;
     }

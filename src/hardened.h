@@ -1,7 +1,7 @@
 /* malloc and free of a hardened process (harden/harden.h). */
 #pragma once
 
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 
 /* Whether the process is hardened. Starts the library to find out. */

@@ -12,7 +12,7 @@
 #include "pointer.h"
 #include "pop.h"
 #include "request.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "stats/own_rows.h"
 
@@ -279,8 +279,7 @@ hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
 
 hak_export hak_heap_t *hak_heap_get_default(void)
 {
-    const struct hak_heap *mine = hak__heap_current();
-    return (mine->mode & HAK_MODE_REDIRECTED) != 0 ? mine->share.standard : NULL;
+    return hak__request_standard();
 }
 
 hak_export hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *own)

@@ -11,7 +11,7 @@
 #include "harden/harden.h"
 #include "pointer.h"
 #include "profile/profile.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

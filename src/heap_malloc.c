@@ -14,7 +14,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

@@ -12,7 +12,7 @@
 #include "os/os.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "stats/output.h"
 #include "thread.h"

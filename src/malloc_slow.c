@@ -106,7 +106,7 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
-    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && (heap->mode & HAK_MODE_REDIRECTED) == 0;
+    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && hak__request_is_plain(heap);
     void *block = hak_likely(plain) ? hak__huge_alloc_quickly(heap, n) : NULL;
     if (block == NULL)
         return malloc_rest(n, HAK_CLASSES);

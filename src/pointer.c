@@ -9,7 +9,7 @@
 #include "others.h"
 #include "own/own.h"
 #include "own/region.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "thread.h"
 
 const char *hak__why_invalid(const void *p, uint32_t word)

@@ -2,7 +2,7 @@
  * sized free can be right. */
 #pragma once
 
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 /* Whether the owner map's word names a span. */
 hak_inline bool hak__names_span(uint32_t word)

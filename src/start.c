@@ -10,7 +10,7 @@
 #include "fork.h"
 #include "harden/zero_size.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "stats/live.h"
 #include "thread.h"
 

@@ -18,7 +18,7 @@
 #include "heap/common.h"
 #include "heap/park.h"
 #include "own/own.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"

@@ -3,12 +3,10 @@
  * stand beside them, since the archive is without the one and has the other in another form. */
 #include "unity.h"
 
-#include "slab/span.c"
-#include "slab/hardened.c"
-#include "slab/shield.c"
-#include "slab/superslab.c"
-#include "shared/tiers.c"
-#include "shared/pool.c"
+#include "span/span.c"
+#include "span/hardened.c"
+#include "span/shield.c"
+#include "span/pool.c"
 #include "heap/common.c"
 #include "heap/heap.c"
 #include "heap/large.c"

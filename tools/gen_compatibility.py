@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/compatibility.md from what the last soak has shown (docs/soak.md) and from the tests of programs in tests/programs.
+"""Writes docs/compatibility.md from what the last soak has shown (tests/soak.txt) and from the tests of programs in tests/programs.
 A program that no test has run on HAKMEM has no row.
 
   gen_compatibility.py            writes it; the soak does so after its report
@@ -12,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
-SOAK = ROOT / "docs" / "soak.md"
+SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table  # noqa: E402  (nothing is to be left beside the sources)
@@ -91,11 +91,12 @@ def arm(rows):
 def page(text):
     """The page's text."""
     rows = items(text)
-    parts = ["# Compatibility\n\nWhat HAKMEM has been tested with. `tools/gen_compatibility.py` writes this page from the tests; what "
-             "is not here has not been\ntested. A row says what came out, failures too.\n",
+    parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included. `tools/gen_compatibility.py` writes "
+             "this page from the\ntests; a program that is not listed was not tested.\n",
              REPLACED,
              "## Where\n\n" + table(["What", "Which"], [["Machine, kernel and C library of the soak", line(text, "Machine")],
-                                                        ["Commit", line(text, "Commit")]]),
+                                                        ["Commit", line(text, "Commit")],
+                                                        ["Its tests and programs", f"{line(text, 'Verdict')}; single figures in tests/soak.txt"]]),
              "[README.md](../README.md#limits) says what is not supported.\n",
              "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
     for title, intro, head, body in (

@@ -8,7 +8,7 @@ UNITS = ("unity.c", "unity_rare.c")
 BESIDE = (*UNITS, "cxx_linked.c")  # the units themselves, and what differs in libhakmem.so and libhakmem.a
 
 # From the bottom up. Folders in one row are peers, which must not include one another.
-LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("slab",), ("shared",), ("heap",),
+LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("span",), ("heap",),
           ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("own",), ("upkeep",),
           ("stats",))
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}

@@ -31,7 +31,7 @@ struct hak_super {
     };
     union {
         uint32_t older;
-        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (slab/shield.h) */
+        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (span/shield.h) */
     };
     _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind;       /* enum hak_super_kind */
@@ -54,7 +54,7 @@ struct hak_super_word {
     uint64_t taken;                              /* arena lock */
     uint64_t dirty;                              /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs (shared/) */
-    _Atomic uint64_t draining;                   /* in slabs, and left to empty (shared/tiers.c) */
+    _Atomic uint64_t draining;                   /* in slabs, and left to empty (span/pool.c) */
 };
 
 /* The arena's counts, besides the frontier:
@@ -80,7 +80,7 @@ extern struct hak_arena_published hak__arena_published;
 extern _Atomic size_t hak__arena_frontier;
 
 #define HAK_NO_SUPER ((size_t)-1)
-#define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; slab/span.h asserts their size */
+#define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; span/span.h asserts their size */
 
 /* Starts the arena: chooses the window and maps the first metadata. 0, or an errno code; may be called again. */
 int hak__arena_init(void);

@@ -1,11 +1,11 @@
 /* SuperSlabs in pieces. If the system refuses 2 MiB at once, a SuperSlab is opened bare: as addresses, in which each span maps
- * what it uses, a few pages at a time (slab/span.c, hak__span_reach), and unmaps it when it ends. A thrifty process does so from the
+ * what it uses, a few pages at a time (span/span.c, hak__span_reach), and unmaps it when it ends. A thrifty process does so from the
  * start: it has little room (RLIMIT_AS, RLIMIT_DATA), or what it maps is resident at once and locked (MCL_FUTURE), so that unused
  * memory costs as much as used memory.
  *
  * Of a bare SuperSlab hak_super.mapped is 0, and an unused slab has nothing mapped: it is free, wholly unmapped and as new when
  * all its slabs are unused. The pieces are summed up in state.pieces, which is a part of state.mapped.
- * Called by shared/pool.c and slab/span.c, with no lock held. */
+ * Called by span/pool.c and span/span.c, with no lock held. */
 #include "arena/pieces.h"
 
 #include <errno.h>

@@ -85,7 +85,7 @@
 #define HAK_ASAN 0
 #endif
 
-/* Whether every free checks its pointer on the spot (slab/freed.h); the build option HAKMEM_PROTECT. */
+/* Whether every free checks its pointer on the spot (span/span.h); the build option HAKMEM_PROTECT. */
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
 #endif

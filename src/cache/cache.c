@@ -11,7 +11,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "heap/common.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 

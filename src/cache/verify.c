@@ -1,5 +1,5 @@
 /* Whether a block that looks freed is: in the heaps' own state (heap/find.c), or in a quarantine. Called by pointer.c before a
- * double free is reported: see slab/freed.h. */
+ * double free is reported: see span/span.h. */
 #include "cache/verify.h"
 
 #include "cache/quarantine.h"

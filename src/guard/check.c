@@ -15,7 +15,7 @@
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"
-#include "slab/superslab.h"
+#include "span/pool.h"
 
 /* Tries for a heap's lock before the check passes it over: its thread may be the one that was interrupted by the check. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };

@@ -227,7 +227,7 @@ static void report_crash(const char *name, int number, const siginfo_t *info)
     if (!is_fault(number, info)) {
         hak__warn("crash: %s, sent by %s", name, info->si_pid == hak__syscall(SYS_getpid) ? "the program itself" : "another process");
     } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
-        hak__warn("crash: %s without an address: one that no memory can have, perhaps", name);
+        hak__warn("crash: %s without an address, perhaps a non-canonical one", name);
     } else {
         hak__crash_describe((uintptr_t)info->si_addr, text, sizeof text);
         hak__warn("crash: %s at %p: %s", name, info->si_addr, text);

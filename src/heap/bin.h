@@ -2,7 +2,7 @@
  * heap; used by cache/. */
 #pragma once
 
-#include "slab/span.h"
+#include "span/span.h"
 
 /* A class's stack of ready blocks: the two words that a pop or a push needs, and nothing else. The word below the
  * bottom is NULL, so "empty" is the same test as "no pointer". */

@@ -1,5 +1,5 @@
 /* Looking for a free block in the heaps' own state, before anybody is told that it was freed twice: the key in its first word
- * may be the program's own (slab/freed.h). Called by heap.c when blocks are collected, and by cache/verify.c.
+ * may be the program's own (span/span.h). Called by heap.c when blocks are collected, and by cache/verify.c.
  *
  * The search locks one heap at a time, so no batch, slot area or span of it moves. Meanwhile the owner may do what it does without
  * the lock: pop, push, and add to its outbox.

@@ -12,9 +12,8 @@
 #include "heap/remote.h"
 #include "heap/warm.h"
 #include "os/os.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
+#include "span/pool.h"
 
 _Atomic uint32_t hak__heap_last;
 

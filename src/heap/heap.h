@@ -23,7 +23,7 @@
 #include "heap/share.h"
 #include "heap/sources.h"
 #include "heap/state.h"
-#include "slab/span.h"
+#include "span/span.h"
 
 enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
 enum hak_heap_user { HAK_OWNER, HAK_SWEEPER };
@@ -161,7 +161,7 @@ hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 
 /* Whether a span of several blocks begins at the descriptor and is the heap's, which the caller has locked: then it neither ends nor
  * changes hands. Any thread may end a single-block span at any moment, and another heap may begin one there; the descriptor names no
- * owner of those (slab/span.h), so nothing is asked twice. */
+ * owner of those (span/span.h), so nothing is asked twice. */
 hak_inline bool hak__heap_has_span(struct hak_heap *heap, struct hak_span *span)
 {
     hak_assert(hak__lock_word_is_mine(&heap->lock), "only the lock makes the answer last");

@@ -10,8 +10,7 @@
 #include "base/bits.h"
 #include "base/retain.h"
 #include "heap/heap.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
+#include "span/pool.h"
 
 /* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
  * always under the heap lock. */
 #pragma once
 
-#include "slab/span.h"
+#include "span/span.h"
 
 enum { HAK_ASSIGNED_MAX = 16, HAK_ASSIGNED_SPARES = 1 };
 

@@ -4,7 +4,7 @@
 #include "heap/park.h"
 
 #include "heap/heap.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 static _Atomic uint64_t parked;   /* changes << 32 | id of the first; id 0: none */
 static _Atomic uint32_t borrowers;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "os/robust.h"
-#include "slab/span.h"
+#include "span/span.h"
 
 struct hak_heap;
 struct hak_own;

@@ -14,8 +14,8 @@
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "heap/park.h"
-#include "shared/pool.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
+#include "span/pool.h"
 
 /* A class's first spans are short (docs/decisions/0040, 0059). */
 enum { SHORT_SPANS = 3 };

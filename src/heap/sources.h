@@ -1,7 +1,7 @@
 /* Where new spans come from, and how a span begins and ends. Called by heap.c and upkeep/, under the heap lock. */
 #pragma once
 
-#include "slab/span.h"
+#include "span/span.h"
 
 enum { HAK_BITMAP_UNIT = 128, HAK_BITMAP_SIZES = 8 };
 

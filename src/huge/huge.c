@@ -5,6 +5,8 @@
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
+#include <string.h>
+
 #include "arena/crowd.h"
 #include "arena/lend.h"
 #include "arena/limit.h"
@@ -13,8 +15,8 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
 
@@ -71,6 +73,24 @@ static bool fill_run(size_t first, size_t n, size_t room)
     return false;
 }
 
+/* The bytes of the run's i-th SuperSlab that are the block's and may hold old data. */
+static size_t old_bytes(size_t first, size_t i, size_t n)
+{
+    return hak_min(hak__supers[first + i].dirty, n - (i << HAK_SUPER_SHIFT));
+}
+
+/* Clears a new block of which only a part may hold old data, so that the caller does not touch the pages that are zero already.
+ * False: all of it may, and the caller clears it when it knows how much is wanted. */
+static bool clear_part(size_t first, size_t n)
+{
+    size_t old = 0, count = supers_of(n);
+    for (size_t i = 0; i < count; i++)
+        old += old_bytes(first, i, n);
+    for (size_t i = 0; i < count && old < n; i++)
+        memset(hak__super_start(first + i), 0, old_bytes(first, i, n));
+    return old < n;
+}
+
 void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 {
     bool fresh;
@@ -89,7 +109,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         return NULL;
     }
     if (zero != NULL)
-        *zero = fresh;
+        *zero = fresh || clear_part(first, n);
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak_store(&hak__supers[first].shielded, 0, HAK_RELAXED);

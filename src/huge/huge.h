@@ -15,8 +15,9 @@ struct hak_huge_counts {
 };
 extern struct hak_huge_counts hak__huge_counts;
 
-/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0. With NULL
- * the content does not matter, and unused pages from elsewhere may be moved there. */
+/* A block of at least n bytes at a multiple of `align` (a power of two). *zero: its bytes are known to be 0; where only a part of
+ * the run was used before, that part has been cleared. With NULL the content does not matter, and unused pages from elsewhere may
+ * be moved there. */
 void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 
 /* Frees the block that begins at p; aborts when there is none. */
@@ -30,7 +31,7 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p);
 /* The bytes usable at p, which begins a huge block; 0 when it does not. */
 size_t hak__huge_usable(const void *p);
 
-/* Notes that the block that begins at p has no seal for now (slab/hardened.h). */
+/* Notes that the block that begins at p has no seal for now (span/hardened.h). */
 void hak__huge_unsealed(const void *p, bool whole);
 enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 };   /* the map's start bound of a block without a seal: its pages are the request */
 

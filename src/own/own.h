@@ -153,6 +153,7 @@ hak_cold void hak__own_samples_end(struct hak_own *own, bool close, const char *
 struct hak_own *hak__own_set_standard(struct hak_heap *mine, struct hak_own *own, const char *function);
 
 /* The same for threads that come by their heaps later: what they begin with. */
+extern _Atomic(struct hak_own *) hak__own_inherited;
 struct hak_own *hak__own_set_inherited(struct hak_own *own, const char *function);
 void hak__own_inherit(struct hak_heap *mine);
 

@@ -12,9 +12,9 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "own/own.h"
-#include "shared/pool.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+#include "span/shield.h"
 
 /* Shares of no heap and no thread wait for the next one. The first goes on with the counters of those that are given back. */
 enum { SPARE_MOST = 16 };

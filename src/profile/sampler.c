@@ -1,16 +1,16 @@
 /* See profile.h: the countdown, and samples from their request to their free. */
 #include <string.h>
 
-#include "cache/tune.h"
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "cache/tune.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "os/reserved.h"
 #include "profile/places.h"
 #include "profile/probes.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 
 enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
 

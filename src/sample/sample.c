@@ -15,8 +15,8 @@
 #include "diag/report.h"
 #include "os/os.h"
 #include "os/reserved.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 #include "trace/frames.h"
 #include "trace/unwind.h"
 

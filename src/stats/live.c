@@ -21,9 +21,8 @@
 #include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
 #include "size/bins.h"
+#include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
 

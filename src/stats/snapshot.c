@@ -14,8 +14,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "os/reserved.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
+#include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
 

@@ -9,7 +9,7 @@
 #include "base/retain.h"
 #include "diag/options.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "upkeep/counts.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };

@@ -13,7 +13,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"

@@ -8,7 +8,7 @@
 
 #include "arena/limit.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 

@@ -33,7 +33,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
@@ -629,7 +629,7 @@ static const struct explore_case cases[] = {
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
     { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },
     { "a heap ends, its huge block is freed", 2, 2, with_huge, { merge_and_begin_anew, free_huge_block }, check_huge, 1, 1 },
-    { "it becomes a thread's default", EXPLORE_ALL, 2, begin_owns, { destroy, set_default }, check_just_one },
+    { "it becomes a thread's default", 6, 2, begin_owns, { destroy, set_default }, check_just_one },
     { "it is a default no longer", EXPLORE_ALL, 2, is_default, { destroy, set_none }, check_owns },
     { "a new thread begins with it", 4, 2, is_inherited, { inherit, new_threads_none_and_destroy }, check_owns },
     { "new threads begin with another", 3, 3, is_inherited, { inherit, new_threads_other, inherit_3 }, check_no_report, 1, 1 },

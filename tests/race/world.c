@@ -14,8 +14,8 @@
 #include "arena/regions.h"
 #include "arena/thp.h"
 #include "arena/waiting.h"
-#include "cache/quarantine.h"
 #include "base/assert.h"
+#include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -32,7 +32,7 @@ static _Atomic uint32_t free_supers;
 struct hak_super *hak__supers = supers;
 struct hak_super_word *hak__super_words = words;
 struct hak_window hak__window;
-__attribute__((weak)) struct hak_span *hak__spans;   /* slab/span.c has it where it is linked */
+__attribute__((weak)) struct hak_span *hak__spans;   /* span/span.c has it where it is linked */
 
 extern uint64_t hak__freed_key __attribute__((weak));   /* the same */
 

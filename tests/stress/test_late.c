@@ -10,7 +10,7 @@
 // test: timeout=300
 #include <limits.h>
 
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "support/stress.h"
 
 enum { KEYS = 4, BLOCKS = 12, WINDOW_MAX = 256 };

@@ -1,7 +1,7 @@
-/* slab/hardened.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
+/* span/hardened.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
  * who looks at a block keeps it from being closed meanwhile. */
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 #include "arena/arena.h"
 #include "diag/options.h"

@@ -5,7 +5,7 @@
 #include "heap/heap.h"
 
 #include "heap/remote.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"
 

@@ -1,6 +1,6 @@
 /* huge/huge.h: every alignment up to 1 GiB for a single byte; sizes change in place or by moving pages, contents kept;
- * what is said to be zero is; a refusal changes nothing; the second free and a pointer into a block are stopped; the
- * figures add up; and random operations against a model. */
+ * what is said to be zero is, and clearing it touches no page that was zero; a refusal changes nothing; the second free and a
+ * pointer into a block are stopped; the figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
 #include "arena/lru.h"
@@ -10,6 +10,8 @@
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
+
+#include <sys/mman.h>
 
 static const size_t mib = 1 << 20;
 
@@ -104,6 +106,34 @@ FRESH_TEST(zero_is_honest)
         if (i % 2)
             hak__huge_free(q, "free");
     }
+}
+
+static size_t resident_pages(char *p, size_t n)
+{
+    static unsigned char pages[1 << 15];
+    size_t count = n / hak__page_size(), resident = 0;
+    expect(count <= sizeof pages && mincore(p, n, pages) == 0);
+    for (size_t i = 0; i < count; i++)
+        resident += pages[i] & 1;
+    return resident;
+}
+
+FRESH_TEST(only_used_superslabs_are_cleared)
+{
+    bool zero;
+    (void)argument;
+    start();
+    char *p = alloc(15 * mib), *q = alloc(3 * mib);
+    memset(p, 1, 15 * mib);
+    memset(q, 1, 3 * mib);
+    hak__huge_free(q, "free");
+    hak__huge_free(p, "free");
+    char *all = hak__huge_alloc(100 * mib, HAK_SUPER_SIZE, &zero);
+    expect(all <= p && q < all + 100 * mib && zero);
+    expect_op(resident_pages(all, 100 * mib), <=, 18 * mib / hak__page_size());
+    expect(is_zero(all, 100 * mib));
+    hak__huge_free(all, "free");
+    expect_eq(supers_taken(), 0);
 }
 
 /* --- changing size -------------------------------------------------------------------------------------------------- */
@@ -497,6 +527,7 @@ int main(void)
         cmocka_unit_test(only_the_pages_of_the_block),
         cmocka_unit_test(every_alignment),
         cmocka_unit_test(zero_is_honest),
+        cmocka_unit_test(only_used_superslabs_are_cleared),
         cmocka_unit_test(grows_in_place),
         cmocka_unit_test(shrinks_in_place),
         cmocka_unit_test(grows_over_what_was_freed),

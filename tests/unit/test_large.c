@@ -5,7 +5,7 @@
 
 #include <sys/mman.h>
 
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"
 

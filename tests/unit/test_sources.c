@@ -2,7 +2,7 @@
  * use before. */
 #include "diag/options.h"
 #include "heap/park.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 #include "support/heaps.h"

@@ -11,13 +11,13 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "heap/park.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
-#include "upkeep/polling.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
+#include "upkeep/polling.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 800 };
 

@@ -6,7 +6,7 @@
 #include "arena/state.h"
 #include "arena/tail.h"
 #include "diag/options.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -6,7 +6,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "huge/huge.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "stats/ledger.h"
 #include "stats/snapshot.h"
 #include "support/fake_os.h"
