@@ -211,7 +211,7 @@ class Tidy(LintTest):
         self.assert_finds(lint_tidy, "src/a.c:2: invalid case style for variable 'tooBig'")
 
     def test_mistake(self):
-        self.plant("src/a.c", HEADER + "#include <string.h>\nvoid f(char *s);\nvoid f(char *s) { memset(s, '0', 3); }\n")
+        self.plant("src/a.c", HEADER + "int f(int x);\nint f(int x)\n{\n    if (x);\n        x++;\n    return x;\n}\n")
         self.assert_finds(lint_tidy, "[bugprone-")
 
     def test_what_does_not_compile(self):
