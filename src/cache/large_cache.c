@@ -20,7 +20,6 @@
 #include "base/retain.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
-#include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 

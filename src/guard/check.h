@@ -3,7 +3,7 @@
  * break no invariant. Called by api.c, malloc_slow.c, kinds/, thread.c and init.c. */
 #pragma once
 
-#include "diag/broken.h"
+#include "base/assert.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 

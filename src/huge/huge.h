@@ -23,7 +23,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 /* Frees the block that begins at p; aborts when there is none. */
 void hak__huge_free(void *p, const char *function);
 
-/* The same two for the calling thread's heap, or its sentinel, by way of the runs that wait for it (arena/waiting.h): a block of just
+/* The same two for the calling thread's heap, or its sentinel, by way of the runs that wait for it (arena/recycled.h): a block of just
  * n bytes in whole pages, not known to be zero; a free whose owner word was that of a huge block. NULL, false: there is more to do. */
 void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n);
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p);

@@ -1,6 +1,6 @@
 /* What several kinds have in common: those of blocks of spans, and those of huge blocks. See kind.h. */
 #include "arena/arena.h"
-#include "arena/regions.h"
+#include "arena/window.h"
 #include "cache/current.h"
 #include "cache/quarantine.h"
 #include "cache/verify.h"
@@ -176,7 +176,7 @@ static size_t huge_start(size_t super)
     return super;
 }
 
-/* What lies behind may have been meant for a huge block, but not where a freed one waits (arena/waiting.h). */
+/* What lies behind may have been meant for a huge block, but not where a freed one waits (arena/recycled.h). */
 size_t hak__huge_first(size_t super)
 {
     bool inside = super < hak__arena_top();

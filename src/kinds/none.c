@@ -1,7 +1,7 @@
 /* Addresses where no block begins. See kind.h. */
 #include "arena/arena.h"
 #include "arena/meta.h"
-#include "arena/regions.h"
+#include "arena/window.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 

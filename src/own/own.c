@@ -81,12 +81,11 @@ struct hak_own *hak__own_next(struct hak_own *own)
 
 bool hak__own_ask(hak_heap_pressure *callback, struct hak_own *heap, size_t used, size_t limit, size_t wanted, void *argument)
 {
-    static __thread bool inside __attribute__((tls_model("initial-exec")));
-    if (callback == NULL || inside)
+    if (callback == NULL || hak__thread_notes.in_callback)
         return false;
-    inside = true;
+    hak__thread_notes.in_callback = true;
     bool again = callback(heap, used, limit, wanted, argument) != 0;
-    inside = false;
+    hak__thread_notes.in_callback = false;
     return again;
 }
 

@@ -72,7 +72,7 @@ hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
 /* At a signal that came without a request: starts the profile, or dumps it if there has been one. False: option profile is 0. */
 hak_cold bool hak__profile_by_signal(void);
 
-hak_cold void hak__profile_end(void);   /* when the program exits */
+hak_at_start void hak__profile_end(void);   /* when the program exits */
 
 /* One thread of the process at a time has what the word stands for; of a forked child none has it that is not there. False: it
  * is another's. What this process wrote before is given back by a store of 0. */

@@ -8,6 +8,7 @@
 
 #include "arena/arena.h"
 #include "arena/meta.h"
+#include "arena/window.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "cache/mark.h"

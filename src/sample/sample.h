@@ -10,7 +10,6 @@
  * child forked in between loses at most the places that other threads were at. */
 #pragma once
 
-#include "arena/window.h"
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "sample/record.h"

@@ -2,6 +2,7 @@
  * sample/ and profile/ before they touch a block. */
 #include "span/shield.h"
 
+#include "arena/mapping.h"
 #include "arena/window.h"
 #include "base/bits.h"
 #include "span/hardened.h"

@@ -7,13 +7,14 @@
 
 #include <string.h>
 
+#include "arena/hugepages.h"
 #include "arena/limit.h"
+#include "arena/mapping.h"
 #include "arena/meta.h"
-#include "arena/pieces.h"
-#include "arena/prefault.h"
-#include "arena/regions.h"
-#include "arena/thp.h"
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"
@@ -134,7 +135,7 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
-size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
+size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */

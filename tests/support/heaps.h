@@ -3,6 +3,7 @@
 #ifndef HAK_TESTS_SUPPORT_HEAPS_H
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
+#include "arena/runs.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"

@@ -1,17 +1,15 @@
-/* See thp.h. */
-#include "arena/thp.h"
+/* See hugepages.h. */
+#include "arena/hugepages.h"
 
 #include <errno.h>
 
 #include "arena/limit.h"
-#include "base/bits.h"
 #include "diag/options.h"
-#include "os/os.h"
 
-/* A SuperSlab unmarked for collapsing is a mapping of its own; at most one in so many of the process's mappings may be one. */
+/* A SuperSlab unmarked for collapsing is a separate mapping; at most this share of the process's mappings may be one. */
 enum { MAPPINGS_PER_UNMARKED = 16 };
 
-/* One page in so many may be absent where memory is dense. */
+/* Memory is dense if no more than this share of its pages is absent. */
 enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
 
 static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
@@ -33,6 +31,7 @@ void hak__thp_look(void) { thp_setting(); }
 
 void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
+    hak_assert(start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "whole pages are mapped");
     if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_HUGE);
     else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
@@ -42,6 +41,7 @@ void hak__thp_mapped(uintptr_t start, size_t bytes)
 bool hak__thp_must_stay(size_t super)
 {
     struct hak_super *at = &hak__supers[super];
+    hak_assert(hak_load(&at->kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS, "only a SuperSlab in slabs is purged in part");
     bool collapsed = hak_load(&at->collapsed, HAK_RELAXED);
     if (!collapsed && hak__option(HAK_OPTION_thp) != HAK_THP_ALWAYS)
         return false;
@@ -72,6 +72,7 @@ bool hak__thp_may_collapse(void)
 
 bool hak__thp_collapse(size_t super)
 {
+    hak_assert(hak__supers[super].mapped == HAK_SUPER_SIZE && !hak__super_is_bare(super), "a huge page is a whole SuperSlab");
     uintptr_t start = (uintptr_t)hak__super_start(super);
     if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge)   /* it was marked, and a marked one is refused */
         hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
@@ -87,15 +88,18 @@ bool hak__thp_collapse(size_t super)
     return false;
 }
 
-bool hak__thp_may_prefault(void)
+/* --- prefaulting ------------------------------------------------------------------------------------------------------ */
+
+static bool thp_may_prefault(void)
 {
     bool fits = hak__page_size() * PAGES_OF_SUPER == HAK_SUPER_SIZE;   /* where pages are larger, a SuperSlab is no huge page */
     return fits && hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
 }
 
 /* If the kernel gives a page of the usual size, the next one is absent. */
-bool hak__thp_prefault(size_t super)
+static bool thp_prefault(size_t super)
 {
+    hak_assert(hak__supers[super].mapped == HAK_SUPER_SIZE, "a huge page is a whole SuperSlab");
     uintptr_t start = (uintptr_t)hak__super_start(super);
     size_t page = hak__page_size();
     unsigned char next = 0;
@@ -107,4 +111,73 @@ bool hak__thp_prefault(size_t super)
     hak__supers[super].no_huge = thp_setting() == HAK_OS_HUGE_MADVISE;
     hak_fetch_add(&hak__thp_counts.prefaulted, whole, HAK_RELAXED);
     return whole;
+}
+
+enum {
+    PREFAULT_FROM = 8,     /* SuperSlabs in slabs besides */
+    PROBE_EVERY = 8,
+    PREFAULT_PAUSE = 64,   /* SuperSlabs after one for which the kernel had no huge page */
+};
+
+/* Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
+static struct {
+    _Atomic uint32_t probe;        /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
+    _Atomic uint32_t opened;       /* so far, modulo 2^32 */
+    _Atomic bool dense;            /* what the last probe has shown */
+    _Atomic uint32_t pause_left;
+} prefaults;
+
+static bool prefault_may(size_t others)
+{
+    return others >= PREFAULT_FROM && thp_may_prefault() && !hak__ahead_counts();
+}
+
+static bool probe_is_dense(size_t super)
+{
+    return hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super);
+}
+
+static void look_at_probe(void)
+{
+    uint32_t probe = hak_exchange(&prefaults.probe, 0, HAK_RELAXED);
+    if (probe != 0)
+        hak_store(&prefaults.dense, probe_is_dense(probe - 1), HAK_RELAXED);
+}
+
+/* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */
+static bool prefault_now(size_t super)
+{
+    uint32_t left = hak_load(&prefaults.pause_left, HAK_RELAXED);
+    if (left != 0)
+        hak_store(&prefaults.pause_left, left - 1, HAK_RELAXED);
+    if (left != 0 || thp_prefault(super))
+        return left == 0;
+    hak_store(&prefaults.pause_left, PREFAULT_PAUSE, HAK_RELAXED);
+    return false;
+}
+
+void hak__prefault(size_t super, size_t others)
+{
+    hak_assert(!hak__super_is_bare(super), "a bare SuperSlab has no memory to touch");
+    bool may = prefault_may(others);
+    if (may)
+        look_at_probe();
+    bool turn = hak_fetch_add(&prefaults.opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;
+    if (!may || !turn || !hak_load(&prefaults.dense, HAK_RELAXED) || !prefault_now(super))
+        hak_store(&prefaults.probe, (uint32_t)super + 1, HAK_RELAXED);
+}
+
+void hak__prefault_even(size_t first, size_t count)
+{
+    hak_assert(hak__arena_is_mine() && hak__super_is_taken(first), "the run is the caller's, under the arena's lock");
+    size_t marked = 0, bytes = 0;
+    for (size_t i = first; i < first + count; i++) {
+        marked += hak__supers[i].no_huge;
+        bytes += hak__supers[i].mapped;
+    }
+    if (hak_likely(marked == 0) || marked == count || bytes == 0)
+        return;
+    hak__os_advise((uintptr_t)hak__super_start(first), bytes, HAK_OS_NO_HUGE);
+    for (size_t i = first; i < first + count; i++)
+        hak__supers[i].no_huge = 1;
 }

@@ -1,18 +1,24 @@
-/* Runs of huge blocks that wait in front of the arena: what a thread has freed last, for its next requests of just those sizes. Such
- * a pair of free and malloc takes no lock and reads nothing of the arena's. Called by huge/.
+/* Freed memory that huge blocks use again. Called by huge/.
+ *
+ * Waiting runs: the runs that a thread has freed last wait in front of the arena for its next requests of just those sizes. Such a pair
+ * of free and malloc takes no lock and reads nothing of the arena's.
  *
  *   a word    0: nothing waits;  else (bytes << 12) | first SuperSlab
  *   a line    the runs of one heap, or of a few that share it by their numbers, and how many bytes may wait there
  *
- * A run that waits is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. The thread that
+ * A waiting run is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. The thread that
  * puts it into a word or takes it out, by an exchange, has it alone.
  *
- * The arena never lacks what waits: each request for a run or a longer one has all of them given back first
- * (hak__waiting_end_locked), and so do each step of upkeep and each count of what is in use. So what waits is at most what was
- * in use a moment ago, and no peak is higher for it. The policy of retention bounds the sum: lines draw from it what they need, and
- * it is whole again when all runs have been given back. What waits in a line is summed each time, not counted: a count that several
- * threads keep without a lock can pass below zero, and would then allow everything. Two threads that put at once into one line may
- * exceed its room by a run. */
+ * The arena never lacks waiting memory: each request for a run or a longer one has all of them given back first
+ * (hak__waiting_end_locked), and so do each step of upkeep and each count of memory in use. So they are at most as much as was
+ * in use a moment ago, and no peak is higher for them. The policy of retention bounds the sum: lines draw from it, and it is whole
+ * again when all runs have been given back. A line's bytes are summed each time, not counted: a count that several threads keep
+ * without a lock can pass below zero, and would then allow everything. Two threads that put at once into one line may exceed its
+ * room by a run.
+ *
+ * Lent pages: a run is found by its addresses, and parts of it may have no pages while emptied SuperSlabs elsewhere have some. Moving
+ * those costs a hundredth of faulting new ones in, and nothing is resident twice (docs/decisions/0049). A piece that has moved is a
+ * separate mapping until it is unmapped (hak_super.moved), so their number is limited. */
 #pragma once
 
 #include "arena/arena.h"
@@ -39,10 +45,10 @@ hak_inline struct hak_waiting_line *hak__waiting_line(uint32_t heap_id) { return
 
 hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_WAITING_BITS) << 12; }
 
-/* Reserves bytes of the shared allowance until so many may wait in the line; false: too little is left. */
+/* Reserves bytes of the shared allowance until `bytes` may wait in the line; false: too little is left. */
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
 
-/* A word for a run of so many bytes, or NULL: none is free, or they are more than may wait. */
+/* A word for a run of `bytes` bytes, or NULL: none is free, or they are more than may wait. */
 hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
 {
     _Atomic uint64_t *free = NULL;
@@ -63,6 +69,7 @@ hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, si
  * first and reads the words afterwards, so that one of the two sees the other. */
 hak_inline bool hak__waiting_put(_Atomic uint64_t *word, size_t first, size_t bytes)
 {
+    hak_assert(bytes % 4096 == 0 && first < HAK_WINDOW_SUPERS, "a word has room for whole pages and a SuperSlab's number");
     uint64_t none = 0, run = (uint64_t)bytes << (HAK_WAITING_BITS - 12) | first;
     if (!hak_cas_strong(word, &none, run, HAK_SEQ_CST, HAK_RELAXED))
         return false;
@@ -85,10 +92,13 @@ hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, siz
     return HAK_NO_SUPER;
 }
 
-/* Gives back what waits. The policy is asked anew then. */
+/* Gives back all waiting runs. The policy is asked anew then. */
 void hak__waiting_end(void);
-void hak__waiting_end_locked(void);
 
-/* For each request of the arena's, under its lock, with its errno code: if the system has refused it, unmaps all that nobody uses: runs
- * that wait, tails and free SuperSlabs. Whether there was something, so that it is worth while to try again. */
-hak_cold bool hak__arena_gives_up(int code);
+/* Moves pages of emptied SuperSlabs into a run just taken for a block of `bytes` bytes, where it has none; the block's content is then
+ * undefined. False: a part of the run is no longer mapped, and the block can't be had. */
+bool hak__supers_fill(size_t first, size_t bytes);
+
+/* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
+
+void hak__waiting_end_locked(void);
