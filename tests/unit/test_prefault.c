@@ -6,7 +6,7 @@
 #include "arena/runs.h"
 
 #include "diag/options.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/fake_os.h"
 
 enum { SMALL_HEAP = 8, EVERY = 8, PAUSE = 64 };
