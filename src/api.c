@@ -8,7 +8,6 @@
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "own/own.h"

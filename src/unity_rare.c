@@ -68,6 +68,7 @@
 #include "stats/own_rows.c"
 #include "stats/snapshot.c"
 #include "upkeep/step.c"
+#include "kinds/kind.c"
 #include "kinds/block.c"
 #include "kinds/sealed.c"
 #include "kinds/zero_size.c"

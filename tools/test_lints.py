@@ -67,6 +67,15 @@ class Layers(LintTest):
         self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
+    def test_kinds(self):
+        self.plant("src/kinds/kind.h", '#include "request.h"\n')
+        self.plant("src/free.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers)
+        self.plant("src/api.h", HEADER)
+        self.plant("src/kinds/kind.c", '#include "api.h"\n')
+        self.plant("src/request.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers, 'src/kinds/kind.c:1: includes "api.h"', "kinds/ stands on this file")
+
     def test_peers(self):
         self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
         self.assert_finds(lint_layers, "are peers")
@@ -241,6 +250,11 @@ class Idioms(LintTest):
         self.plant("src/a.c", "#include <stdatomic.h>\nint f(void) { return __atomic_load_n(&x, 0); }\n"
                               "int g(void) { return atomic_fetch_add(&x, 1); }\nvoid h(void) { __sync_synchronize(); }\n")
         self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
+
+    def test_kinds(self):
+        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/realloc.c", "tests/unit/test_sample.c"):
+            self.plant(where, "bool f(void *p) { return hak__sample_has(p); }\n")
+        self.assert_finds(lint_idioms, "src/realloc.c:1: hak__sample_has")
 
     def test_condition_in_function(self):
         self.plant("src/heap/heap.c", "void f(void)\n{\n    #ifdef X\n    g();\n    #endif\n}\n")
