@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import lint_circles
+import lint_contracts
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -18,9 +19,9 @@ import lint_scripts
 import lint_shape
 import lint_text
 
-LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
 
-OF_SOURCES = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_generated)
+OF_SOURCES = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_generated)
 
 
 def main(arguments):

@@ -10,6 +10,7 @@ from unittest import mock
 
 import lint
 import lint_circles
+import lint_contracts
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -182,6 +183,39 @@ class Circles(LintTest):
         self.assert_finds(lint_circles, "no longer in a circle: span/d")
         self.plant_calls(span_b="span/a")
         self.assert_finds(lint_circles, "no longer in a circle: span/a span/b span/c span/d")
+
+
+class Contracts(LintTest):
+    def setUp(self):
+        super().setUp()
+        for name, value in (("ASSERTS", {"": 100, "base": 200}), ("UNTESTED", 1)):
+            patch = mock.patch.object(lint_contracts, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.plant("src/base/a.h", "#define hak_assert(c, what)\n\n\n\n")
+        self.plant("src/base/a.c", "void f(void)\n{\n    hak_assert(1, \"\");\n    hak_assert(2, \"\");\n}\n\n")
+
+    def test_figures_that_hold(self):
+        self.assert_finds(lint_contracts)
+
+    def test_asserts_fall(self):
+        """A comment, a text and the macro itself are no asserts."""
+        self.plant("src/base/a.c", "void f(void)\n{\n    hak_assert(1, \"hak_assert(\");   /* hak_assert( */\n}\n")
+        self.assert_finds(lint_contracts, "src/base: 125.0 asserts in a thousand lines; at least 200")
+
+    def test_asserts_of_all_fall(self):
+        self.plant("src/b.h", "\n" * 20)
+        self.assert_finds(lint_contracts, "src: 66.7 asserts in a thousand lines; at least 100")
+
+    def test_folder_that_is_gone(self):
+        lint_contracts.ASSERTS["os"] = 1
+        self.assert_finds(lint_contracts, "there is no folder src/os")
+
+    def test_modules_without_a_test(self):
+        self.plant("src/base/b.c", "    hak_assert(1, \"\");\n")
+        self.assert_finds(lint_contracts, "2 modules without a unit test of their name; at most 1: base/a.c base/b.c")
+        self.plant("tests/unit/test_a.c", "int x;\n")
+        self.assert_finds(lint_contracts)
 
 
 class Shape(LintTest):
@@ -358,6 +392,7 @@ class Documented(LintTest):
 
 
 @mock.patch.object(lint_circles, "EXCEPTIONS", ())
+@mock.patch.object(lint_contracts, "ASSERTS", {})
 class Runner(LintTest):
     def run_all(self, *options):
         said = io.StringIO()
