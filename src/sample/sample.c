@@ -14,7 +14,6 @@
 #include "cache/mark.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "span/hardened.h"
 #include "span/shield.h"
 #include "trace/frames.h"

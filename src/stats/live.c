@@ -21,7 +21,7 @@
 #include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "size/bins.h"
+#include "size/size.h"
 #include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
