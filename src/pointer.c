@@ -1,7 +1,7 @@
 /* The questions about a pointer off the fast path. Called by free_slow.c, realloc.c and api.c. */
 #include "pointer.h"
 
-#include "cache/verify.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"

@@ -39,8 +39,6 @@
 #include "arena/lend.c"
 #include "arena/tail.c"
 #include "arena/arena.c"
-#include "cache/current.c"
-#include "cache/mark.c"
 #include "harden/zero_size.c"
 #include "trace/unwind.c"
 #include "trace/frames.c"

@@ -11,7 +11,6 @@
 #include "arena/state.h"
 #include "base/lock.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"

@@ -15,7 +15,7 @@
 #include "arena/meta.h"
 #include "arena/regions.h"
 #include "base/syscall.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"

@@ -4,7 +4,6 @@
 #include "arena/arena.h"
 #include "base/assert.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"

@@ -11,7 +11,7 @@
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "base/text.h"
-#include "cache/mark.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "os/reserved.h"

@@ -7,7 +7,7 @@
 
 #include "arena/meta.h"
 #include "arena/thp.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"

@@ -7,7 +7,6 @@
 #include "arena/reserve.h"
 #include "arena/waiting.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/options.h"

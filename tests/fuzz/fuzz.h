@@ -15,7 +15,6 @@
 
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"

@@ -4,7 +4,6 @@
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"

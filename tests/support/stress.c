@@ -1,5 +1,5 @@
 /* See stress.h. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/tune.h"
 #include "heap/spans.h"
 #include "support/stress.h"

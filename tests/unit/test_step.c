@@ -6,7 +6,7 @@
 #include "upkeep/step.h"
 
 #include "arena/thp.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
