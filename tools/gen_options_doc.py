@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of options into docs/options.md, one for each group, and that of the users' options into README.md,
-from src/diag/options.def; and the table of the presets into docs/options.md, from src/diag/presets.def.
+"""Writes the tables of options into docs/options.md, one for each group, from src/diag/options.def, and the table of the presets,
+from src/diag/presets.def.
 
 The C preprocessor reads the lists, so that defaults given by a macro appear as the library has them. Each table
 stands between two marker comments; the text around them is written by hand.
@@ -163,11 +163,6 @@ def full_table(found):
                           for o in found])
 
 
-def short_table(found):
-    return table(["Environment variable", "Default", "What it does"],
-                 [[o.variable, o.default, o.help] for o in found])
-
-
 def preset_table(found, named):
     """The presets' capacities by band; the default one's are the options' defaults."""
     bands = next(o for o in found if o.names[0] == BANDS)
@@ -190,19 +185,16 @@ def main():
     text = preprocessed()
     found = options(text)
     of_group = {group: [o for o in found if o.group == group] for group in GROUPS.values()}
-    targets = {ROOT / "docs" / "options.md": {**{group: full_table(of_group[group]) for group in of_group},
-                                              "presets": preset_table(found, presets(text))},
-               ROOT / "README.md": {"options": short_table(of_group["users"])}}
-    for path, tables in targets.items():
-        content = path.read_text(encoding="utf-8")
-        for marker, each in tables.items():
-            content = replaced(path, content, marker, each)
-        if "--check" not in sys.argv[1:]:
-            path.write_text(content, encoding="utf-8")
-        elif path.read_text(encoding="utf-8") != content:
-            sys.exit(f"the options in {path.name} are not current: run tools/gen_options_doc.py")
-    if "--check" in sys.argv[1:]:
-        print("the options in docs/options.md and README.md are current")
+    path = ROOT / "docs" / "options.md"
+    content = path.read_text(encoding="utf-8")
+    for marker, each in {**{group: full_table(of_group[group]) for group in of_group}, "presets": preset_table(found, presets(text))}.items():
+        content = replaced(path, content, marker, each)
+    if "--check" not in sys.argv[1:]:
+        path.write_text(content, encoding="utf-8")
+    elif path.read_text(encoding="utf-8") != content:
+        sys.exit(f"the options in {path.name} are not current: run tools/gen_options_doc.py")
+    else:
+        print("the options in docs/options.md are current")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/pieces.h"
+#include "arena/mapping.h"
+#include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/options.h"
@@ -43,7 +44,7 @@ void hak__hardened_begin(void)
     if (to->on)
         return;
     if (!HAK_PROTECT && hardened_is_wanted())
-        hak__warn("this build has no checks of frees, and so no hardened mode: harden is ignored");
+        hak__warn("this build does not check frees and has no hardened mode: harden is ignored");
     hak_store(&to->open, HAK_PROTECT && hardened_is_wanted(), HAK_RELAXED);
     if (!HAK_PROTECT || !hardened_is_wanted())
         return;

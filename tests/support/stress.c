@@ -1,4 +1,5 @@
 /* See stress.h. */
+#include "arena/runs.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "heap/spans.h"
