@@ -26,8 +26,6 @@
 #include "arena/retained.c"
 #include "arena/recycled.c"
 #include "arena/runs.c"
-#include "cache/current.c"
-#include "cache/mark.c"
 #include "harden/zero_size.c"
 #include "trace/unwind.c"
 #include "trace/frames.c"

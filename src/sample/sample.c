@@ -11,7 +11,7 @@
 #include "arena/window.h"
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "cache/mark.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "span/hardened.h"

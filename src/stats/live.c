@@ -7,7 +7,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
