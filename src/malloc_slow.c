@@ -4,8 +4,8 @@
 
 #include "alloc.h"
 #include "cache/large_cache.h"
-#include "hardened.h"
 #include "huge/huge.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -102,7 +102,7 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
     return block;
 }
 
-/* A run that waits for the thread (arena/waiting.h). Threads that use huge blocks make few calls; each counts as several of a poll. */
+/* A run that waits for the thread (arena/recycled.h). Threads that use huge blocks make few calls; each counts as several of a poll. */
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();

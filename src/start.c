@@ -1,8 +1,8 @@
 /* See start.h. Called at the first slow path, wherever that comes from, and by init.c. */
 #include "start.h"
 
-#include "arena/arena.h"
 #include "arena/meta.h"
+#include "arena/runs.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "base/version.h"

@@ -1,5 +1,5 @@
 /* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
- * its last destructors still do. Called by malloc_slow.c, free_slow.c, hardened.c and init.c. */
+ * its last destructors still do. Called by malloc_slow.c, kinds/ and init.c. */
 #include "thread.h"
 
 #include <errno.h>

@@ -91,3 +91,8 @@
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
 #endif
+
+/* Whether functions beyond malloc's family are replaced (docs/compatibility.md); the build option HAKMEM_INTERPOSE. */
+#if !defined(HAK_INTERPOSE)
+#define HAK_INTERPOSE 1
+#endif

@@ -94,4 +94,6 @@ bool hak__lock_fork_child(struct hak_lock *lock)
     return left;
 }
 
+bool hak__lock_inherit(struct hak_lock *lock) { return hak__lock_fork_child(lock) && hak__lock_word_try(&lock->held, 0, lock->rank); }
+
 bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != HAK_LOCK_FREE; }

@@ -120,6 +120,9 @@ void hak__lock_release(struct hak_lock *lock);
 /* In a forked child that is being repaired: frees the lock if a thread that does not exist here has it; says whether one had. */
 bool hak__lock_fork_child(struct hak_lock *lock);
 
+/* The same, but the calling thread has the lock afterwards, as if it had taken it itself: for sections that repair what it guards. */
+bool hak__lock_inherit(struct hak_lock *lock);
+
 bool hak__lock_is_held(struct hak_lock *lock); /* by anybody */
 
 /* How often a lock was found held, for the statistics. */

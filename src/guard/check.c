@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-#include "arena/regions.h"
-#include "arena/state.h"
+#include "arena/arena.h"
+#include "arena/runs.h"
+#include "arena/window.h"
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/flush.h"

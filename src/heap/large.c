@@ -6,6 +6,7 @@
  * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
 #include "heap/heap.h"
 
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/retain.h"

@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "span/hardened.h"

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/flush.h"

@@ -100,9 +100,6 @@ hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n, st
 /* ... is freed, sampled or not; it may be one that never was noted. */
 hak_cold void hak__profile_forget(const void *block);
 
-/* Its heap has ended the sample, whose record has been claimed. */
-hak_cold void hak__profile_end_record(struct hak_record *record);
-
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------- */
 
 hak_inline bool hak__profile_has(const void *p)
@@ -118,6 +115,9 @@ hak_cold size_t hak__profile_usable(const void *p, const char *function);
 
 /* Before a block in use is read: the program may have made its pages inaccessible. */
 hak_cold void hak__profile_allow(const void *p);
+
+/* What the address is, as the crash report says it. */
+hak_cold void hak__profile_describe(uintptr_t address, char *text, size_t size);
 
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 

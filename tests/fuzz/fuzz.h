@@ -13,6 +13,7 @@
 
 #include <sys/prctl.h>
 
+#include "arena/runs.h"
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/flush.h"

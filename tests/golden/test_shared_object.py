@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What the built libhakmem.so looks like from outside: its names, its needs, its safety flags, its static TLS."""
+# test: interposed
 import os
 import platform
 import re

@@ -1,4 +1,5 @@
 /* See stress.h. */
+#include "arena/runs.h"
 #include "cache/flush.h"
 #include "cache/tune.h"
 #include "heap/spans.h"

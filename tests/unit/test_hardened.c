@@ -4,7 +4,7 @@
 #include "heap/spans.h"
 #include "span/hardened.h"
 
-#include "arena/arena.h"
+#include "arena/runs.h"
 #include "diag/options.h"
 #include "hakmem.h"
 #include "support/fake_os.h"
