@@ -72,7 +72,7 @@ def calls(sources):
     helpers, home = {}, {}
     for path, source in sources.items():
         if path.endswith(".c"):
-            home.update({name: path for name in source.defined})
+            home.update(dict.fromkeys(source.defined, path))
         else:
             for name, words in source.helpers.items():
                 helpers.setdefault(name, set()).update(words)
