@@ -15,7 +15,7 @@
 #include "cache/cache.h"
 #include "cache/slots.h"
 #include "diag/options.h"
-#include "heap/common.h"
+#include "heap/heap.h"
 #include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };

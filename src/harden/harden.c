@@ -7,8 +7,8 @@
 #include "base/lock.h"
 #include "cache/quarantine.h"
 #include "cache/verify.h"
-#include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "huge/huge.h"
 #include "span/shield.h"
 

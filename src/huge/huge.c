@@ -1,5 +1,5 @@
 /* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or a tail, pages that nobody uses
- * (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
+ * (arena/retained.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
  * mapping: mlockall(2) gives up a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
@@ -7,11 +7,10 @@
 
 #include <string.h>
 
-#include "arena/crowd.h"
-#include "arena/lend.h"
 #include "arena/limit.h"
-#include "arena/mapping.h"
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
@@ -30,7 +29,7 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
 /* The bytes of the guard behind a new block. Each guard begins a mapping. */
-static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page_size(); }
+static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 

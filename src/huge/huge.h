@@ -1,5 +1,5 @@
 /* The huge pool (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs of which just the pages of the block are
- * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c, free_slow.c, realloc.c. */
+ * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c and kinds/. */
 #pragma once
 
 #include "heap/heap.h"
@@ -23,7 +23,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 /* Frees the block that begins at p; aborts when there is none. */
 void hak__huge_free(void *p, const char *function);
 
-/* The same two for the calling thread's heap, or its sentinel, by way of the runs that wait for it (arena/waiting.h): a block of just
+/* The same two for the calling thread's heap, or its sentinel, by way of the runs that wait for it (arena/recycled.h): a block of just
  * n bytes in whole pages, not known to be zero; a free whose owner word was that of a huge block. NULL, false: there is more to do. */
 void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n);
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p);

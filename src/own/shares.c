@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
@@ -11,6 +12,7 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "own/own.h"
 #include "span/hardened.h"
 #include "span/pool.h"

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 
-#include "arena/arena.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "os/os.h"

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/pieces.h"
+#include "arena/mapping.h"
+#include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/options.h"

@@ -3,11 +3,12 @@
  * one of the two sees the other, and no free run is left without its hint. */
 #include "span/pool.h"
 
-#include "arena/pieces.h"
-#include "arena/prefault.h"
-#include "arena/regions.h"
-#include "arena/thp.h"
-#include "arena/waiting.h"
+#include "arena/hugepages.h"
+#include "arena/mapping.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "os/os.h"
 #include "span/hardened.h"
@@ -317,7 +318,7 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
 static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (size_t word = hak__region_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__region_next(word + 1))
+    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__part_next(word + 1))
         found = search_word(which, word, level, count, fresh);
     return found;
 }

@@ -54,7 +54,7 @@ bool hak__slabs_close(struct hak_super *super);
  *
  *   HOT        serves first, the fullest before others
  *   DRAINING   few of its slabs are used: serves only before a new SuperSlab is opened
- *   EMPTY      no slab is used: it goes back to the arena, which keeps it for a while (arena/lru.c)
+ *   EMPTY      no slab is used: it goes back to the arena, which keeps it for a while (arena/retained.c)
  *
  *   HOT -> DRAINING    a step of upkeep finds HAK_TIER_LOW slabs used, or fewer, and others with room
  *   DRAINING -> HOT    a claim makes it HAK_TIER_HIGH or more
@@ -115,7 +115,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
 /* What a SuperSlab is opened for. */
 enum hak_opening {
-    HAK_OPEN_BARE,    /* anything, as addresses alone (arena/pieces.h) */
+    HAK_OPEN_BARE,    /* anything, as addresses alone (arena/runs.h) */
     HAK_OPEN_SMALL,   /* blocks of the tiny and the mid pool */
     HAK_OPEN_LARGE,   /* blocks of the large pool */
 };

@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-#include "arena/pieces.h"
+#include "arena/runs.h"
 #include "base/assert.h"
-#include "diag/broken.h"
 #include "span/hardened.h"
 
 struct hak_span *hak__spans;

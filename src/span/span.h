@@ -144,9 +144,9 @@ struct hak_span {
     _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
     _Atomic uint8_t closed;                      /* hardened mode: which freed blocks are inaccessible (hardened.h) */
     _Atomic uint8_t gate;                        /* ... held while a thread changes them, or reads one that may be */
-    uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/pieces.c); the owner's */
+    uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
     uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
-    uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/share.h): slabs, plus one */
+    uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
                                                   * because slabs that were used before are in memory; of a huge block: its
                                                   * heap of one's own (own/own_huge.c); of a slab without blocks:

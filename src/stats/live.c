@@ -5,8 +5,8 @@
  * does not compile before figures.h says where it comes from. */
 #include "stats/live.h"
 
+#include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "arena/thp.h"
 #include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"

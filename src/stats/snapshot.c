@@ -4,8 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "arena/thp.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"

@@ -3,11 +3,13 @@
 
 #include <string.h>
 
+#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "arena/regions.h"
-#include "arena/thp.h"
+#include "arena/mapping.h"
+#include "arena/window.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "heap/spans.h"
 #include "os/os.h"
 #include "span/hardened.h"
 #include "upkeep/counts.h"

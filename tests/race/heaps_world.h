@@ -6,8 +6,8 @@
 #include <setjmp.h>
 
 #include "diag/options.h"
-#include "heap/park.h"
-#include "heap/remote.h"
+#include "heap/heap.h"
+#include "heap/spans.h"
 #include "span/pool.h"
 #include "world.h"
 

@@ -4,7 +4,7 @@
  *   3. a span ends and is born again under another owner while a publisher of its first life is late in queueing it:
  *      it is forwarded or dropped, and the second life's publication is not lost. */
 // test: check
-#include "heap/remote.h"
+#include "heap/heap.h"
 #include "world.h"
 
 enum { CLASS = HAK_CLASS_1024 };   /* 1 KiB: at most 64 blocks, so one word of bits */

@@ -3,9 +3,10 @@
  * pointer into a block are stopped; the figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
-#include "arena/lru.h"
-#include "arena/state.h"
+#include "arena/arena.h"
 #include "arena/limit.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
@@ -204,7 +205,7 @@ FRESH_TEST(what_went_back_lets_nothing_stay)
     start();
     char *p = alloc(400 * mib);
     hak__huge_free(p, "free");
-    hak__lru_shorten(0);
+    hak__retained_shorten(0);
     expect_op(fake.mapped, >, 400 * mib);
     fake.now += 3 * hak__option(HAK_OPTION_purge_delay);
     p = alloc(100 * mib);

@@ -3,6 +3,7 @@
  * in place; and threads that take and give at once never share a slab nor lose one. */
 #include "span/pool.h"
 
+#include "arena/runs.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -5,6 +5,7 @@
 #include "span/span.h"
 
 #include "arena/meta.h"
+#include "arena/runs.h"
 #include "support/check.h"
 #include "support/steps.h"
 

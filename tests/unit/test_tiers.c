@@ -2,7 +2,8 @@
  * returned; between the two marks nothing changes, whatever the number of claims and releases. */
 #include "span/pool.h"
 
-#include "arena/lru.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

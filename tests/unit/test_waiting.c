@@ -1,7 +1,8 @@
-/* arena/waiting.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
+/* arena/recycled.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
  * upkeep and every count of what is in use has it back first, whole, with its guard; what the policy does not allow does not
  * wait; figures and the ledger take it for free; a second free is stopped. */
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/runs.h"
 
 #include "cache/tune.h"
 #include "diag/options.h"

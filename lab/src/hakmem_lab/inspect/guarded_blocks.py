@@ -94,7 +94,9 @@ class Hardened:
         except LabError:
             return area.noting(UNREAD)
         said = (
-            "its seal and its slack are whole" if whole else "its slack is not whole: something was written past its end"
+            "its seal and its slack are whole"
+            if whole
+            else "its slack is not whole: something was written past its end"
         )
         return AddressRange(**{**vars(area), "asked": asked}).noting(said)
 
