@@ -84,7 +84,7 @@ def uses(sources):
     helpers, home, result = {}, {}, {}
     for path, source in sources.items():
         if path.endswith(".c"):
-            home.update({name: module_of(path) for name in source.defined})
+            home.update(dict.fromkeys(source.defined, module_of(path)))
         else:
             for name, words in source.helpers.items():
                 helpers.setdefault(name, set()).update(words)

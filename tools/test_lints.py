@@ -16,6 +16,7 @@ import lint_generated
 import lint_idioms
 import lint_lab
 import lint_layers
+import lint_python
 import lint_scripts
 import lint_shape
 import lint_text
@@ -351,15 +352,27 @@ class Scripts(LintTest):
         self.plant("b.py", "def f(:\n")
         self.assert_finds(lint_scripts, "b.py:1:")
 
-    @unittest.skipUnless(lint_scripts.pyflakes_command(), "pyflakes is not installed")
-    def test_pyflakes(self):
-        self.plant("a.py", "import os\n")
-        self.assert_finds(lint_scripts, "'os' imported but unused")
-
     @unittest.skipUnless(lint_scripts.shellcheck_command(), "shellcheck is not installed")
     def test_shellcheck(self):
         self.plant("run", "#!/bin/sh\ncd $1 || exit\n")
         self.assert_finds(lint_scripts, "SC2086")
+
+
+@unittest.skipUnless(lint_lab.installed("ruff") and lint_lab.installed("mypy"), "ruff and mypy are not installed")
+class Python(LintTest):
+    def test_allowed(self):
+        self.plant("tools/a.py", "import b\n\nprint(b.half(2))\n")
+        self.plant("tools/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python)
+
+    def test_ruff(self):
+        self.plant("tools/a.py", "import os\n")
+        self.assert_finds(lint_python, "tools/a.py:1:8: F401")
+
+    def test_mypy(self):
+        self.plant("bench/a.py", "import b\n\nprint(b.half(2, 3))\n")
+        self.plant("bench/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python, "bench/a.py:3: error: Too many arguments")
 
 
 class Lab(LintTest):

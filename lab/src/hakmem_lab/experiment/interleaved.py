@@ -40,7 +40,7 @@ def new_seed() -> int:
     return secrets.randbelow(1 << 31)
 
 
-def results_path(kind: Kind, out: Path | None) -> Path:
+def results_path(kind: str, out: Path | None) -> Path:
     """Where a new experiment is kept: `out` as a file (.jsonl) or as a folder, by default hakmem-results."""
     if out is not None and out.suffix == ".jsonl":
         return out
