@@ -115,7 +115,7 @@ void hak_profile_stop(void);
  * errno code: EPERM in a privileged process (AT_SECURE), EBUSY while another dump is written, EINVAL (no profile has begun),
  * or that of the file, which is left away then. */
 int hak_profile_dump(const char *path);
-/* --- heaps of one's own ---------------------------------------------------------------------------------------- */
+/* --- user heaps ------------------------------------------------------------------------------------------------- */
 
 /* A heap that the program makes, any thread may use, and that ends at once: docs/heaps.md. hak_free and free take its blocks, from
  * any thread; realloc and its kin keep a block where it is, one of malloc's too. Where a heap is asked for, NULL is the process's own
@@ -201,7 +201,8 @@ struct hak_heap_figures {
 int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 
 /* Calls for each block with its usable size, until that gives something else than 0, which is the result. No thread may use the heap
- * meanwhile, the visitor included. NULL: ENOTSUP, as no thread could know that none uses malloc. */
+ * meanwhile, the visitor included, which may use malloc and other heaps (and must not where this heap is the thread's default). NULL:
+ * ENOTSUP, as no thread could know that none uses malloc. */
 typedef int hak_heap_visitor(void *block, size_t size, void *argument);
 int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 

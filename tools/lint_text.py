@@ -1,4 +1,5 @@
-"""Nothing in the tree belongs to one machine, sends anybody to a server that is no reference, or is not text."""
+"""Nothing in the tree belongs to one machine, points to a server that is no reference, or is not text; and decision records
+are short: question, answer, table, command."""
 import re
 
 from lint_common import all_files, read
@@ -14,6 +15,8 @@ REFERENCES = ("www.w3.org", "semver.org", "keepachangelog.com", "optuna.org", "1
               "www.speedscope.app")
 PATHS = re.compile(r"(?<![\w./$}>-])/(?:" + "|".join(HOMES) + r")\b")
 SERVERS = re.compile(r"\b[a-z][a-z+]*://(?!(?:" + "|".join(map(re.escape, REFERENCES)) + r")(?![\w.-]))[\w-]+(?:\.[\w-]+)+")
+RECORD = re.compile(r"docs/decisions/\d{4}-[^/]+\.md")
+RECORD_WORDS = 250
 TRAILING = re.compile(r"[ \t]+$", re.M)
 
 
@@ -28,6 +31,16 @@ def check_text(where, text, trimmed):
     return findings
 
 
+def check_record(where, text):
+    """A record's words, those of its tables included; the bars between a table's cells are none."""
+    words = sum(1 for word in text.split() if re.search(r"\w", word))
+    if words > RECORD_WORDS:
+        yield f"{where}: {words} words; a record has at most {RECORD_WORDS}, the rest belongs into the commit's message"
+    for part in ("**Question.**", "**Answer.**"):
+        if part not in text:
+            yield f"{where}: has no {part}"
+
+
 def run(root):
     files, findings = all_files(root), []
     for path in files:
@@ -38,4 +51,6 @@ def run(root):
             findings.append(f"{where}: is not text")
         else:
             findings += check_text(where, read(path), path.suffix in TRIMMED)
+            if RECORD.fullmatch(where):
+                findings += check_record(where, read(path))
     return len(files), findings

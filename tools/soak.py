@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The soak: runs the long form of every test, as tests/soak.ini lists them, and writes docs/soak.md.
+"""The soak: runs the long form of every test, as tests/soak.ini lists them, and writes tests/soak.txt and from it docs/compatibility.md.
 
     ./dev soak [--hours H] [--quick] [--only PATTERN]... [--list] [--fresh] [--report] [--again]
 
 --hours H    everything scaled to about H hours; the quantities that the documents name are those of the list's own
              number of hours (see tests/soak.ini)
 --quick      every part, in its shortest form: shows in some minutes that all of them start; its report stays in out/
---only P     only items whose name matches (with * and ?); repeatable; docs/soak.md is not written
+--only P     only items whose name matches (with * and ?); repeatable; tests/soak.txt is not written
 --list       what would run, and how long it would take
 --report     write the report again from the results
 --fresh      forget the results so far; --again: only those of items that have failed
@@ -31,7 +31,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WRITTEN = ("docs/soak.md", "docs/compatibility.md")   # from a soak's results
+WRITTEN = ("tests/soak.txt", "docs/compatibility.md")   # from a soak's results
 SKIPPED = 77
 NAMED_VALUE = re.compile(r"\b\w+=\S+")
 KEYS = {"tests", "command", "builds", "environment", "seconds", "quick_seconds", "amount", "quick_amount", "stride",
@@ -312,7 +312,7 @@ def cell(text):
 
 
 def report(state, items):
-    """The page, from the results alone."""
+    """The report, from the results alone."""
     results = state["items"]
     done = [results[item.key] for item in items if item.key in results]
     count = {kind: sum(result["verdict"] == kind for result in done) for kind in ("passed", "failed", "hung", "skipped")}
@@ -320,7 +320,7 @@ def report(state, items):
     spent = sum(result["seconds"] for result in done)
     lines = [
         "# The soak", "",
-        "The long form of every test, as [tests/soak.ini](../tests/soak.ini) lists them. `./dev soak` makes this page from its",
+        "The long form of every test, as tests/soak.ini lists them. `./dev soak` writes this report, from which docs/compatibility.md is made, from its",
         "results.", "",
         f"- Commit: `{state['commit']}` of {state['date']}",
         f"- Machine: {state['machine']}",
@@ -419,10 +419,10 @@ def work(options):
     if options.report and not state["items"]:
         raise Mistake(f"there are no results in {path.relative_to(ROOT)} yet; './dev soak' makes some")
     good = options.report or soak(items, state, path, options.quick)
-    page = path.parent / "quick.md" if options.quick or options.only else ROOT / "docs" / "soak.md"
+    page = path.parent / "quick.txt" if options.quick or options.only else ROOT / "tests" / "soak.txt"
     page.write_text(report(state, items), encoding="utf-8")
     print(f"the report is {page.relative_to(ROOT)}")
-    if page.name == "soak.md":
+    if page.name == "soak.txt":
         subprocess.run([sys.executable, "-B", ROOT / "tools" / "gen_compatibility.py"], check=True)
     return good
 

@@ -112,12 +112,24 @@ def per_pattern(runs: Runs, pattern: str, about: str) -> Table:
     for name in runs.names:
         found = [runs.messages(pattern, threads, name) for threads in runs.threads]
         report = runs.report.get((pattern, most, name))
-        causes = [number(total(report, ("metadata", "blocks"), (cause,))) if report else "-" for cause in CAUSES]
-        calls = number(sum(report["calls"].get(c, 0) for c in MAPPING_CALLS) / report["operations"] * 1000) if report else "-"
         busiest = number(report["busiest"] / report["operations"]) if report and "busiest" in report else "-"
-        rows.append([name, *(number(each) for each in found), *causes, busiest, calls])
-    header = ["allocator", *(f"{n} threads" for n in runs.threads), *CAUSES, "busiest line", "mapping calls / 1000"]
-    return Table(f"Messages per operation: {pattern}", f"{about}. Causes, busiest line and calls: at {most} threads.", header, rows)
+        rows.append([name, *(number(each) for each in found), busiest])
+    header = ["allocator", *(f"{n} threads" for n in runs.threads), "busiest line"]
+    return Table(f"Messages per operation: {pattern}", f"{about}. Busiest line: at {most} threads.", header, rows)
+
+
+def causes(runs: Runs) -> Table:
+    """What the messages are, for a look at one allocator."""
+    rows = []
+    most = max(runs.threads)
+    for pattern in runs.patterns:
+        for name in runs.names:
+            report = runs.report.get((pattern.name, most, name))
+            if report is not None:
+                each = [number(total(report, ("metadata", "blocks"), (cause,))) for cause in CAUSES]
+                calls = sum(report["calls"].get(c, 0) for c in MAPPING_CALLS) / report["operations"] * 1000
+                rows.append([pattern.name, name, *each, number(calls)])
+    return Table("Causes", f"At {most} threads.", ["pattern", "allocator", *CAUSES, "mapping calls / 1000"], rows)
 
 
 def goals(runs: Runs) -> Table:
@@ -155,21 +167,32 @@ def hottest(runs: Runs) -> Table:
 
 def throughput(runs: Runs) -> Table:
     most = max(runs.threads)
+
+    def rate(each: Predicted) -> str:
+        return f"{each.rate:,.0f}" if each.rate >= 1000 else f"{each.rate:.3g}"
+
+    short = {"cores": "", "one line": " (line)", "mappings": " (mappings)"}
     rows = []
-    for pattern in runs.patterns:
-        for name in runs.names:
-            report = runs.report.get((pattern.name, most, name))
-            if report is None:
-                continue
-            found = predict(report, most)
-            rows.append([pattern.name, name, f"{found.rate:.3g}", found.bound, f"{found.mapping_calls:.3g}"])
-    header = ["pattern", "allocator", f"{most} cores", "bound by", "thousand mapping calls / s"]
-    return Table("The model's throughput", "Million operations per second.", header, rows)
+    for name in runs.names:
+        reports = [runs.report.get((pattern.name, most, name)) for pattern in runs.patterns]
+        found = [None if report is None else predict(report, most) for report in reports]
+        rows.append([name, *("-" if each is None else f"{rate(each)}{short[each.bound]}" for each in found)])
+    about = f"Million operations per second on {most} cores, and what bounds them where it is not the cores: one line, or calls that change mappings."
+    return Table("The model's throughput", about, ["allocator", *(pattern.name for pattern in runs.patterns)], rows)
 
 
 def all_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = Runs(rows)
-    return [goals(runs), *(per_pattern(runs, each.name, each.about) for each in runs.patterns), hottest(runs), throughput(runs)]
+    patterns = [per_pattern(runs, each.name, each.about) for each in runs.patterns]
+    return [goals(runs), *patterns, causes(runs), hottest(runs), throughput(runs)]
+
+
+def page_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """What stands in docs/scaling.md: the causes and hottest structures of HAKMEM alone."""
+    runs = Runs(rows)
+    own = [Table(table.title, table.about, [table.header[0], *table.header[2:]], [[row[0], *row[2:]] for row in table.rows if row[1] == OURS])
+           for table in (causes(runs), hottest(runs))]
+    return [goals(runs), *(per_pattern(runs, each.name, each.about) for each in runs.patterns), *own, throughput(runs)]
 
 
 def text(table: Table) -> str:
@@ -200,7 +223,7 @@ def publish(rows: Sequence[Mapping[str, Any]], root: Path) -> None:
     facts = [f"| {name} | {value} |" for name, value in {**runs.head["allocators"], "run": runs.head["date"]}.items()]
     facts = [re.sub(r"/\S*/", "", line) for line in facts]
     parts = ["\n".join(["|  |  |", "| --- | --- |", *facts]), f"![messages per operation by threads]({CHART.partition('/')[2]})",
-             *(markdown(table) for table in all_tables(rows))]
+             *(markdown(table) for table in page_tables(rows))]
     where, picture = root / "docs" / "scaling.md", root / CHART
     before, after = "<!-- lines:begin -->", "<!-- lines:end -->"
     found = where.read_text(encoding="utf-8")

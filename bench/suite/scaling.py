@@ -346,7 +346,7 @@ def publish_file(kept: Results, root: Path) -> None:
     """Replaces what stands between the markers of docs/scaling.md."""
     if kept.head.plan.quick:
         raise LabError("a quick run's figures mean nothing", "Publish a full one.")
-    parts = [publish.environment(kept.head, f"{kept.head.plan.rounds} rounds"), *(publish.markdown(table) for table in model.all_tables(kept))]
+    parts = [publish.environment(kept.head, f"{kept.head.plan.rounds} rounds"), *(publish.markdown(table) for table in model.page_tables(kept))]
     where = root / "docs" / "scaling.md"
     text = publish.replace(where.read_text(encoding="utf-8"), "scaling", "\n\n".join(parts), "docs/scaling.md")
     where.write_text(text, encoding="utf-8")

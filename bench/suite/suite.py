@@ -197,7 +197,7 @@ def main(
     publish_: Annotated[
         Path | None,
         typer.Option(
-            "--publish", metavar="FILE", help="Write a file's tables and charts into docs/benchmarks.md and README.md."
+            "--publish", metavar="FILE", help="Write a file's tables and charts into docs/benchmarks.md; ./dev generate then writes README's."
         ),
     ] = None,
 ) -> None:

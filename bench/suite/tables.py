@@ -47,35 +47,36 @@ def _per_case(figures: Figures, get: Get, shown) -> list[list[str]]:  # type: ig
     ]
 
 
-def times(figures: Figures) -> Table:
-    names = [*figures.names, FLOOR] if figures.own_cost_cases() else figures.names
-    header = ["benchmark", *names]
+def overview(figures: Figures) -> Table | None:
+    """Each benchmark in a row: what it is, and HAKMEM beside the best."""
     ours = figures.ours
+    if ours is None:
+        return None
     rows = []
     for case in figures.cases:
-        row = [case.name, *(duration(figures.median(case.name, name, time_of)) for name in names)]
-        rows.append(row + (ratio_cells(figures.to_best(case.name, ours)) if ours else []))
+        leanest = figures.best(case.name, figures.fast_peers, memory_of)
+        memory = figures.ratio(case.name, ours, leanest, memory_of) if leanest else None
+        least = [f"{memory.value:.2f}", memory.other] if memory else ["-", "-"]
+        rows.append([case.name, *ratio_cells(figures.to_best(case.name, ours)), *least, case.about])
     note = (
-        "Median time per operation, or of the whole run where no operations are counted. The ratio is that to the "
-        "best peer, which is chosen on one half of the rounds and compared on the other; below 1 is faster."
+        "HAKMEM by the best peer in time, which is chosen on one half of the rounds and compared on the other, and by the leanest "
+        "of the fast peers in peak memory. Below 1 is faster, or leaner."
     )
-    return Table("Time", note, header + (["ratio", "95 %", "best peer"] if ours else []), rows)
+    return Table("By benchmark", note, ["benchmark", "time", "95 %", "best peer", "memory", "leanest", "what it does"], rows)
 
 
-def _memory(figures: Figures, get: Get, title: str, note: str) -> Table:
-    header, ours = ["benchmark", *figures.names], figures.ours
-    rows = _per_case(figures, get, mebibytes)
-    if ours:
-        header += ["ratio", "leanest fast peer"]
-        for row in rows:
-            other = figures.best(row[0], figures.fast_peers, get)
-            ratio = figures.ratio(row[0], ours, other, get) if other else None
-            row += [f"{ratio.value:.3f}", ratio.other] if ratio else ["-", "-"]
-    return Table(title, note, header, rows)
+def times(figures: Figures) -> Table:
+    names = [*figures.names, FLOOR] if figures.own_cost_cases() else figures.names
+    rows = [
+        [case.name, *(duration(figures.median(case.name, name, time_of)) for name in names)] for case in figures.cases
+    ]
+    note = "Median time per operation, or of the whole run where no operations are counted."
+    return Table("Time", note, ["benchmark", *names], rows)
 
 
 def memory(figures: Figures) -> Table:
-    return _memory(figures, memory_of, "Peak memory", "Median of the most resident memory, MiB.")
+    rows = _per_case(figures, memory_of, mebibytes)
+    return Table("Peak memory", "Median of the most resident memory, MiB.", ["benchmark", *figures.names], rows)
 
 
 def beyond(figures: Figures) -> Table | None:
@@ -86,10 +87,9 @@ def beyond(figures: Figures) -> Table | None:
         "The same without what the program holds before its first request: the peak of a run that ends there. Where a "
         "program starts others, it is that of the first."
     )
-    table = _memory(figures, figures.beyond, "Peak memory beyond the program's own", note)
     held = {case: mebibytes(size) for case, size in figures.bare.items()}
-    rows = [[row[0], held.get(row[0], "-"), *row[1:]] for row in table.rows]
-    return Table(table.title, table.note, [table.header[0], "program's own", *table.header[1:]], rows)
+    rows = [[row[0], held.get(row[0], "-"), *row[1:]] for row in _per_case(figures, figures.beyond, mebibytes)]
+    return Table("Peak memory beyond the program's own", note, ["benchmark", "program's own", *figures.names], rows)
 
 
 def processor_time(figures: Figures) -> Table:
@@ -160,8 +160,8 @@ def family(figures: Figures) -> list[Table]:
         plain = by_plain(figures, case.name)
         cells = [duration(figures.median(case.name, name, time_of)) for name in figures.names]
         ratio = ratio_cells(figures.to_best(case.name, figures.ours))
-        rows.append([case.name, case.about, *cells, *ratio, f"{plain:.2f}" if plain is not None else "-"])
-    header = ["pair", "", *figures.names, "ratio", "95 %", "best peer", "hakmem / plain"]
+        rows.append([case.name, *ratio, f"{plain:.2f}" if plain is not None else "-", *cells, case.about])
+    header = ["pair", "ratio", "95 %", "best peer", "hakmem / plain", *figures.names, ""]
     note = "Median time of a pair. The ratio is that to the best peer, chosen as above; plain is malloc and free of 48 bytes."
     return [Table("The malloc family", note, header, rows), claimed(family_claims(figures))]
 
@@ -176,11 +176,20 @@ def failures(figures: Figures) -> Table | None:
     )
 
 
+# What a person reads on the page; the others are printed by --show.
+ON_THE_PAGE = {"Geometric means", "By benchmark", "Time", "Peak memory", "Left out", "What has to hold"}
+
+
+def page_tables(figures: Figures) -> list[Table]:
+    return [table for table in all_tables(figures) if table.title in ON_THE_PAGE]
+
+
 def all_tables(figures: Figures) -> list[Table]:
     if not figures.cases:  # the family alone
         return [table for table in [failures(figures)] if table is not None]
     found = [
         means(figures),
+        overview(figures),
         times(figures),
         memory(figures),
         beyond(figures),

@@ -213,8 +213,9 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = decision_record.write("0042-b-instead-of-a", made, found)
     text = path.read_text()
     assert text.startswith("# 0042: B instead of a\n\n*2026-01-02, commit unknown, verdict: GO.*\n")
-    for heading in ("Context", "Options", "Measurement", "Figures", "Verdict"):
-        assert f"\n## {heading}\n" in text
+    for part in ("**Question.** ", "**Answer.** "):
+        assert f"\n{part}" in text
+    assert sum(any(map(str.isalnum, word)) for word in text.split()) <= 250  # tools/lint_text.py holds records to it
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (records / link).is_file()
     assert "\nhakmem report bench/runs/0042-b-instead-of-a.json\n" in text

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "arena/state.h"
+#include "arena/arena.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "cache/verify.h"
@@ -176,7 +176,7 @@ static void say_suspect(const struct suspect *suspect)
     if (freed)
         hak__warn("at exit: %p (%s) was written after free", p, text);
     else
-        hak__warn("at exit: overflow of %p (%s): something was written behind it", p, text);
+        hak__warn("at exit: overflow of %p (%s): something was written past its end", p, text);
     hak__trace_tell(p);
 }
 
@@ -185,7 +185,7 @@ static void report_suspects(const struct suspects *found)
     for (uint32_t i = 0; i < found->count && i < ENDING_SAID; i++)
         say_suspect(&found->blocks[i]);
     if (found->count > ENDING_SAID)
-        hak__warn("at exit: the same of %u more blocks at least", (uint64_t)found->count - ENDING_SAID);
+        hak__warn("at exit: at least %u more damaged blocks", (uint64_t)found->count - ENDING_SAID);
     if (found->count != 0)
         abort();
 }

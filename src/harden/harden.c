@@ -7,10 +7,10 @@
 #include "base/lock.h"
 #include "cache/quarantine.h"
 #include "cache/verify.h"
-#include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "huge/huge.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 enum { BLOCK_LOOKS = 2000 };
 
@@ -18,7 +18,7 @@ enum { BLOCK_LOOKS = 2000 };
 
 static hak_cold hak_noreturn void die_of_overflow(const void *p, size_t size, const char *function)
 {
-    hak__warn("%s(): overflow of %p (%u-byte block): something was written behind it", function, p, (uint64_t)size);
+    hak__warn("%s(): overflow of %p (%u-byte block): something was written past its end", function, p, (uint64_t)size);
     hak__misuse_end(p);
 }
 

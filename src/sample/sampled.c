@@ -41,7 +41,7 @@ void hak__sample_describe(uintptr_t address, char *text, size_t size)
     const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
     const void *block = (const void *)place->sample.block;
     if (block == NULL || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
-        hak__format(text, size, "in the range of sampled blocks, where there is none");
+        hak__format(text, size, "in the range of sampled blocks, but in none of them");
     else if (address < place->sample.block)
         hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)",
                     (uint64_t)(place->sample.block - address), live, bytes, block);

@@ -1,4 +1,4 @@
-// expect: hakmem: at exit: overflow of 0x[0-9a-f]+ \(3002368-byte block, 3000000 asked for\): something was written behind it\nhakmem:   allocated:\nhakmem:     #0 0x[0-9a-f]+ \S+/hardened_exit_overflow_huge\+0x[0-9a-f]+\n(?:hakmem:     #[^\n]*\n?)*
+// expect: hakmem: at exit: overflow of 0x[0-9a-f]+ \(3002368-byte block, 3000000 asked for\): something was written past its end\nhakmem:   allocated:\nhakmem:     #0 0x[0-9a-f]+ \S+/hardened_exit_overflow_huge\+0x[0-9a-f]+\n(?:hakmem:     #[^\n]*\n?)*
 // env: HAKMEM_HARDEN=1
 // Behind a block of more than 1 MiB that is never freed.
 #include <stdlib.h>

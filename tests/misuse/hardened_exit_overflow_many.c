@@ -1,4 +1,4 @@
-// expect: (?:hakmem: at exit: overflow of 0x[0-9a-f]+ \(112-byte block, 98 asked for\): something was written behind it\nhakmem:   allocated:\n(?:hakmem:     #[^\n]*\n)+){8}hakmem: at exit: the same of 12 more blocks at least
+// expect: (?:hakmem: at exit: overflow of 0x[0-9a-f]+ \(112-byte block, 98 asked for\): something was written past its end\nhakmem:   allocated:\n(?:hakmem:     #[^\n]*\n)+){8}hakmem: at exit: at least 12 more damaged blocks
 // env: HAKMEM_HARDEN=1
 // The same of twenty blocks: eight of them are named.
 #include <stdlib.h>

@@ -267,7 +267,7 @@ def test_memory_beyond_the_programs_own(results: Callable[..., Results]) -> None
     ratio = found.ratio("a", HAKMEM, "lean", found.beyond)
     assert ratio is not None and ratio.value == 2.0  # 3 - 1 by 2 - 1
     table = next(each for each in tables.all_tables(found) if each.title == "Peak memory beyond the program's own")
-    assert table.rows == [["a", "1.0", "2.0", "1.0", "1.0", "2.000", "lean"]]
+    assert table.rows == [["a", "1.0", "2.0", "1.0", "1.0"]]
     said = {claim.text: claim.found for claim in figures.claims(found)}
     assert said["peak memory: on no benchmark more than 1.10 x the leanest fast peer"] == "a 1.50"
     assert said["beyond the program's own: on no benchmark more than 1.10 x the leanest fast peer"] == "a 2.00"
@@ -415,20 +415,15 @@ def tree(folder: Path) -> Path:
     (folder / "docs" / "benchmarks.md").write_text(
         "Before.\n<!-- suite:begin -->\noutdated\n<!-- suite:end -->\nReasons.\n"
     )
-    (folder / "README.md").write_text(
-        "<!-- mean time -->9.99<!-- / --> of the time, <!-- mean memory -->9.99<!-- / --> times the memory.\n"
-        "<!-- bench:begin -->\noutdated\n<!-- bench:end -->\nEnd.\n"
-    )
     return folder
 
 
 def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, results: Make) -> None:
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)})
     publish.publish(kept, tree(tmp_path))
-    text, readme = (tmp_path / "docs" / "benchmarks.md").read_text(), (tmp_path / "README.md").read_text()
+    text = (tmp_path / "docs" / "benchmarks.md").read_text()
     assert text.startswith("Before.\n") and text.endswith("<!-- suite:end -->\nReasons.\n") and "outdated" not in text
-    means = "<!-- mean time -->0.50<!-- / --> of the time, <!-- mean memory -->1.00<!-- / --> times the memory.\n"
-    assert readme.startswith(means) and readme.endswith("\nEnd.\n") and "| a | about a | 0.556 |" in readme
+    assert "| a | 0.556 |" in text and "| about a |" in text and "| hakmem | 0.500 |" in text
     assert "Linux 6.1 y" in text and "6.1.2" not in text
     for name in ("time-memory.svg", "ratios.svg"):
         assert f"(benchmarks/{name})" in text
@@ -462,8 +457,7 @@ def test_the_family_has_a_place_of_its_own(tmp_path: Path, results: Make) -> Non
     where.write_text(where.read_text() + "<!-- family:begin -->\n<!-- family:end -->\n")
     publish.publish(kept, tmp_path)
     text = where.read_text()
-    assert "outdated" in text and "| sized | about sized |" in text.partition("family:begin")[2]
-    assert "outdated" in (tmp_path / "README.md").read_text()
+    assert "outdated" in text and "| sized | 1.200 |" in text.partition("family:begin")[2]
     whole = results({**times, ("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
     whole.head.cases[:4] = [case.model_copy(update={"group": listing.FAMILY}) for case in whole.head.cases[:4]]
     assert [case.name for case in Figures(whole).cases] == ["a"]
@@ -473,21 +467,20 @@ def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> N
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
     with pytest.raises(LabError, match="no measured round"):
         publish.publish(Results(head=kept.head), tree(tmp_path))
-    (tmp_path / "README.md").write_text("nothing\n")
+    (tmp_path / "docs" / "benchmarks.md").write_text("nothing\n")
     with pytest.raises(LabError, match="has no place"):
         publish.publish(kept, tmp_path)
 
 
 def test_the_documents_have_their_places() -> None:
-    for path, name in publish.NAME.items():
-        assert publish.replace((ROOT / path).read_text(), name, "body", str(path)).count("body") >= 1
-    assert "family:begin" in (ROOT / publish.DOCUMENT).read_text()
-    assert all(f"<!-- {name} -->" in (ROOT / publish.README).read_text() for name in publish.MEANS)
+    text = (ROOT / publish.DOCUMENT).read_text()
+    for name in ("suite", "family"):
+        assert publish.replace(text, name, "body", str(publish.DOCUMENT)).count("body") >= 1
 
 
 def test_one_round_still_says_something(results: Make) -> None:
     found = Figures(results({("a", HAKMEM): [1.0], ("a", SYSTEM): [2.0]}))
-    assert [table.title for table in tables.all_tables(found)][:2] == ["Geometric means", "Time"]
+    assert [table.title for table in tables.all_tables(found)][:3] == ["Geometric means", "By benchmark", "Time"]
 
 
 def test_samples_of_the_warm_up_do_not_count(results: Make) -> None:

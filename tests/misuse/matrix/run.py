@@ -155,7 +155,7 @@ AFTER_SIZES = (24, 1000, 5000, 50 << 10)  # longer blocks fault
 
 def written_cases():
     for case, call, size in itertools.product(OVERFLOWS, FINDERS, (*WRITTEN_SIZES, 2_000_000)):  # whole pages fault
-        said = r"overflow of PTR \([0-9]+-byte block\): something was written behind it"
+        said = r"overflow of PTR \([0-9]+-byte block\): something was written past its end"
         yield case, call, str(size), {}, rf"hakmem: {FINDERS[call]}\(\): {said}"
     for case, size in itertools.product(AFTER_FREE, AFTER_SIZES):
         yield case, "free", str(size), {}, r"hakmem: malloc\(\): PTR \([0-9]+-byte block\) was written after free"

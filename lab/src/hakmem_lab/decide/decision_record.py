@@ -1,4 +1,4 @@
-"""Writes a decision record: question, command, figures, verdict. Every run goes into bench/runs, as one JSON document.
+"""Writes a decision record: question, answer, figures, command. Every run goes into bench/runs, as one JSON document.
 
 A record of several experiments has a part for each: `NNNN-title/part` writes part.md and part.json into the folder
 bench/runs/NNNN-title, and a link into NNNN-title.md, which replaces one to an earlier run of the part. The page of two
@@ -182,40 +182,27 @@ def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
     """The experiment in Markdown, in the form of TEMPLATE.md."""
     plan, machine = experiment.head.plan, experiment.head.machine
     link = Path(os.path.relpath(name.runs, name.text.parent)).as_posix()
+    question = " ".join(_question(experiment, outcome))
     lines = [
         name.first_line,
         "",
         _stamp(experiment, outcome),
         "",
-        "## Context",
-        "",
-        *_question(experiment, outcome),
-        "",
-        "## Options",
+        f"**Question.** {question}",
         "",
         *_options(experiment, outcome),
         "",
-        "## Measurement",
-        "",
-        "```",
-        plan.typed,
-        "```",
-        "",
-        f"{'; '.join(f'{key}: {value}' for key, value in machine.facts.items())}. Seed {plan.seed}.",
-        "",
-        "## Figures",
+        f"**Answer.** {_verdict(outcome)}",
         "",
         *_figures(experiment, outcome),
         "",
-        f"Every run is in [{name.runs.name}]({link}). The page with charts is drawn from it:",
-        "",
         "```",
+        plan.typed,
         f"hakmem report {name.runs}",
         "```",
         "",
-        "## Verdict",
-        "",
-        _verdict(outcome),
+        f"{'; '.join(f'{key}: {value}' for key, value in machine.facts.items())}. Seed {plan.seed}. "
+        f"Every run is in [{name.runs.name}]({link}).",
         "",
     ]
     return "\n".join(lines)
