@@ -201,7 +201,8 @@ struct hak_heap_figures {
 int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 
 /* Calls for each block with its usable size, until that gives something else than 0, which is the result. No thread may use the heap
- * meanwhile, the visitor included. NULL: ENOTSUP, as no thread could know that none uses malloc. */
+ * meanwhile, the visitor included, which may use malloc and other heaps (and must not where this heap is the thread's default). NULL:
+ * ENOTSUP, as no thread could know that none uses malloc. */
 typedef int hak_heap_visitor(void *block, size_t size, void *argument);
 int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 

@@ -1,4 +1,4 @@
-/* See alloc.h. Called by malloc_slow.c, hardened.c, calloc.c and aligned.c. */
+/* See alloc.h. Called by malloc_slow.c, calloc.c, aligned.c and kinds/hardened.c. */
 #include "alloc.h"
 
 #include "arena/limit.h"
@@ -7,7 +7,7 @@
 #include "heap_slow.h"
 #include "huge/huge.h"
 #include "request.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -95,9 +95,9 @@ void *hak__alloc_huge(size_t n, size_t align, bool *zero)
 {
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
         return hak__no_memory();
-    struct hak_heap *heap = hak__heap_current();
-    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
-        return hak__own_alloc_huge(heap->share.standard, n, align, zero, "malloc");
+    struct hak_own *standard = hak__request_standard();
+    if (hak_unlikely(standard != NULL))
+        return hak__own_alloc_huge(standard, n, align, zero, "malloc");
     void *block = hak__huge_alloc(n, align, zero);
     if (hak_unlikely(block == NULL)) {
         hak__request_relieve(n);

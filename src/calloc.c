@@ -1,10 +1,11 @@
 /* calloc: memory that is known to be zero is not cleared again. Tiny blocks are simply cleared. A larger one that was
- * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002). */
+ * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002); of a huge one only
+ * the SuperSlabs that were used before (huge/huge.c). */
 #include <string.h>
 
 #include "alloc.h"
 #include "hakmem.h"
-#include "hardened.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"

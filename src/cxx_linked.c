@@ -57,16 +57,58 @@ hak_inline bool nothrow_is_ours(const struct nothrow *which) { return (const voi
 
 hak_inline void *nothrow_take(size_t n, size_t align) { return align <= HAK_ALIGN ? hak_malloc(n) : hak_memalign(align, n); }
 
-/* Without a runtime that can be found, as where the program has it inside and links with the shared library: what the handler throws
- * goes on to the caller. */
+/* A runtime that cannot be found, as where the program has it inside and links with the shared library, cannot be asked to catch.
+ * But whatever threw, its unwinder asks each frame's personality, by the ABI that all runtimes have in common: that of try_handler
+ * says that it has a handler for every exception, and lets the frame go on behind its call. It ends the exception as a foreign one
+ * that has been caught. One trace stays: the runtime's count of uncaught exceptions, which only its own code lowers. */
+enum { ABI_VERSION = 1, SEARCH_PHASE = 1, HANDLER_FRAME = 4, FORCED_UNWIND = 8 };       /* _Unwind_Action */
+enum { FOREIGN_EXCEPTION_CAUGHT = 1, FATAL_ERROR = 3, HANDLER_FOUND = 6, INSTALL_CONTEXT = 7, CONTINUE_UNWIND = 8 };
+
+struct unwind_exception {
+    uint64_t class;
+    void (*end)(int reason, struct unwind_exception *exception);
+};
+
+int hak__catch_all(int version, int actions, uint64_t class, struct unwind_exception *exception, void *context);
+__attribute__((used, visibility("hidden"))) int hak__catch_all(int version, int actions, uint64_t class,
+                                                               struct unwind_exception *exception, void *context)
+{
+    (void)class, (void)context;
+    if (version != ABI_VERSION)
+        return FATAL_ERROR;
+    if ((actions & FORCED_UNWIND) != 0)   /* pthread_exit and cancellation go on */
+        return CONTINUE_UNWIND;
+    if ((actions & SEARCH_PHASE) != 0)
+        return HANDLER_FOUND;
+    if ((actions & HANDLER_FRAME) == 0)
+        return CONTINUE_UNWIND;
+    if (exception->end != NULL)
+        exception->end(FOREIGN_EXCEPTION_CAUGHT, exception);
+    return INSTALL_CONTEXT;
+}
+
+static hak_noinline void call_handler(hak_new_handler *handler, bool *returned)
+{
+    handler();
+    *returned = true;
+}
+
+/* Whether the handler has returned, rather than thrown. Its frame is not call_handler's, which the exception ends. */
+static hak_noinline bool try_handler(hak_new_handler *handler)
+{
+    bool returned = false;
+    __asm__ volatile(".cfi_personality 0x1b, hak__catch_all");   /* relative to where it stands, 4 bytes */
+    call_handler(handler, &returned);
+    __asm__ volatile("" : "+m"(returned));   /* no tail call */
+    return returned;
+}
+
 static hak_cold void *nothrow_handled(size_t n, size_t align)
 {
     void *p = NULL;
     hak_new_handler *handler;
-    while (p == NULL && linked_get_new_handler != NULL && (handler = linked_get_new_handler()) != NULL) {
-        handler();
+    while (p == NULL && linked_get_new_handler != NULL && (handler = linked_get_new_handler()) != NULL && try_handler(handler))
         p = nothrow_take(n, align);
-    }
     return p;
 }
 

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "arena/arena.h"
+#include "arena/runs.h"
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"

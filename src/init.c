@@ -1,18 +1,18 @@
 /* Start and end of the library as the program's loader sees them. The first allocation starts the library (start.c); the
  * constructor does what needs a working C library, and all that takes other system calls than those for memory and waiting:
  * a program may forbid itself the others later. */
+#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "arena/thp.h"
 #include "base/forked.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/crash.h"
+#include "kinds/kind.h"
 #include "guard/ending.h"
 #include "os/os.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "stats/output.h"
 #include "thread.h"

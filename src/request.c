@@ -9,7 +9,7 @@
 #include "os/os.h"
 #include "own/own.h"
 #include "profile/profile.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "start.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"

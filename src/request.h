@@ -2,16 +2,32 @@
 #pragma once
 
 #include "base/forked.h"
+#include "own/own.h"
 #include "thread.h"
 
 /* The calling thread's heap; starts the library and attaches a heap if need be. NULL if the thread has given its heap back
  * (hak__thread_has_exited) or the system refuses memory. */
-hak_cold struct hak_heap *hak__request_heap_slow(void);
+hak_at_start struct hak_heap *hak__request_heap_slow(void);
 hak_inline struct hak_heap *hak__request_heap(void)
 {
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
+}
+
+/* For a request that needs no heap, as of a huge block: a thread without a heap gets one all the same where new threads begin with a
+ * default heap, since the request is that heap's. Otherwise the sentinel stays. */
+hak_inline bool hak__request_is_plain(const struct hak_heap *heap)
+{
+    uint32_t mode = heap->mode & (HAK_MODE_REDIRECTED | HAK_MODE_SENTINEL);
+    return mode == 0 || (mode == HAK_MODE_SENTINEL && hak_load(&hak__own_inherited, HAK_RELAXED) == NULL);
+}
+hak_inline struct hak_own *hak__request_standard(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_likely(hak__request_is_plain(heap)) || (heap = hak__request_heap()) == NULL)
+        return NULL;
+    return (heap->mode & HAK_MODE_REDIRECTED) != 0 ? heap->share.standard : NULL;
 }
 
 /* The same, locked. Where a fork comes between, the child may have to leave the heap and take another. */

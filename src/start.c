@@ -1,16 +1,17 @@
 /* See start.h. Called at the first slow path, wherever that comes from, and by init.c. */
 #include "start.h"
 
-#include "arena/arena.h"
 #include "arena/meta.h"
+#include "arena/runs.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "base/version.h"
 #include "diag/options.h"
 #include "fork.h"
 #include "harden/zero_size.h"
+#include "heap/spans.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "stats/live.h"
 #include "thread.h"
 

@@ -22,8 +22,8 @@ from typing import Callable, Sequence
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "lab" / "src"))
 
-from hakmem_lab import peers  # noqa: E402
-from hakmem_lab.peers import Built  # noqa: E402
+from hakmem_lab.target import peers  # noqa: E402
+from hakmem_lab.target.peers import Built  # noqa: E402
 
 JOBS = len(os.sched_getaffinity(0))
 C_FLAGS = ("-O3", "-DNDEBUG", "-fPIC", "-pthread", "-w", "-fno-builtin-malloc", "-ftls-model=initial-exec")

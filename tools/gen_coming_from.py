@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/coming-from.md from the one that `hakmem translate` uses (lab/src/hakmem_lab/translation.py).
+"""Writes the tables of docs/coming-from.md from the one of `hakmem translate` (lab/src/hakmem_lab/target/translation.py).
 
   gen_coming_from.py            writes them
   gen_coming_from.py --check    fails when one is not what this program writes
@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "lab" / "src"))
 
 from gen_options_doc import replaced, table  # noqa: E402
-from hakmem_lab import translation  # noqa: E402  (its folder is known only now)
+from hakmem_lab.target import translation  # noqa: E402  (its folder is known only now)
 
 
 def rows(family):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes lab/src/hakmem_lab/metrics.json, the OpenMetrics names, types, units and words of every figure, from
+"""Writes lab/src/hakmem_lab/inspect/metrics.json, the OpenMetrics names, types, units and words of every figure, from
 src/diag/stats.def: `hakmem serve` says of a running process what HAKMEM_STATS=prom says at its end.
 
   gen_lab_metrics.py            writes the file
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TARGET = ROOT / "lab" / "src" / "hakmem_lab" / "metrics.json"
+TARGET = ROOT / "lab" / "src" / "hakmem_lab" / "inspect" / "metrics.json"
 
 # One '@' line per row of the list. The help is last, because it may contain the separator.
 PROGRAM = """\

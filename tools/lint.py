@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import lint_circles
+import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -17,8 +18,9 @@ import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
+import lint_tidy
 
-LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab, lint_format, lint_tidy)
 
 OF_SOURCES = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_generated)
 

@@ -1,24 +1,26 @@
-"""Source files that call one another in a circle: at most two files of one folder, and the exceptions listed here.
+"""Modules that call or include one another in a circle: at most two of one folder, and the exceptions listed here.
 
-A file calls another if one of its functions or tables names a function that the other defines, also by way of a macro or
-an inline function of a header, as far as the file uses it. That is what its compiled object would ask the linker for.
+A module is a source with its header. It calls another if one of its functions or tables names a function that the other
+defines, also by way of a macro or an inline function of a header, as far as the module uses it: that is what its compiled
+object would ask the linker for. It includes another if one of its files includes the other's header.
 """
 import re
 
 from lint_common import function_name, read, source_files, strip_comments
 
 NAME = "circles"
-LONGEST = 2  # files in a circle that needs no exception; they lie in one folder
+LONGEST = 2  # modules in a circle that needs no exception; they lie in one folder
 
-# Today's other circles, each by its files. Take a file away as soon as it no longer belongs to its circle.
+# Today's other circles, each by its modules. Take a module away as soon as it no longer belongs to its circle.
 EXCEPTIONS = (
-    ("init.c", "start.c"),  # no call: start.c draws init.c's constructor from an archive
+    ("init", "start"),  # no call: start.c draws init.c's constructor from an archive
 )
 
 WORD = re.compile(r"(?<!\w)(?<!struct )(?<!union )(?<!enum )[A-Za-z_]\w*")
 SHARED = "hak_"  # how every name begins that one file of the library gives to others
 MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)")
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)\.h"', re.M)
 OPEN_LINKAGE = re.compile(r'extern\s*"[^"]*"\s*\{')
 
 
@@ -42,6 +44,7 @@ class Source:
     def __init__(self, text, is_header):
         code = strip_comments(text)
         self.defined, self.helpers, self.named = set(), {}, set()
+        self.included = set(INCLUDE.findall(text))
         for name, body in MACRO.findall(code):
             self.helpers.setdefault(name, set()).update(WORD.findall(body))
         for head, body in items(OPEN_LINKAGE.sub("", DIRECTIVE.sub("", code))):
@@ -67,51 +70,56 @@ def reached(words, helpers):
     return found
 
 
-def calls(sources):
-    """For each .c file the other files of which it names a function."""
-    helpers, home = {}, {}
+def module_of(path):
+    return path.rpartition(".")[0]
+
+
+def uses(sources):
+    """For each module the others of which it names a function or includes the header."""
+    helpers, home, result = {}, {}, {}
     for path, source in sources.items():
         if path.endswith(".c"):
-            home.update({name: path for name in source.defined})
+            home.update({name: module_of(path) for name in source.defined})
         else:
             for name, words in source.helpers.items():
                 helpers.setdefault(name, set()).update(words)
-    result = {}
+    modules = {module_of(path) for path in sources}
     for path, source in sources.items():
+        others = result.setdefault(module_of(path), set())
+        others |= source.included & modules
         if path.endswith(".c"):
-            names = reached(source.named, {**helpers, **source.helpers})
-            result[path] = {home[name] for name in names if name in home} - {path}
-    return result
+            others |= {home[name] for name in reached(source.named, {**helpers, **source.helpers}) if name in home}
+    return {module: others - {module} for module, others in result.items()}
 
 
 def circles(graph):
-    """The sets of files each of which reaches every other (Tarjan's strong components of two files or more)."""
+    """The sets of modules each of which reaches every other (Tarjan's strong components of two or more)."""
     number, low, stack, found = {}, {}, [], []
 
-    def visit(file):
-        number[file] = low[file] = len(number)
-        stack.append(file)
-        for other in sorted(graph[file]):
+    def visit(module):
+        number[module] = low[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph[module]):
             if other not in number:
                 visit(other)
-                low[file] = min(low[file], low[other])
+                low[module] = min(low[module], low[other])
             elif other in stack:
-                low[file] = min(low[file], number[other])
-        if low[file] == number[file]:
-            at = stack.index(file)
+                low[module] = min(low[module], number[other])
+        if low[module] == number[module]:
+            at = stack.index(module)
             if len(stack) - at > 1:
                 found.append(frozenset(stack[at:]))
             del stack[at:]
 
-    for file in sorted(graph):
-        if file not in number:
-            visit(file)
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
     return found
 
 
 def is_allowed(circle):
-    return len(circle) <= LONGEST and len({file.rpartition("/")[0] for file in circle}) == 1 \
-        and all("/" in file for file in circle)
+    return len(circle) <= LONGEST and len({module.rpartition("/")[0] for module in circle}) == 1 \
+        and all("/" in module for module in circle)
 
 
 def judge(found, exceptions):
@@ -120,7 +128,7 @@ def judge(found, exceptions):
     wide = [circle for circle in found if not is_allowed(circle)]
     for circle in wide:
         if not any(circle <= entry for entry in listed):
-            yield f"a circle of calls: {' '.join(sorted(circle))}"
+            yield f"a circle: {' '.join(sorted(circle))}"
     for entry in listed:
         rest = entry - frozenset().union(*(circle for circle in wide if circle <= entry))
         if rest:
@@ -133,4 +141,4 @@ def run(root):
         where = path.relative_to(root).as_posix()
         if where not in ("src/unity.c", "src/unity_rare.c") and path.suffix in (".c", ".h"):
             sources[where.removeprefix("src/")] = Source(read(path), path.suffix == ".h")
-    return len(sources), list(judge(circles(calls(sources)), EXCEPTIONS))
+    return len(sources), list(judge(circles(uses(sources)), EXCEPTIONS))

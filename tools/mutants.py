@@ -2,7 +2,7 @@
 """How many small changes of the lab's code the lab's tests notice:
 
     ./dev test lab --mutants                                every change of the modules below; hours
-    ./dev test lab --mutants --sample 100 verdict search    100 changes of each of two, chosen at random
+    ./dev test lab --mutants --sample 100 decide/verdict experiment/search    100 changes of each of two, chosen at random
 
 The changes are those of cosmic-ray: another operator, a number one greater or less, a condition turned round, a loop that does
 not run. Left out are changes in annotations, and "is" for "==". Each mutant runs the tests that execute its line, the shortest
@@ -31,10 +31,10 @@ from typing import Any
 TREE = Path(__file__).resolve().parents[1]
 LAB = TREE / "lab"
 PACKAGE = LAB / "src" / "hakmem_lab"
-MODULES = ("verdict", "statistics", "measure", "search", "results", "sweep", "comparing",
-           "commands/ab", "commands/sweep", "commands/compare", "commands/tune")
-TESTS = ("ab", "baselines", "cases", "commands", "configuration", "experiment", "exports", "grids", "history", "measure", "noise",
-         "report", "results", "run", "search", "servers", "statistics", "tables", "tune", "verdict")
+MODULES = ("decide/verdict", "decide/statistics", "measure/one_run", "experiment/search", "measure/results", "decide/sweep",
+           "decide/allocator_comparison", "commands/ab", "commands/sweep", "commands/compare", "commands/tune")
+TESTS = ("ab", "baselines", "cases", "commands", "configuration", "interleaved", "exports", "grids", "history", "one_run", "noise",
+         "report", "results", "run", "search", "server_runner", "statistics", "tables", "tune", "verdict")
 SAME = {"Eq_Is", "NotEq_IsNot", "Is_Eq", "IsNot_NotEq"}
 PATIENCE = 3.0  # a mutant may take so many times its tests' time
 PRELOADED = ("numpy", "scipy.stats", "pytest", "pydantic", "typer", "rich.table", "rich.panel", "psutil", "plotly.graph_objects",

@@ -10,6 +10,7 @@ from unittest import mock
 
 import lint
 import lint_circles
+import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -17,6 +18,7 @@ import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
+import lint_tidy
 import test_documented
 
 HEADER = "/* What this file is for. */\n"
@@ -47,19 +49,19 @@ class LintTest(unittest.TestCase):
 class Layers(LintTest):
     def setUp(self):
         super().setUp()
-        for name in ("base/bits.h", "slab/span.h", "harden/harden.h", "huge/huge.h", "request.h"):
+        for name in ("base/bits.h", "span/span.h", "harden/harden.h", "huge/huge.h", "request.h"):
             self.plant(f"src/{name}", HEADER)
         self.plant("include/hakmem.h", HEADER)
 
     def test_allowed(self):
-        self.plant("src/slab/span.c", '#include "slab/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
-        self.plant("src/harden/harden.c", '#include "slab/span.h"\n')
+        self.plant("src/span/span.c", '#include "span/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
+        self.plant("src/harden/harden.c", '#include "span/span.h"\n')
         self.plant("src/request.c", '#include "request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
         self.assert_finds(lint_layers)
 
     def test_upward(self):
-        self.plant("src/base/bits.c", '#include "slab/span.h"\n')
-        self.assert_finds(lint_layers, "src/base/bits.c:1: includes \"slab/span.h\": base/ lies below slab/")
+        self.plant("src/base/bits.c", '#include "span/span.h"\n')
+        self.assert_finds(lint_layers, "src/base/bits.c:1: includes \"span/span.h\": base/ lies below span/")
 
     def test_top(self):
         self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
@@ -70,7 +72,7 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "are peers")
 
     def test_relative_to_file(self):
-        self.plant("src/slab/span.c", '#include "span.h"\n')
+        self.plant("src/span/span.c", '#include "span.h"\n')
         self.assert_finds(lint_layers, "neither under src/")
 
     def test_unknown_folder(self):
@@ -78,11 +80,11 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "misc/ is not in the order")
 
     def test_unity(self):
-        self.plant("src/slab/span.c", HEADER)
+        self.plant("src/span/span.c", HEADER)
         self.plant("src/heap/heap.c", HEADER)
-        self.plant("src/unity.c", '#include "slab/span.c"\n')
+        self.plant("src/unity.c", '#include "span/span.c"\n')
         self.assert_finds(lint_layers, "src/unity.c: includes heap/heap.c 0 times")
-        self.plant("src/unity.c", '#include "slab/span.c"\n#include "heap/heap.c"\n')
+        self.plant("src/unity.c", '#include "span/span.c"\n#include "heap/heap.c"\n')
         self.assert_finds(lint_layers)
 
 
@@ -97,23 +99,23 @@ class Circles(LintTest):
         self.addCleanup(patch.stop)
 
     def plant_calls(self, **calls):
-        """slab_a="slab/b" plants src/slab/a.c, with a function that calls the one of src/slab/b.c."""
+        """span_a="span/b" plants src/span/a.c, with a function that calls the one of src/span/b.c."""
         for caller, called in calls.items():
             caller = caller.replace("_", "/")
             body = "".join(f"    hak__{name.replace('/', '_')}();\n" for name in called.split())
             self.plant(f"src/{caller}.c", f"void hak__{caller.replace('/', '_')}(void)\n{{\n{body}}}\n")
 
     def test_two_of_one_folder(self):
-        self.plant_calls(slab_a="slab/b", slab_b="slab/a base/a", base_a="")
+        self.plant_calls(span_a="span/b", span_b="span/a base/a", base_a="")
         self.assert_finds(lint_circles)
 
     def test_three_of_one_folder(self):
-        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a", slab_d="slab/a")
-        self.assert_finds(lint_circles, "a circle of calls: slab/a.c slab/b.c slab/c.c")
+        self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a", span_d="span/a")
+        self.assert_finds(lint_circles, "a circle of calls: span/a.c span/b.c span/c.c")
 
     def test_two_folders(self):
-        self.plant_calls(slab_a="base/a", base_a="slab/a")
-        self.assert_finds(lint_circles, "a circle of calls: base/a.c slab/a.c")
+        self.plant_calls(span_a="base/a", base_a="span/a")
+        self.assert_finds(lint_circles, "a circle of calls: base/a.c span/a.c")
 
     def test_outside_the_folders(self):
         self.plant_calls(a="b", b="a")
@@ -124,51 +126,51 @@ class Circles(LintTest):
         self.assert_finds(lint_circles, "calls: a.c b.c", "calls: c.c d.c")
 
     def plant_way_back(self, way, header=""):
-        """base/a.c calls slab/a.c by this way only, and that calls it plainly."""
-        self.plant_calls(slab_a="base/a")
-        self.plant("src/slab/a.h", header + "void hak__slab_a(void);\n")
+        """base/a.c calls span/a.c by this way only, and that calls it plainly."""
+        self.plant_calls(span_a="base/a")
+        self.plant("src/span/a.h", header + "void hak__span_a(void);\n")
         self.plant("src/base/a.c", way)
 
     def test_by_macro_and_inline_function(self):
         self.plant_way_back("void hak__base_a(void)\n{\n    MACRO(1);\n}\n",
                             "#define MACRO(x) \\\n    inlined(x)\n"
-                            "static inline void inlined(int x)\n{\n    hak__slab_a();\n}\n")
-        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+                            "static inline void inlined(int x)\n{\n    hak__span_a();\n}\n")
+        self.assert_finds(lint_circles, "base/a.c span/a.c")
 
     def test_by_private_function(self):
-        self.plant_way_back("static void f(void)\n{\n    hak__slab_a();\n}\nvoid hak__base_a(void)\n{\n    f();\n}\n")
-        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+        self.plant_way_back("static void f(void)\n{\n    hak__span_a();\n}\nvoid hak__base_a(void)\n{\n    f();\n}\n")
+        self.assert_finds(lint_circles, "base/a.c span/a.c")
 
     def test_by_table(self):
-        self.plant_way_back("void hak__base_a(void)\n{\n}\nstatic void (*const table[])(void) = { hak__slab_a };\n")
-        self.assert_finds(lint_circles, "base/a.c slab/a.c")
+        self.plant_way_back("void hak__base_a(void)\n{\n}\nstatic void (*const table[])(void) = { hak__span_a };\n")
+        self.assert_finds(lint_circles, "base/a.c span/a.c")
 
     def test_what_is_no_call(self):
         """A declaration, a comment, a string, a type, and an inline function that is not used."""
-        self.plant_way_back("/* hak__slab_a() */\nvoid hak__slab_a(void);\n"
-                            "void hak__base_a(void)\n{\n    enum hak__slab_a x; say(\"hak__slab_a()\");\n}\n",
-                            "static inline void unused(void)\n{\n    hak__slab_a();\n}\n")
+        self.plant_way_back("/* hak__span_a() */\nvoid hak__span_a(void);\n"
+                            "void hak__base_a(void)\n{\n    enum hak__span_a x; say(\"hak__span_a()\");\n}\n",
+                            "static inline void unused(void)\n{\n    hak__span_a();\n}\n")
         self.assert_finds(lint_circles)
 
     def test_private_functions_of_one_name(self):
-        self.plant_calls(slab_a="base/a", slab_b="")
+        self.plant_calls(span_a="base/a", span_b="")
         self.plant("src/base/a.c", "void hak__base_a(void)\n{\n    hak__same();\n}\n")
-        self.plant("src/slab/a.c", "static void hak__same(void)\n{\n    hak__base_a();\n}\n")
+        self.plant("src/span/a.c", "static void hak__same(void)\n{\n    hak__base_a();\n}\n")
         self.assert_finds(lint_circles)
 
     def test_exceptions(self):
-        self.except_for(("slab/a.c", "slab/b.c", "slab/c.c"))
-        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a")
+        self.except_for(("span/a.c", "span/b.c", "span/c.c"))
+        self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a")
         self.assert_finds(lint_circles)
-        self.plant_calls(slab_c="slab/a slab/d", slab_d="slab/a")
-        self.assert_finds(lint_circles, "a circle of calls: slab/a.c slab/b.c slab/c.c slab/d.c", "no longer in a circle")
+        self.plant_calls(span_c="span/a span/d", span_d="span/a")
+        self.assert_finds(lint_circles, "a circle of calls: span/a.c span/b.c span/c.c span/d.c", "no longer in a circle")
 
     def test_exceptions_that_are_not_needed(self):
-        self.except_for(("slab/a.c", "slab/b.c", "slab/c.c", "slab/d.c"))
-        self.plant_calls(slab_a="slab/b", slab_b="slab/c", slab_c="slab/a")
-        self.assert_finds(lint_circles, "no longer in a circle: slab/d.c")
-        self.plant_calls(slab_b="slab/a")
-        self.assert_finds(lint_circles, "no longer in a circle: slab/a.c slab/b.c slab/c.c slab/d.c")
+        self.except_for(("span/a.c", "span/b.c", "span/c.c", "span/d.c"))
+        self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a")
+        self.assert_finds(lint_circles, "no longer in a circle: span/d.c")
+        self.plant_calls(span_b="span/a")
+        self.assert_finds(lint_circles, "no longer in a circle: span/a.c span/b.c span/c.c span/d.c")
 
 
 class Shape(LintTest):
@@ -183,19 +185,49 @@ class Shape(LintTest):
         self.plant("src/a.c", HEADER + "int x;\n" * 600)
         self.assert_finds(lint_shape, "601 lines")
 
-    def test_long_function(self):
-        body = "    if (x) {\n        x++; /* } */\n    }\n" * 13
-        self.plant("src/a.c", HEADER + "struct s {\n    int x;\n};\n\nvoid f(void)\n{\n" + body + "}\n")
-        self.assert_finds(lint_shape, "src/a.c:6: f has 42 lines; at most 40")
-
-    def test_long_function_with_attributes(self):
-        self.plant("src/a.h", HEADER + "__attribute__((format(printf, 1, 2)))\nstatic inline void f(char *s, ...)"
-                   " {\n" + "    s++;\n" * 60 + "}\n")
-        self.assert_finds(lint_shape, "src/a.h:2: f has 63 lines")
-
     def test_no_header(self):
         self.plant("src/a.c", "#include <stdlib.h>\n")
         self.assert_finds(lint_shape, "does not begin with a comment")
+
+
+@unittest.skipUnless(lint_tidy.installed(), "clang-tidy is not installed")
+class Tidy(LintTest):
+    def test_allowed(self):
+        self.plant("src/a.c", HEADER + "int f(int x);\nint f(int x)\n{\n" + "    x++;\n" * 37 + "    return x;\n}\n")
+        self.assert_finds(lint_tidy)
+
+    def test_long_function(self):
+        body = "    if (x) {\n        x++; /* } */\n    }\n" * 14
+        self.plant("src/a.c", HEADER + "void f(int x);\nvoid f(int x)\n{\n" + body + "}\n")
+        self.assert_finds(lint_tidy, "src/a.c:3: function 'f' exceeds")
+
+    def test_long_function_in_a_header(self):
+        self.plant("src/a.h", HEADER + "static inline void g(int x)\n{\n" + "    x++;\n" * 60 + "}\n")
+        self.plant("src/unity.c", HEADER + '#include "a.h"\n')
+        self.assert_finds(lint_tidy, "src/a.h:2: function 'g' exceeds")
+
+    def test_name(self):
+        self.plant("src/a.c", HEADER + "static int tooBig;\nint f(void);\nint f(void) { return tooBig; }\n")
+        self.assert_finds(lint_tidy, "src/a.c:2: invalid case style for variable 'tooBig'")
+
+    def test_mistake(self):
+        self.plant("src/a.c", HEADER + "int f(int x);\nint f(int x)\n{\n    if (x);\n        x++;\n    return x;\n}\n")
+        self.assert_finds(lint_tidy, "[bugprone-")
+
+    def test_what_does_not_compile(self):
+        self.plant("src/a.c", HEADER + "int f(void) { return x; }\n")
+        self.assert_finds(lint_tidy, "src/a.c:2: use of undeclared identifier")
+
+
+@unittest.skipUnless(lint_format.installed(), "clang-format is not installed")
+class Format(LintTest):
+    def test_allowed(self):
+        self.plant("src/a.c", HEADER + "#define LIST(X) \\\n    X(a,  1) \\\n    X(bb, 2)\n\nint f(int x)\n{\n    x++;\n    return x;\n}\n")
+        self.assert_finds(lint_format)
+
+    def test_layout(self):
+        self.plant("src/a.c", HEADER + "int f(int x) {\n  return x;\n}\n")
+        self.assert_finds(lint_format, "src/a.c: python3 tools/lint_format.py src/a.c formats it")
 
 
 class Idioms(LintTest):
@@ -285,6 +317,20 @@ class Lab(LintTest):
     def test_mypy(self):
         self.plant("lab/src/a.py", "def half(value: int) -> int:\n    return value / 2\n")
         self.assert_finds(lint_lab, "lab/src/a.py:2: error: Incompatible return value")
+
+    def plant_folders(self, **content):
+        layers = ("terminal", "children", "target", "inspect", "profile", "measure", "decide", "experiment", "pages", "commands",
+                  "cli", "man", "__main__")
+        self.plant("lab/src/hakmem_lab/__init__.py", "")
+        for name in layers:
+            self.plant(f"lab/src/hakmem_lab/{name}.py", content.get(name, ""))
+
+    @unittest.skipUnless(lint_lab.installed("lint-imports"), "import-linter is not installed")
+    def test_imports(self):
+        self.plant_folders(decide="from hakmem_lab import target\n\n__all__ = [\"target\"]\n")
+        self.assert_finds(lint_lab)
+        self.plant_folders(target="from hakmem_lab import decide\n\n__all__ = [\"decide\"]\n")
+        self.assert_finds(lint_lab, "lab/hakmem_lab.target -> hakmem_lab.decide (l.1)")
 
     def test_allowed(self):
         self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")

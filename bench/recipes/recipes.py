@@ -139,7 +139,7 @@ def gain(record, what):
     import math
 
     import numpy
-    from hakmem_lab import statistics
+    from hakmem_lab.decide import statistics
 
     logs = numpy.log([each["hakmem"][what] / each["system"][what] for each in record["rounds"] if each["system"][what]])
     found = statistics.interval(logs)

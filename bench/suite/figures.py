@@ -3,7 +3,7 @@
 The ratio to the best peer is honest about the choice: the peer that looks best in some rounds was partly lucky in
 them.  So the rounds are split in two halves; each half is compared with the peer that was best in the other one, and
 the ratios of both halves, each taken within one round, are one sample.  Its median is shown with the lab's interval:
-Student's, of the logarithms of the ratios (hakmem_lab/statistics.py says why, and its tests check the coverage).
+Student's, of the logarithms of the ratios (hakmem_lab/decide/statistics.py says why, and its tests check the coverage).
 Means over benchmarks are geometric; the sample of their interval is the rounds' means.
 """
 
@@ -16,8 +16,8 @@ from statistics import median
 
 import numpy as np
 
-from hakmem_lab import statistics
-from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
+from hakmem_lab.decide import statistics
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
 from listing import FAMILY, MICRO
 from session import Results, Sample
 

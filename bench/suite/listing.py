@@ -21,7 +21,7 @@ sys.path.append(str(HERE.parent))
 
 from cases import CASES  # noqa: E402
 
-from hakmem_lab.errors import LabError  # noqa: E402
+from hakmem_lab.terminal.errors import LabError  # noqa: E402
 
 LIST = HERE / "cases.toml"
 MICRO, WRITTEN, REAL, FAMILY = "micro", "written", "real", "family"

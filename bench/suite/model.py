@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from figures import interval_of
-from hakmem_lab.allocators import FLOOR, HAKMEM
+from hakmem_lab.target.allocators import FLOOR, HAKMEM
 from session import Results, Sample
 from tables import Table
 

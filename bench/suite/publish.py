@@ -13,8 +13,8 @@ import drawing
 import tables
 from drawing import Bar, Point
 from figures import Figures, memory_of, time_of
-from hakmem_lab.allocators import SYSTEM
-from hakmem_lab.errors import LabError
+from hakmem_lab.target.allocators import SYSTEM
+from hakmem_lab.terminal.errors import LabError
 from session import Head, Results
 from tables import Table
 

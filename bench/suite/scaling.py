@@ -26,10 +26,11 @@ import publish
 import session
 import suite
 import typer
-from hakmem_lab import console, errors, experiment
-from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM
-from hakmem_lab.errors import LabError
-from hakmem_lab.measure import Outcome
+from hakmem_lab.experiment import interleaved
+from hakmem_lab.terminal import console, errors
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
+from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.measure.one_run import Outcome
 from listing import Case, Places
 from session import Plan, Results, Runner, Session
 
@@ -237,7 +238,7 @@ def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, pl
         session.require_same(kept.head, head)
         return ScalingSession(kept, ready, allocators, runner, path, resumed=True)
     return ScalingSession(
-        Results(head=head), ready, allocators, runner, path or experiment.results_path("scaling", None)
+        Results(head=head), ready, allocators, runner, path or interleaved.results_path("scaling", None)
     )
 
 
@@ -309,7 +310,7 @@ def main(
         plan = Plan(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-            seed=seed if seed is not None else experiment.new_seed(),
+            seed=seed if seed is not None else interleaved.new_seed(),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

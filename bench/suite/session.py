@@ -25,10 +25,12 @@ from pydantic import Field, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import listing
-from hakmem_lab import console, elf, libhakmem, loading, measure, results
-from hakmem_lab.allocators import FLOOR, Allocator
-from hakmem_lab.errors import INTERRUPTED, LabError
-from hakmem_lab.results import Machine, Model
+from hakmem_lab.measure import one_run, results
+from hakmem_lab.target import elf, libhakmem, preload
+from hakmem_lab.terminal import console
+from hakmem_lab.target.allocators import FLOOR, Allocator
+from hakmem_lab.terminal.errors import INTERRUPTED, LabError
+from hakmem_lab.measure.results import Machine, Model
 from listing import Case, Places
 
 VERSION = 1
@@ -250,7 +252,7 @@ class Runner:
                 return None
             timeout = QUICK_TIMEOUT_S if quick else TIMEOUT_S
             environment = environment_of(case, allocator, self.places, fresh)
-            outcome = measure.require_success(measure.run(command, environment, timeout))
+            outcome = one_run.require_success(one_run.run(command, environment, timeout))
             return {**self.figures(case, outcome), "extra": self.extra(case, outcome, fresh)}
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -265,15 +267,15 @@ class Runner:
             command = [self.places.program(case.needs[0])] if case.carrier else self.places.command(case, True, where)
             alone = dataclasses.replace(case, carrier=False)
             environment = environment_of(alone, Allocator("first_request", "peer", library), self.places, where)
-            outcome = measure.run(command, environment, QUICK_TIMEOUT_S)
+            outcome = one_run.run(command, environment, QUICK_TIMEOUT_S)
         return outcome.peak_rss_bytes if outcome.status == 0 else None
 
-    def extra(self, case: Case, outcome: measure.Outcome, fresh: Path) -> dict[str, float]:
+    def extra(self, case: Case, outcome: one_run.Outcome, fresh: Path) -> dict[str, float]:
         """What else is read from the run's output or the files that it has left; the suite needs nothing else."""
         return {}
 
     @staticmethod
-    def figures(case: Case, outcome: measure.Outcome) -> dict[str, float | int | str]:
+    def figures(case: Case, outcome: one_run.Outcome) -> dict[str, float | int | str]:
         numbers = printed_numbers(outcome.output)
         if not numbers and case.group != listing.REAL:
             raise LabError("no result line in its output")
@@ -294,10 +296,10 @@ class Runner:
 def not_loadable(case: Case, places: Places, allocators: Sequence[Allocator]) -> str | None:
     """Why the libraries could not be preloaded into the case's program, as far as its file tells."""
     name = case.needs[0] if case.carrier else case.program
-    program = loading.look(places.program(name), {})
+    program = preload.look(places.program(name), {})
     for allocator in allocators:
         described = elf.describe(allocator.shared_object) if allocator.shared_object is not None else None
-        problem = loading.obstacle(program, described) if described is not None else None
+        problem = preload.obstacle(program, described) if described is not None else None
         if problem is not None:
             return problem[0]
     return None

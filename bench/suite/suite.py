@@ -25,9 +25,11 @@ import publish
 import session
 import tables
 from figures import RESOLUTION, Figures
-from hakmem_lab import console, errors, experiment, libhakmem
-from hakmem_lab.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
-from hakmem_lab.errors import LabError
+from hakmem_lab.experiment import interleaved
+from hakmem_lab.target import libhakmem
+from hakmem_lab.terminal import console, errors
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
+from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
 from session import Missing, Plan, Results, Runner, Session
 
@@ -140,7 +142,7 @@ def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, pl
         kept = session.load(path)
         session.require_same(kept.head, head)
         return Session(kept, ready, allocators, runner, path, resumed=True, more=plan.more, known=is_known)
-    path = path or experiment.results_path("suite", None)
+    path = path or interleaved.results_path("suite", None)
     return Session(Results(head=head), ready, allocators, runner, path, more=plan.more, known=is_known)
 
 
@@ -218,7 +220,7 @@ def main(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
             more=more if more is not None else 0 if quick or rounds else MORE,
-            seed=seed if seed is not None else experiment.new_seed(),
+            seed=seed if seed is not None else interleaved.new_seed(),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, faults_of, family_claims, memory_of, time_of
-from hakmem_lab.allocators import FLOOR, SYSTEM
+from hakmem_lab.target.allocators import FLOOR, SYSTEM
 
 
 @dataclass(frozen=True)

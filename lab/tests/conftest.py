@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import errors, libhakmem
-from hakmem_lab.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
+from hakmem_lab.measure.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
+from hakmem_lab.target import libhakmem
+from hakmem_lab.terminal import errors
 
 Values = Mapping[str, Sequence[float]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import libhakmem
+from hakmem_lab.target import libhakmem
 
 TREE = Path(__file__).resolve().parents[2]
 LIBRARY = libhakmem.find()

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import typer
 
-from hakmem_lab import baselines, cases, experiment, many, verdict
-from hakmem_lab import record as records
-from hakmem_lab.cases import Case
 from hakmem_lab.commands import ab
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import Experiment
+from hakmem_lab.decide import baselines, verdict
+from hakmem_lab.decide import decision_record as records
+from hakmem_lab.experiment import case_file, interleaved, multi_case
+from hakmem_lab.experiment.case_file import Case
+from hakmem_lab.measure.results import Experiment
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import make_experiment
 
 ASKED = ab.Asked(
@@ -83,7 +84,7 @@ def test_what_a_server_needs() -> None:
 
 def test_an_experiment_is_begun_with_both_sides(hakmem_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr(experiment, "begin", lambda *given: begun.append(given))
+    monkeypatch.setattr(interleaved, "begin", lambda *given: begun.append(given))
     asked = replace(ASKED, b="refill_count=64", shared_object=hakmem_library)
     asked.begin(a_case(), Path("x"))
     asked.begin(a_case(metric="n=(.*)", lower_is_better=True), Path("y"))
@@ -116,7 +117,7 @@ def test_what_is_done_unless_something_is_said(tmp_path: Path, monkeypatch: pyte
     assert (asked.runs, asked.warmup, asked.threshold, asked.metric) == (10, 1, 1.0, "time")
     assert (asked.max_runs, asked.prediction, asked.noise_check, asked.timeout) == (None, None, True, None)
     assert asked.retries == 0 and asked.plan(case).retries is None and replace(asked, retries=2).plan(case).retries == 2
-    assert path.parent == wanted.folder == experiment.FOLDER and path.name.startswith("ab-")
+    assert path.parent == wanted.folder == interleaved.FOLDER and path.name.startswith("ab-")
     assert wanted.forms.files == {} and not wanted.json and not wanted.forms.github and wanted.forms.cases == ["true"]
     assert (wanted.page, wanted.record, wanted.save) == (None, None, None)
     forms = {"markdown": tmp_path / "m", "junit": tmp_path / "j"}
@@ -128,7 +129,7 @@ def test_what_is_done_unless_something_is_said(tmp_path: Path, monkeypatch: pyte
     assert wanted.forms.files == forms and wanted.forms.github and wanted.json and wanted.forms.json
     assert not asked.lower_is_better
     how, ((_, _, path), wanted) = begun_by(monkeypatch, out=tmp_path / "it.jsonl")
-    assert path == tmp_path / "it.jsonl" and wanted.folder == experiment.FOLDER
+    assert path == tmp_path / "it.jsonl" and wanted.folder == interleaved.FOLDER
     how, (asked, found, _, known, other, out) = begun_by(monkeypatch, param=["n=1,2"], program=["true", "{n}"])
     assert how == "all" and [each.name for each in found] == ["true n=1", "true n=2"]
     assert (known, other, out) == (None, False, None)
@@ -219,7 +220,7 @@ def test_several_cases_lie_in_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
     found = [a_case(), a_case(name="b c")]
     said = refused(lambda: ab.begin_all(ASKED, found, tmp_path / "x.jsonl"))
     assert said == f"--out {tmp_path / 'x.jsonl'}: several cases need a folder"
-    monkeypatch.setattr(experiment, "results_path", lambda kind, out: out / f"{kind}-1.jsonl")
+    monkeypatch.setattr(interleaved, "results_path", lambda kind, out: out / f"{kind}-1.jsonl")
     seen = []
     for _ in range(3):
         parts = ab.begin_all(ASKED, found, tmp_path)
@@ -244,7 +245,7 @@ def test_a_record_is_of_one_program() -> None:
 
 def test_the_name_of_the_only_case() -> None:
     made = measured()
-    assert ab.one_name(made) == cases.of_program(["bench", "1"], {})[0].name == "bench"
+    assert ab.one_name(made) == case_file.of_program(["bench", "1"], {})[0].name == "bench"
 
 
 def test_what_cannot_be_kept_costs_nothing_else(
@@ -252,7 +253,7 @@ def test_what_cannot_be_kept_costs_nothing_else(
 ) -> None:
     """Neither the verdict nor its status, nor what can be written."""
     made = measured()
-    report = many.report_of_one("bench", made, verdict.compare(made, "A", "B"))
+    report = multi_case.report_of_one("bench", made, verdict.compare(made, "A", "B"))
     (tmp_path / "file").write_text("no folder")
     forms = {"csv": tmp_path / "file" / "x.csv", "markdown": tmp_path / "x.md"}
     files = ab.keep(wanted(tmp_path, forms=forms, save="main"), report, {"bench": made})

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import baselines, statistics
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import Experiment, Surroundings
+from hakmem_lab.decide import baselines, statistics
+from hakmem_lab.measure.results import Experiment, MachineLoad
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 from tests.test_commands import near
-from tests.test_experiment import PRINTER
+from tests.test_interleaved import PRINTER
 
 
 def measured(a: float, b: float, seed: int, spread: float = 0.002, count: int = 10) -> Experiment:
@@ -86,7 +86,7 @@ def test_a_busy_machine_makes_no_other_program() -> None:
     then, now = measured(1.0, 0.8, 1), measured(1.0, 0.8, 2)
     for run in now.runs:
         run.wall_s = run.value = 2 * run.wall_s
-        run.surroundings = Surroundings(others=1.0, stolen=0.0)
+        run.surroundings = MachineLoad(others=1.0, stolen=0.0)
     found = baselines.compare("x", then, now)
     assert found.verdict == "LEVEL" and found.itself is not None
     assert found.itself.times == pytest.approx(1.0, abs=0.01) and found.itself.wall_times == pytest.approx(2, abs=0.02)
@@ -113,7 +113,7 @@ def test_cases_share_the_error_rate() -> None:
 def test_processor_time_decides_on_a_busy_machine() -> None:
     then, now = measured(1.0, 0.8, 1), measured(1.0, 0.84, 2)
     for run in now.runs:
-        run.surroundings = Surroundings(others=1.0, stolen=0.0)
+        run.surroundings = MachineLoad(others=1.0, stolen=0.0)
         run.wall_s = run.value = run.wall_s * float(np.exp(np.random.default_rng(run.round).normal(0.5, 0.3)))
         if run.label == "B":
             run.wall_s = run.value = run.wall_s * (1.0 + 0.3 * (-1) ** run.round)

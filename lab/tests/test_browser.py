@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hakmem_lab import comparing, results, sources, sweep, verdict
-from hakmem_lab.pages import ab, compare, index, report, tune
+from hakmem_lab.decide import allocator_comparison, sweep, verdict
+from hakmem_lab.measure import results
+from hakmem_lab.measure.results import NOISE, Experiment, Trial
+from hakmem_lab.pages import ab, compare, index, inputs, report, tune
 from hakmem_lab.pages import page as page_module
 from hakmem_lab.pages import sweep as sweep_page
-from hakmem_lab.results import NOISE, Experiment, Trial
 from tests.conftest import make_experiment
 from tests.pages import recording, snapshot, write_bench
 from tests.test_commands import near
@@ -217,7 +218,7 @@ def test_sweep(browser: Any, tmp_path: Path) -> None:
 def test_compare(browser: Any, tmp_path: Path) -> None:
     made = make_experiment({"system": near(1.2, 1), "hakmem": near(1.0, 2)})
     made.head.kind = "compare"
-    compare.write(made, comparing.analyse(made), tmp_path / "compare.html")
+    compare.write(made, allocator_comparison.analyse(made), tmp_path / "compare.html")
     show(browser, tmp_path / "compare.html")
 
 
@@ -234,7 +235,7 @@ def test_report_of_everything(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "minute.jsonl").write_text(recording())
     write_bench(tmp_path / "bench.jsonl")
     names = ("ab.json", "tune.json", "now.json", "minute.jsonl", "bench.jsonl")
-    items = [report.item(sources.read(tmp_path / name)) for name in names]
+    items = [report.item(inputs.read(tmp_path / name)) for name in names]
     report.write(items, "Everything", tmp_path / "report.html")
     seen = show(browser, tmp_path / "report.html")
     words = seen.script("return [...document.querySelectorAll('.verdict .word')].map((each) => each.textContent)")
@@ -389,7 +390,7 @@ def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, sc
 def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(results.document(decided()))
     (tmp_path / "now.json").write_text(snapshot())
-    items = [report.item(sources.read(tmp_path / name)) for name in ("one.json", "now.json")]
+    items = [report.item(inputs.read(tmp_path / name)) for name in ("one.json", "now.json")]
     path = index.write(tmp_path, items, ["Not shown: x."], single=False)
     assert len(list(tmp_path.glob("*.js"))) == 1
     seen = Seen(browser, path)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import cases
-from hakmem_lab.errors import LabError
+from hakmem_lab.experiment import case_file
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem
-from tests.test_experiment import PRINTER
+from tests.test_interleaved import PRINTER
 
 SIDES = ["--a", "", "--b", "refill_count=64"]
 
@@ -33,7 +33,7 @@ def test_parameters_take_their_places(tmp_path: Path) -> None:
     command = "prog 'a b'"
     metric = "rss"
     """
-    whole, found = cases.read(written(tmp_path, text))
+    whole, found = case_file.read(written(tmp_path, text))
     assert whole.runs == 4
     assert [(each.name, each.words) for each in found] == [
         ("one n=1 k=x", ["prog", "1", "{other}"]),
@@ -58,14 +58,14 @@ def test_parameters_take_their_places(tmp_path: Path) -> None:
 )
 def test_mistakes_in_the_file(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(LabError) as caught:
-        cases.read(written(tmp_path, text.replace("\n", "\n")))
+        case_file.read(written(tmp_path, text.replace("\n", "\n")))
     assert part in caught.value.message and caught.value.advice
 
 
 @pytest.mark.parametrize("text", ["n", "n=", "1n=2", "n=1,1"])
 def test_mistakes_in_a_parameter(text: str) -> None:
     with pytest.raises(LabError, match="--param"):
-        cases.parse_params([text])
+        case_file.parse_params([text])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_mistakes_in_a_parameter(text: str) -> None:
     ],
 )
 def test_one_verdict_on_all(words: list[str], worse: list[str], better: list[str], expected: str) -> None:
-    assert cases.overall(words, worse, better)[0] == expected
+    assert case_file.overall(words, worse, better)[0] == expected
 
 
 def test_cases_share_the_error_rate_and_have_a_page_each(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:

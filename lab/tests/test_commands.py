@@ -15,16 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import amounts, comparing, record, results, show, sweep, verdict
 from hakmem_lab.commands import options
-from hakmem_lab.errors import LabError
-from hakmem_lab.libhakmem import Option
+from hakmem_lab.decide import allocator_comparison, decision_record, result_tables, sweep, verdict
+from hakmem_lab.measure import results
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
+from hakmem_lab.target.libhakmem import Option
+from hakmem_lab.terminal import amounts
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, files_of_at_most, make_experiment
 from tests.pages import snapshot
-from tests.test_experiment import PRINTER
+from tests.test_interleaved import PRINTER
 
 
 def near(value: float, seed: int, count: int = 10) -> list[float]:
@@ -195,9 +197,9 @@ def test_sweep_page_marks_the_knee(tmp_path: Path) -> None:
 
 def empty_tree(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Has records written into an otherwise empty tree; returns their folder."""
-    records = root / record.FOLDER
+    records = root / decision_record.FOLDER
     records.mkdir(parents=True)
-    monkeypatch.setattr(record, "tree", lambda: root)
+    monkeypatch.setattr(decision_record, "tree", lambda: root)
     return records
 
 
@@ -205,7 +207,7 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = empty_tree(tmp_path, monkeypatch)
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)}, prediction=(4.0, 6.0))
     found = verdict.compare(made, "A", "B")
-    path = record.write("0042-b-instead-of-a", made, found)
+    path = decision_record.write("0042-b-instead-of-a", made, found)
     text = path.read_text()
     assert text.startswith("# 0042: B instead of a\n\n*2026-01-02, commit unknown, verdict: GO.*\n")
     for part in ("**Question.** ", "**Answer.** "):
@@ -219,8 +221,8 @@ def test_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = (tmp_path / "bench" / "runs" / "0042-b-instead-of-a.json").read_text()
     assert results.from_document(content, "it") == made
     with pytest.raises(LabError, match="the number is taken"):
-        record.check_free("0042-another")
-    assert record.next_number() == "0043"
+        decision_record.check_free("0042-another")
+    assert decision_record.next_number() == "0043"
 
 
 def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +230,9 @@ def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     pair = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
     caps = (48, 8)
     swept = make_experiment({f"cap={cap}": near(1.0, cap) for cap in caps}, points=[{"cap": str(cap)} for cap in caps])
-    record.write("0042-many-things/one", pair, verdict.compare(pair, "A", "B"))
+    decision_record.write("0042-many-things/one", pair, verdict.compare(pair, "A", "B"))
     best = sweep.analyse(swept, "cap=48")
-    path = record.write("0042-many-things/the-sweep", swept, best)
+    path = decision_record.write("0042-many-things/the-sweep", swept, best)
     assert path.read_text() == (
         "# 0042: Many things\n\n"
         "- [One](../../bench/runs/0042-many-things/one.md): verdict: GO.\n"
@@ -244,25 +246,25 @@ def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
             assert (page.parent / link).is_file()
     with pytest.raises(LabError, match="written already"):
-        record.check_free("0042-many-things/one")
+        decision_record.check_free("0042-many-things/one")
     with pytest.raises(LabError, match="the number is taken"):
-        record.check_free("0042-many-things")
+        decision_record.check_free("0042-many-things")
     with pytest.raises(LabError, match="the number is taken"):
-        record.check_free("0042-others/one")
+        decision_record.check_free("0042-others/one")
     with pytest.raises(LabError, match="not of the form"):
-        record.check_free("0042-many-things/")
-    record.check_free("0042-many-things/another")
+        decision_record.check_free("0042-many-things/")
+    decision_record.check_free("0042-many-things/another")
 
 
 def test_a_part_that_is_measured_again_keeps_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty_tree(tmp_path, monkeypatch)
     slower = make_experiment({"A": near(1.0, 1), "B": near(1.05, 2)})
     for part in ("c5-and-c6", "c5"):
-        path = record.write(f"0042-l2-ring/{part}", slower, verdict.compare(slower, "A", "B"))
+        path = decision_record.write(f"0042-l2-ring/{part}", slower, verdict.compare(slower, "A", "B"))
     path.write_text(path.read_text() + "\nWhat a person added.\n")
     (tmp_path / "bench/runs/0042-l2-ring/c5-and-c6.json").unlink()
     faster = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
-    record.write("0042-l2-ring/c5-and-c6", faster, verdict.compare(faster, "A", "B"))
+    decision_record.write("0042-l2-ring/c5-and-c6", faster, verdict.compare(faster, "A", "B"))
     assert path.read_text() == (
         "# 0042: L2 ring\n\n"
         "- [C5 and C6](../../bench/runs/0042-l2-ring/c5-and-c6.md): verdict: GO.\n"
@@ -275,9 +277,9 @@ def test_a_part_that_is_measured_again_keeps_one_line(tmp_path: Path, monkeypatc
 def test_a_record_made_under_load_says_so_in_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty_tree(tmp_path, monkeypatch)
     made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
-    beside = results.Surroundings(others=1.5, stolen=0.0)
+    beside = results.MachineLoad(others=1.5, stolen=0.0)
     busy = made.model_copy(update={"runs": [run.model_copy(update={"surroundings": beside}) for run in made.runs]})
-    path = record.write("0042-b", busy, verdict.compare(busy, "A", "B"))
+    path = decision_record.write("0042-b", busy, verdict.compare(busy, "A", "B"))
     assert path.read_text().splitlines()[2] == (
         "*2026-01-02, commit unknown, verdict: GO. Measured under load: other programs used 1.0 of 1 processors.*"
     )
@@ -290,7 +292,7 @@ def test_a_record_names_no_folder_of_results(tmp_path: Path, monkeypatch: pytest
     rest = ["--runs", "10", "--", "bench", "--out", "x"]
     plan = made.head.plan.model_copy(update={"typed": shlex.join(["hakmem", "ab", *out, *rest])})
     made = made.model_copy(update={"head": made.head.model_copy(update={"plan": plan})})
-    path = record.write("0042-b", made, verdict.compare(made, "A", "B"))
+    path = decision_record.write("0042-b", made, verdict.compare(made, "A", "B"))
     assert "\n```\nhakmem ab --runs 10 -- bench --out x\nhakmem report bench/runs/0042-b.json\n```\n" in path.read_text()
     kept = results.from_document((tmp_path / "bench/runs/0042-b.json").read_text(), "it")
     assert kept.head.plan.typed == "hakmem ab --runs 10 -- bench --out x"
@@ -319,23 +321,23 @@ def test_compare_shows_the_metric_that_was_asked_for() -> None:
         ("time", "time s", "is the fastest"),
     ):
         made.head.metric.name = name
-        found = comparing.analyse(made)
-        columns = [title for title, _ in show.compare_columns(found, made.head.metric.title)]
+        found = allocator_comparison.analyse(made)
+        columns = [title for title, _ in result_tables.compare_columns(found, made.head.metric.title)]
         assert columns[0] == head and columns[1].startswith("gain")
         assert found.sentence.startswith(f"hakmem {word}.")
         page = compare_page.compose(made, found).render(False)
-        assert show.between(found.rows[1].gain.low, found.rows[1].gain.high) in page  # type: ignore[union-attr]
+        assert result_tables.between(found.rows[1].gain.low, found.rows[1].gain.high) in page  # type: ignore[union-attr]
 
 
 def test_compare_names_no_winner_without_evidence() -> None:
     noisy = {label: list(np.exp(np.random.default_rng(seed).normal(0, 1.5, 4))) for seed, label in enumerate("abc")}
-    found = comparing.analyse(make_experiment(noisy))
+    found = allocator_comparison.analyse(make_experiment(noisy))
     assert "Nobody is the fastest beyond doubt" in found.sentence and "level with" in found.sentence
     clear = {"a": near(1.0, 1), "b": near(0.5, 2), "c": near(0.9, 3)}
-    found = comparing.analyse(make_experiment(clear))
+    found = allocator_comparison.analyse(make_experiment(clear))
     assert found.sentence.startswith("b is the fastest.")
     assert found.confidence == pytest.approx(1 - 0.05 / 2)
-    higher = comparing.analyse(make_experiment(clear, higher=True))
+    higher = allocator_comparison.analyse(make_experiment(clear, higher=True))
     assert higher.sentence.startswith("a has the highest") or higher.sentence.startswith("a is the fastest")
 
 
@@ -343,7 +345,7 @@ def test_compare_shows_the_metrics_median_and_not_the_time() -> None:
     made = make_experiment({"system": [10.0, 30.0, 20.0], "hakmem": [5.0, 15.0, 10.0]})
     beside = {"wall_s": 3.0, "cpu_user_s": 1.5, "cpu_system_s": 0.25, "peak_rss_bytes": 5 << 19, "minor_faults": 7}
     made = made.model_copy(update={"runs": [run.model_copy(update=beside) for run in made.runs]})
-    base, other = comparing.analyse(made).rows
+    base, other = allocator_comparison.analyse(made).rows
     assert (base.value, other.value) == (20.0, 10.0)
     assert (other.time_s, other.cpu_s, other.peak_mib, other.minor_faults) == (3.0, 1.75, 2.5, 7)
     assert base.gain is None and other.gain is not None and other.gain.gain == pytest.approx(100)
@@ -356,34 +358,34 @@ def test_compare_says_who_takes_the_least_memory() -> None:
     made = made.model_copy(
         update={"runs": [run.model_copy(update={"peak_rss_bytes": sizes[run.label]}) for run in made.runs]}
     )
-    found = comparing.analyse(made)
+    found = allocator_comparison.analyse(made)
     assert found.sentence == "b is the fastest. c takes the least memory."
     gains = [row.memory_gain.gain for row in found.rows if row.memory_gain is not None]
     assert gains == pytest.approx([12.5, 125.0])
     made.head.metric.name = "rss"
-    assert comparing.analyse(made).sentence == "b takes the least memory."  # by the metric's own figures
+    assert allocator_comparison.analyse(made).sentence == "b takes the least memory."  # by the metric's own figures
     made.head.metric.name = "cpu"
-    assert comparing.analyse(made).sentence == "b takes the least processor time. c takes the least memory."
+    assert allocator_comparison.analyse(made).sentence == "b takes the least processor time. c takes the least memory."
 
 
 def test_compare_of_equals_and_of_one() -> None:
-    same = comparing.analyse(make_experiment({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}))
+    same = allocator_comparison.analyse(make_experiment({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}))
     assert same.sentence == (
         "Nobody is the fastest beyond doubt: a is level with b. "
         "Nobody takes the least memory beyond doubt: a is level with b."
     )
-    assert comparing.analyse(make_experiment({"a": [1.0, 2.0]})).sentence == "a is the only one that ran."
+    assert allocator_comparison.analyse(make_experiment({"a": [1.0, 2.0]})).sentence == "a is the only one that ran."
     with pytest.raises(LabError, match="no round is complete"):
-        comparing.analyse(make_experiment({"a": []}, runs=1))
+        allocator_comparison.analyse(make_experiment({"a": []}, runs=1))
 
 
 def test_compare_corrects_for_the_number_of_allocators() -> None:
     """The gain is 3.6 standard errors of four rounds: enough beside one other (3.18), too little beside two (4.18)."""
     best = list(np.exp(-0.01 * (2.0785 + np.array([-1, 1, -1, 1]))))
     two = make_experiment({"a": [1.0] * 4, "b": best})
-    assert comparing.analyse(two).sentence.startswith("b is the fastest.")
+    assert allocator_comparison.analyse(two).sentence.startswith("b is the fastest.")
     three = make_experiment({"a": [1.0] * 4, "b": best, "c": [2.0] * 4})
-    said = comparing.analyse(three).sentence
+    said = allocator_comparison.analyse(three).sentence
     assert said.startswith("Nobody is the fastest beyond doubt: b is level with a.")
 
 

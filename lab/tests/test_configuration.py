@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import allocators, configuration, libhakmem
-from hakmem_lab.configuration import parse
-from hakmem_lab.errors import LabError
+from hakmem_lab.target import allocators, configuration, libhakmem
+from hakmem_lab.target.configuration import parse
+from hakmem_lab.terminal.errors import LabError
 
 
 def test_variables_and_option_names(hakmem_library: Path) -> None:

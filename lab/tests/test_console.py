@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import amounts, cli, console, progress, show, tables
-from hakmem_lab.comparing import analyse
+from hakmem_lab import cli
+from hakmem_lab.decide import result_tables
+from hakmem_lab.decide.allocator_comparison import analyse
+from hakmem_lab.terminal import amounts, console, progress, tables
 from tests.conftest import Hakmem, make_experiment
 from tests.pages import snapshot
 
@@ -108,10 +110,10 @@ def test_users_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str],
     made.head.metric.name = name
     file = io.StringIO()
     plain = console.make_console(file, 300)
-    plain.print(show.summary_table(made, made.labels))
-    tables.lines(plain, show.summary_table(made, made.labels))
+    plain.print(result_tables.summary_table(made, made.labels))
+    tables.lines(plain, result_tables.summary_table(made, made.labels))
     assert file.getvalue().count(name) >= 4, file.getvalue()
-    show.compare(made, analyse(made))
+    result_tables.compare(made, analyse(made))
     assert name in capsys.readouterr().out
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab import core, fragments, process
-from hakmem_lab.blocks import Blocks
-from hakmem_lab.core import Dead
-from hakmem_lab.errors import LabError
-from hakmem_lab.live import MAGIC, Allocator, Live
-from hakmem_lab.pieces import FREE, Piece
+from hakmem_lab.inspect import core, slab_map
+from hakmem_lab.inspect.address_ranges import FREE, AddressRange
+from hakmem_lab.inspect.blocks import Blocks
+from hakmem_lab.inspect.core import Dead
+from hakmem_lab.inspect.live import MAGIC, Allocator, Live
+from hakmem_lab.target import process
+from hakmem_lab.terminal.errors import LabError
 from tests.inside import LIBRARY, compile_c, hakmem
 from tests.known import (
     ARCHIVE,
@@ -39,7 +40,7 @@ MODES: dict[str, dict[str, str]] = {
 WHOLE = "its seal and its slack are whole"
 OVERRUN = "its slack is not whole: something was written past its end"
 
-# By mode and name: the state, the size, and notes that must be among the piece's.
+# By mode and name: the state, the size, and notes that must be among the area's.
 EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
     "plain": {
         "data": ("foreign", None, []),
@@ -147,14 +148,14 @@ def core_of(remains: Remains, by: str) -> Path:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def expect_verdicts(mode: str, found: dict[str, Piece], contents: bool = True) -> None:
+def expect_verdicts(mode: str, found: dict[str, AddressRange], contents: bool = True) -> None:
     assert set(found) - {"data"} == set(EXPECTED[mode]) - {"data"}
     for name, (state, size, notes) in EXPECTED[mode].items():
-        piece = found[name]
-        assert (name, piece.state, piece.size) == (name, state, size)
+        area = found[name]
+        assert (name, area.state, area.size) == (name, state, size)
         if contents:
-            assert set(notes) <= set(piece.notes), (name, piece.notes)
-            assert piece.asked == ASKED.get(name, piece.asked), name
+            assert set(notes) <= set(area.notes), (name, area.notes)
+            assert area.asked == ASKED.get(name, area.asked), name
 
 
 @pytest.mark.parametrize("by", ["kernel", "gcore"])
@@ -190,18 +191,18 @@ def test_purged_pages(known: Path, tmp_path: Path) -> None:
 def test_whose(plain: Remains) -> None:
     """Heaps have their threads, parked ones none, and who holds a block may be another than whose it is."""
     blocks = Blocks(Dead(plain.cores["kernel"]))
-    pieces = {name: blocks.at(place) for name, place in plain.places.items()}
+    areas = {name: blocks.at(place) for name, place in plain.places.items()}
 
     def heap(name: str) -> Any:
-        return blocks.holders.heap(pieces[name].heap or 0)
+        return blocks.heaps.heap(areas[name].heap or 0)
 
     assert (heap("small").state, heap("small").thread) == ("active", plain.pid)
     assert heap("of_thread").state == "active" and heap("of_thread").thread not in (None, plain.pid)
     assert heap("of_thread").thread in blocks.allocator.threads()
     assert (heap("of_the_parked").state, heap("of_the_parked").thread) == ("parked", None)
-    assert pieces["outbox"].heap == pieces["small"].heap
-    assert pieces["outbox"].holder == pieces["of_thread"].heap
-    assert pieces["cached"].holder == pieces["cached"].heap == pieces["small"].heap
+    assert areas["outbox"].heap == areas["small"].heap
+    assert areas["outbox"].holder == areas["of_thread"].heap
+    assert areas["cached"].holder == areas["cached"].heap == areas["small"].heap
 
 
 def test_neighbours_and_offsets(plain: Remains) -> None:
@@ -226,9 +227,9 @@ def test_neighbours_and_offsets(plain: Remains) -> None:
 
 def test_traces_name_their_code(known: Path, tmp_path: Path) -> None:
     with waiting(known, "sampled", tmp_path, more=MODES["sampled"]) as subject:
-        piece = Blocks(Live(subject.pid)).at(subject.places["sampled"])
-        assert f"allocated by thread {subject.pid}" in piece.notes
-        assert any(f"{known}+0x" in note for note in piece.notes)
+        area = Blocks(Live(subject.pid)).at(subject.places["sampled"])
+        assert f"allocated by thread {subject.pid}" in area.notes
+        assert any(f"{known}+0x" in note for note in area.notes)
 
 
 # --- totals and walks -------------------------------------------------------------------------------------------------
@@ -256,10 +257,10 @@ def counted(allocator: Allocator) -> dict[int, dict[str, int]]:
     """By class size how many blocks the walk finds in the states that the library counts."""
     blocks = Blocks(allocator)
     found: dict[int, dict[str, int]] = {}
-    for piece in blocks.walk():
-        if piece.class_index is not None:
-            row = found.setdefault(blocks.sizes[piece.class_index], {})
-            row[piece.state] = row.get(piece.state, 0) + 1
+    for area in blocks.walk():
+        if area.class_index is not None:
+            row = found.setdefault(blocks.sizes[area.class_index], {})
+            row[area.state] = row.get(area.state, 0) + 1
     return found
 
 
@@ -277,14 +278,14 @@ def test_walk_adds_up_to_the_totals(known: Path, tmp_path: Path, mode: str) -> N
         assert row["outbox"] == of.get("outbox", 0), row
 
 
-def in_the_library_s_words(piece: Piece, address: int) -> str:
-    """What hak__crash_describe says of an address in such a piece."""
-    offset = address - piece.start
-    if piece.kind == "huge":
-        state = "live" if piece.state == "live" else "free"
-        return f"inside a {state} huge block of {piece.size} bytes, offset {offset} (block {piece.start:#x})"
-    state = "live" if piece.state == "live" else "free" if piece.state in FREE else "never handed out"
-    return f"inside a {state} block of {piece.size} bytes, offset {offset} (block {piece.start:#x}, heap {piece.heap},"
+def in_the_library_s_words(area: AddressRange, address: int) -> str:
+    """What hak__describe says of an address in such an area."""
+    offset = address - area.start
+    if area.kind == "huge":
+        state = "live" if area.state == "live" else "free"
+        return f"inside a {state} huge block of {area.size} bytes, offset {offset} (block {area.start:#x})"
+    state = "live" if area.state == "live" else "free" if area.state in FREE else "never handed out"
+    return f"inside a {state} block of {area.size} bytes, offset {offset} (block {area.start:#x}, heap {area.heap},"
 
 
 def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
@@ -293,19 +294,19 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
     places = {"tail": "behind the last block of a slab of", "unused_slabs": "in a free slab"}
     seen: dict[str, int] = {}
     with waiting(program, "plain", tmp_path / "run", preload=None, more=MODES["plain"]) as subject:
-        pieces = list(Blocks(Live(subject.pid)).walk())
+        areas = list(Blocks(Live(subject.pid)).walk())
         subject.tell("w")
-        for piece in pieces:
-            wanted = places.get(piece.state)
-            if not piece.is_block and wanted is None:
+        for area in areas:
+            wanted = places.get(area.state)
+            if not area.is_block and wanted is None:
                 continue
             # Behind a freed huge block its run goes on.
-            end = piece.start + piece.size if piece.kind == "huge" and piece.size else piece.end
-            for address in (piece.start, end - 1):
+            end = area.start + area.size if area.kind == "huge" and area.size else area.end
+            for address in (area.start, end - 1):
                 subject.tell(f"{address:#x}\n")
                 said = subject.line()
-                assert said.startswith(wanted or in_the_library_s_words(piece, address)), (piece, said)
-            seen[piece.state] = seen.get(piece.state, 0) + 1
+                assert said.startswith(wanted or in_the_library_s_words(area, address)), (area, said)
+            seen[area.state] = seen.get(area.state, 0) + 1
     for state in ("live", "cached", "kept", "outbox", "freed_by_another", "in_span", "never", *places):
         assert seen.get(state, 0) > 0, state
     assert sum(seen.values()) > 1000
@@ -343,7 +344,7 @@ def test_linked_programs(tmp_path: Path, flavour: str, stripped: bool) -> None:
         path = subject.die()
     blocks = Blocks(Dead(path))
     expect_verdicts("plain", {name: blocks.at(place) for name, place in subject.places.items()})
-    heap = blocks.holders.heap(blocks.at(subject.places["small"]).heap or 0)
+    heap = blocks.heaps.heap(blocks.at(subject.places["small"]).heap or 0)
     assert heap and heap.thread == subject.pid
 
 
@@ -594,6 +595,6 @@ def test_a_large_core_is_not_loaded(plain: Remains, tmp_path: Path) -> None:
 
 
 def test_a_map_of_a_core(plain: Remains) -> None:
-    rows = fragments.superslabs(Dead(plain.cores["kernel"]))
+    rows = slab_map.superslabs(Dead(plain.cores["kernel"]))
     assert {row["kind"] for row in rows} >= {"huge", "in_slabs"}
     assert "SuperSlabs (a character per slab" in hakmem("stats", "--map", plain.cores["kernel"]).stdout

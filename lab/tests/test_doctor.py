@@ -8,8 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from hakmem_lab import doctor, process
-from hakmem_lab.doctor import Finding
+from hakmem_lab.inspect import doctor_checks
+from hakmem_lab.inspect.doctor_checks import Finding
+from hakmem_lab.target import process
 from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
 
@@ -189,7 +190,7 @@ def test_limits(program: Path) -> None:
     assert space.level == "warn" and "of 195.3 MiB in use" in space.text
 
 
-def subject(**more: object) -> doctor.Subject:
+def subject(**more: object) -> doctor_checks.Subject:
     mine = os.getpid()
     values = {
         "pid": mine,
@@ -202,13 +203,13 @@ def subject(**more: object) -> doctor.Subject:
         "capacities": [],
         **more,
     }
-    return doctor.Subject(**values)  # type: ignore[arg-type]
+    return doctor_checks.Subject(**values)  # type: ignore[arg-type]
 
 
 def test_map_count() -> None:
     one = process.mappings(os.getpid())[0]
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
-    levels = [doctor.map_count(subject(maps=[one] * (most * share // 100)))[0].level for share in (10, 85, 99)]
+    levels = [doctor_checks.map_count(subject(maps=[one] * (most * share // 100)))[0].level for share in (10, 85, 99)]
     assert levels == ["ok", "warn", "fail"]
 
 
@@ -218,10 +219,10 @@ def test_control_group(tmp_path: Path, monkeypatch: object) -> None:
     (inner / "memory.max").write_text("max\n")
     (tmp_path / "a" / "memory.max").write_text(f"{100 << 20}\n")
     (tmp_path / "a" / "memory.current").write_text(f"{95 << 20}\n")
-    found = doctor.of_groups([inner, tmp_path / "a", tmp_path])
+    found = doctor_checks.of_groups([inner, tmp_path / "a", tmp_path])
     assert [(each.level, each.about) for each in found] == [("warn", "control group")]
     assert "memory.max" in found[0].text and "100.0 MiB, 95.0 MiB in use" in found[0].text
-    assert doctor.of_groups([inner])[0].level == "ok"
+    assert doctor_checks.of_groups([inner])[0].level == "ok"
 
 
 def test_a_path_of_its_own(tmp_path: Path) -> None:

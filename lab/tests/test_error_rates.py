@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hakmem_lab import statistics
-from hakmem_lab.statistics import Array
-from hakmem_lab.verdict import judge
+from hakmem_lab.decide import statistics
+from hakmem_lab.decide.statistics import Array
+from hakmem_lab.decide.verdict import judge
 
 EXPERIMENTS = 2000
 THRESHOLD = 1.0

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hakmem_lab import exports
-from hakmem_lab.errors import LabError
-from hakmem_lab.exports import Report, Row
+from hakmem_lab.decide import exports
+from hakmem_lab.decide.exports import Report, Row
+from hakmem_lab.terminal.errors import LabError
 
 
 def row(case: str, verdict: str, high: float = 2.0) -> Row:

@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 import pytest
 import typer
 
-from hakmem_lab import allocators, experiment, libhakmem
 from hakmem_lab.commands import compare, sweep
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import Experiment, Failure
+from hakmem_lab.experiment import interleaved
+from hakmem_lab.measure.results import Experiment, Failure
+from hakmem_lab.target import allocators, libhakmem
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import make_experiment
 
 
@@ -45,7 +46,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return session
 
     for name in ("begin", "resume"):
-        monkeypatch.setattr(experiment, name, note)
+        monkeypatch.setattr(interleaved, name, note)
     for command in (sweep, compare):
         monkeypatch.setattr(command, "conclude", note)
     return found

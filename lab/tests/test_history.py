@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hakmem_lab import history, results
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import Experiment
+from hakmem_lab.decide import history
+from hakmem_lab.measure import results
+from hakmem_lab.measure.results import Experiment
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 from tests.test_commands import near
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab import ledger, libhakmem
-from hakmem_lab.errors import LabError
-from hakmem_lab.live import Live, NotHakmem
+from hakmem_lab.inspect import ledger
+from hakmem_lab.inspect.live import Live, NotHakmem
+from hakmem_lab.target import libhakmem
+from hakmem_lab.terminal.errors import LabError
 from tests.inside import LIBRARY, NOBODY, PROGRAM, as_user, clean_environment, compile_c, hakmem, running
 
 # By the kernel, and moved by the look inside itself.

@@ -5,26 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hakmem_lab import comparing, many, noise, show, sweep, verdict
+from hakmem_lab.decide import allocator_comparison, noise, result_tables, sweep, verdict
+from hakmem_lab.decide.statistics import Interval
+from hakmem_lab.experiment import multi_case
+from hakmem_lab.measure.machine_load import Meter
+from hakmem_lab.measure.results import NOISE, Experiment, MachineLoad
 from hakmem_lab.pages import ab as ab_page
 from hakmem_lab.pages import compare as compare_page
 from hakmem_lab.pages import sweep as sweep_page
-from hakmem_lab.results import NOISE, Experiment, Surroundings
-from hakmem_lab.statistics import Interval
-from hakmem_lab.surroundings import Meter
 from tests.conftest import make_experiment
 from tests.test_commands import near
 
-QUIET = Surroundings(others=0.0, stolen=0.0, waiting=0.0, mhz=3000.0)
+QUIET = MachineLoad(others=0.0, stolen=0.0, waiting=0.0, mhz=3000.0)
 
 
-def disturbed(b: float, seed: int, spread: float = 0.2, beside: Surroundings | None = None) -> Experiment:
+def disturbed(b: float, seed: int, spread: float = 0.2, beside: MachineLoad | None = None) -> Experiment:
     """A and B by processor time as they are, by wall time twice as long with so much noise."""
     made = make_experiment({"A": near(1.0, seed), "B": near(b, seed + 1), NOISE: near(1.0, seed + 2)})
     chance = np.random.default_rng(seed)
     for run in made.runs:
         run.wall_s = run.value = run.cpu_user_s * 2 * float(np.exp(chance.normal(0, spread)))
-        run.surroundings = beside or Surroundings(others=0.8, stolen=0.0, waiting=0.6)
+        run.surroundings = beside or MachineLoad(others=0.8, stolen=0.0, waiting=0.6)
     return made
 
 
@@ -32,7 +33,7 @@ def test_a_quiet_machine_is_not_called_busy() -> None:
     assert not noise.look(disturbed(1.0, 1, beside=QUIET)).busy
     assert not noise.look(make_experiment({"A": near(1.0, 1), "B": near(1.0, 2)})).busy  # nothing was recorded
     # One processor of many is free for the program, whatever the others do.
-    many = disturbed(1.0, 1, spread=0.0, beside=Surroundings(others=1.0, stolen=0.0))
+    many = disturbed(1.0, 1, spread=0.0, beside=MachineLoad(others=1.0, stolen=0.0))
     many.head.machine.cpus = 8
     assert not noise.look(many).busy
 
@@ -40,12 +41,12 @@ def test_a_quiet_machine_is_not_called_busy() -> None:
 @pytest.mark.parametrize(
     ("beside", "part"),
     [
-        (Surroundings(others=0.8, stolen=0.0), "other programs used 0.8 of 1 processors"),
-        (Surroundings(others=0.0, stolen=0.3), "steal time"),
-        (Surroundings(others=0.0, stolen=0.0, waiting=0.5), "waited for a processor in 50% of the time"),
+        (MachineLoad(others=0.8, stolen=0.0), "other programs used 0.8 of 1 processors"),
+        (MachineLoad(others=0.0, stolen=0.3), "steal time"),
+        (MachineLoad(others=0.0, stolen=0.0, waiting=0.5), "waited for a processor in 50% of the time"),
     ],
 )
-def test_each_sign_is_said(beside: Surroundings, part: str) -> None:
+def test_each_sign_is_said(beside: MachineLoad, part: str) -> None:
     reasons = noise.look(disturbed(1.0, 1, beside=beside)).reasons
     assert any(part in each for each in reasons) and any("times processor time" in each for each in reasons)
 
@@ -62,7 +63,7 @@ def test_processor_time_finds_what_wall_time_cannot() -> None:
     assert all(each.by_processor_time is not None for each in slower)
     assert sum(each.verdict == "NO-GO" for each in slower) >= 24
     assert sum("by processor time" in each.reason for each in slower) >= 20
-    said = show.conditions_sentence(next(each for each in slower if each.decided_by is None))
+    said = result_tables.conditions_sentence(next(each for each in slower if each.decided_by is None))
     assert "The machine was busy" in said and "By processor time the gain is -9" in said
     faster = [verdict.compare(disturbed(0.9, seed), "A", "B").verdict for seed in range(0, 300, 10)]
     assert faster.count("GO") >= 20 and faster.count("NO-GO") == 0
@@ -105,27 +106,27 @@ def test_the_metric_that_decided_stands_first(capsys: pytest.CaptureFixture[str]
     assert found.gain == pytest.approx(11.1, abs=0.5) and found.high - found.low < 2
     assert found.by_wall_time is not None and found.by_wall_time.gain == pytest.approx(40, abs=1)
     assert found.reason.startswith("by processor time, since the machine was busy and wall time cannot decide: ")
-    show.comparison(made, found)
+    result_tables.comparison(made, found)
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert (
         said.index("CPU time, s") < said.index("wall time, s") < said.index("gain of B over A by processor time: +11")
     )
     assert "By wall time the gain is +40.00 % (" in said and "it does not decide" in said and "agrees" not in said
-    row = many.report_of_one("it", made, found).rows[0]
+    row = multi_case.report_of_one("it", made, found).rows[0]
     assert (row.metric, row.gain) == ("CPU time, s", found.gain)
     page = ab_page.compose(made, found).render(False)
-    assert show.gain(found.gain) in page and "metric: CPU time, s" in page
+    assert result_tables.gain(found.gain) in page and "metric: CPU time, s" in page
 
 
 def test_compare_on_a_busy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     made = busy_and_wide()
-    found = comparing.analyse(made)
+    found = allocator_comparison.analyse(made)
     assert found.metric == "cpu" and found.sentence.startswith("B takes the least processor time.")
     base, other = found.rows[:2]
     assert base.wall_gain is None and other.gain is not None and other.wall_gain is not None
     assert other.gain.gain == pytest.approx(11.1, abs=0.5) and other.wall_gain.gain == pytest.approx(40, abs=1)
     assert found.confidence == pytest.approx(1 - 0.05 / 2)  # shared by the two metrics
-    show.compare(made, found)
+    result_tables.compare(made, found)
     said = " ".join(capsys.readouterr().out.split())
     assert said.index("CPU s") < said.index("time s") and "time gain ±" in said and "The machine was busy: " in said
     assert found.conditions.sentence in compare_page.verdict(made, found).sentences
@@ -135,21 +136,21 @@ def test_compare_on_a_busy_machine(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_wall_time_that_decides_a_comparison_stands_first() -> None:
     made = disturbed(0.5, 1, spread=0.05)
-    found = comparing.analyse(made)
+    found = allocator_comparison.analyse(made)
     assert found.metric == "time" and found.sentence.startswith("B is the fastest.") and found.conditions.busy
     assert all(row.wall_gain is None for row in found.rows) and found.confidence == pytest.approx(1 - 0.05 / 2)
-    quiet = comparing.analyse(disturbed(0.9, 1, beside=QUIET))
+    quiet = allocator_comparison.analyse(disturbed(0.9, 1, beside=QUIET))
     assert quiet.metric == "time" and not quiet.conditions.busy and quiet.conditions.sentence == ""
     against = disturbed(0.9, 1, spread=0.01)
     for run in against.runs:
         if run.label == "B":
             run.wall_s = run.value = run.wall_s * 1.108
-    assert "Nobody takes the least processor time" in comparing.analyse(against).sentence
+    assert "Nobody takes the least processor time" in allocator_comparison.analyse(against).sentence
 
 
 def test_without_a_gain_hardly_anybody_wins_on_a_busy_machine() -> None:
     """The two metrics share the error rate: of 300 comparisons of equals at most 5 % have a winner."""
-    said = [comparing.analyse(disturbed(1.0, seed)).sentence for seed in range(0, 3000, 10)]
+    said = [allocator_comparison.analyse(disturbed(1.0, seed)).sentence for seed in range(0, 3000, 10)]
     winners = sum(not each.startswith("Nobody") for each in said)
     assert winners <= 300 * 0.05 + 2 * (300 * 0.05 * 0.95) ** 0.5
 
@@ -161,13 +162,13 @@ def test_sweep_on_a_busy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     chance = np.random.default_rng(5)
     for run in made.runs:
         run.wall_s = run.value = run.cpu_user_s * 2 * float(np.exp(chance.normal(0, 0.9)))
-        run.surroundings = Surroundings(others=0.8, stolen=0.0, waiting=0.6)
+        run.surroundings = MachineLoad(others=0.8, stolen=0.0, waiting=0.6)
     found = sweep.analyse(made, "cap=48")
     assert found.metric == "cpu" and found.knee == "cap=24"
     assert found.sentence.startswith("By processor time: The knee is cap=24")
     gains = [each.gain.gain for each in found.points if each.gain is not None]
     assert gains == pytest.approx([-33.3, 0.0], abs=0.5)
-    show.sweep(made, found)
+    result_tables.sweep(made, found)
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("CPU time, s; gain over cap=48") and "wall time: gain %" in said
     assert "The machine was busy: " in said

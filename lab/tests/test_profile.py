@@ -16,15 +16,16 @@ from typing import Any, cast
 
 import pytest
 
-from hakmem_lab import formats, libhakmem, profiles, symbols
 from hakmem_lab.commands.leaks import Suppression
-from hakmem_lab.course import Course
-from hakmem_lab.errors import LabError
-from hakmem_lab.live import Live
+from hakmem_lab.inspect.live import Live
 from hakmem_lab.pages import flame
-from hakmem_lab.profiles import Estimate, Profile
-from hakmem_lab.profiling import Profiler, spans_of
-from hakmem_lab.symbols import Frame, Symbols
+from hakmem_lab.profile import formats, heap_dumps, symbols
+from hakmem_lab.profile.heap_dumps import Estimate, Profile
+from hakmem_lab.profile.memory_over_time import MemoryOverTime
+from hakmem_lab.profile.remote_control import Profiler, spans_of
+from hakmem_lab.profile.symbols import Frame, Symbols
+from hakmem_lab.target import libhakmem
+from hakmem_lab.terminal.errors import LabError
 
 pytest.importorskip("google.protobuf")
 
@@ -92,7 +93,7 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
     assert "main;keeper " in (tmp_path / "a.collapsed").read_text()
     speedscope = json.loads((tmp_path / "a.speedscope.json").read_text())
     assert {each["name"] for each in speedscope["profiles"]} >= {"live", "allocated", "peak", "short"}
-    again = profiles.read(tmp_path / "a.heap")
+    again = heap_dumps.read(tmp_path / "a.heap")
     assert again.total("live").bytes == pytest.approx(live["bytes"], rel=1e-3)
     page = (tmp_path / "a.html").read_text()
     assert "keeper (known.c:8)" in page
@@ -124,10 +125,10 @@ def test_of_a_program_that_frees_all_the_peak_is_shown(tmp_path: Path) -> None:
 
 def test_each_file_is_read_once_however_many_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large program there are ten thousand addresses; to look into its file for each took a minute."""
-    from hakmem_lab import elf
+    from hakmem_lab.target import elf
 
     file = Path(sys.executable).resolve()
-    mappings = [profiles.Mapping(start, start + (1 << 20), 0, str(file)) for start in (1 << 30, 2 << 30)]
+    mappings = [heap_dumps.Mapping(start, start + (1 << 20), 0, str(file)) for start in (1 << 30, 2 << 30)]
     read: list[Path] = []
     bias = elf.load_bias
     monkeypatch.setattr(elf, "load_bias", lambda path, *rest: read.append(path) or bias(path, *rest))  # type: ignore[func-returns-value]
@@ -146,7 +147,7 @@ def test_a_symbol_of_a_large_table_is_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "l.c").write_text(functions + "int last(void) { return absent(); }\n")
     command = [compiler, "-O0", "-w", "-shared", "-fPIC", "l.c", "-o", "l.so"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    from hakmem_lab import elf
+    from hakmem_lab.target import elf
 
     began = time.process_time()
     names = ("last", "number_7", "absent", "function_with_number_7")
@@ -284,16 +285,16 @@ def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
 
 
 def test_what_a_site_pins() -> None:
-    sites = [profiles.Site((1,), {"live": (4, 400)}), profiles.Site((2,), {"live": (1, 4000)})]
+    sites = [heap_dumps.Site((1,), {"live": (4, 400)}), heap_dumps.Site((2,), {"live": (1, 4000)})]
     profile = Profile(1, sites, [])
-    profile.with_spans([profiles.Spans(4096, 10, 500), profiles.Spans(112, 8, 1000), profiles.Spans(96, 9, 7)])
+    profile.with_spans([heap_dumps.Spans(4096, 10, 500), heap_dumps.Spans(112, 8, 1000), heap_dumps.Spans(96, 9, 7)])
     assert [profile.of(site, "pinned") for site in sites] == [Estimate(4, 500, 0), Estimate(1, 50, 0)]
     profile.interval = 1000
     live, pinned = (profile.of(sites[0], kind) for kind in ("live", "pinned"))
     assert pinned.objects == live.objects and pinned.bytes == pytest.approx(live.objects * 125)
     assert pinned.error / pinned.bytes == pytest.approx(live.error / live.bytes)
-    assert profile.of(profiles.Site((3,), {"live": (1, 1 << 20)}), "pinned") == Estimate()
-    assert profile.of(profiles.Site((4,), {"live": (0, 0)}), "pinned") == Estimate()
+    assert profile.of(heap_dumps.Site((3,), {"live": (1, 1 << 20)}), "pinned") == Estimate()
+    assert profile.of(heap_dumps.Site((4,), {"live": (0, 0)}), "pinned") == Estimate()
 
 
 def test_a_profile_outlives_its_process() -> None:
@@ -307,14 +308,14 @@ def test_a_profile_outlives_its_process() -> None:
 
 
 def test_a_course_of_any_length_stays_short() -> None:
-    course = Course(os.getpid())
+    memory = MemoryOverTime(os.getpid())
     for at in range(5000):
-        course.add(at, 1 << 20)
-    assert 200 < len(course.points) < 1000
-    assert course.points[0][0] == 0 and course.points[-1][0] > 4900
-    with Course(os.getpid()) as course:
+        memory.add(at, 1 << 20)
+    assert 200 < len(memory.points) < 1000
+    assert memory.points[0][0] == 0 and memory.points[-1][0] > 4900
+    with MemoryOverTime(os.getpid()) as memory:
         time.sleep(0.2)
-    assert len(course.points) >= 2 and all(resident > 1 << 20 for _, resident in course.points)
+    assert len(memory.points) >= 2 and all(resident > 1 << 20 for _, resident in memory.points)
 
 
 def test_leaks_are_found_and_suppressed(program: Path, tmp_path: Path) -> None:
@@ -398,12 +399,12 @@ def test_what_debuginfod_has_fetched(program: Path, tmp_path: Path, monkeypatch:
 
 
 def test_estimates() -> None:
-    assert profiles.estimate((3, 300), 1) == Estimate(3, 300, 0)
-    one = profiles.estimate((100, 100 * 1000), 1000)
+    assert heap_dumps.estimate((3, 300), 1) == Estimate(3, 300, 0)
+    one = heap_dumps.estimate((100, 100 * 1000), 1000)
     assert one.objects == pytest.approx(158.2, abs=0.1)
     assert one.bytes == pytest.approx(158_198, abs=1)
     assert one.error == pytest.approx(1000 * (100 * 0.36788) ** 0.5 / 0.63212, rel=1e-3)
-    assert profiles.estimate((0, 0), 1000) == Estimate()
+    assert heap_dumps.estimate((0, 0), 1000) == Estimate()
 
 
 def made(stacks: int, growth: bool = False) -> formats.Report:

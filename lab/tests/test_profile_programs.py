@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import libhakmem
-from hakmem_lab.errors import LabError
+from hakmem_lab.target import libhakmem
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem
 
 pytest.importorskip("google.protobuf")

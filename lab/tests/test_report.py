@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import fragments, results, sources
-from hakmem_lab.errors import LabError
-from hakmem_lab.live import Live
-from hakmem_lab.pages import bench, inside, report
-from hakmem_lab.snapshots import from_text
+from hakmem_lab.inspect import slab_map
+from hakmem_lab.inspect.live import Live
+from hakmem_lab.inspect.snapshots import from_text
+from hakmem_lab.measure import results
+from hakmem_lab.pages import bench, inputs, inside, report
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 from tests.inside import running
 from tests.pages import figures, recording, snapshot, write_bench
 from tests.test_commands import charts_of, near
-from tests.test_experiment import PRINTER
+from tests.test_interleaved import PRINTER
 
 
 def titles(page: str) -> list[str]:
@@ -71,8 +72,8 @@ def test_without_exact_counts_no_hit_rate_is_made_up() -> None:
 
 def test_recording(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text(recording(4) + '{"pid": 7, "ti')  # the last line was cut off
-    found = sources.read(tmp_path / "r.jsonl").content
-    assert isinstance(found, sources.Recording) and len(found.looks) == 4
+    found = inputs.read(tmp_path / "r.jsonl").content
+    assert isinstance(found, inputs.Recording) and len(found.looks) == 4
     assert inside.recording_verdict("it", found).figure == "64.0 MiB to 256.0 MiB resident in 3.0 s"
     rss = inside.over_time_chart(found.looks).data[-1]
     assert list(rss.x) == [0, 1, 2, 3] and list(rss.y) == [64, 128, 192, 256]
@@ -80,8 +81,8 @@ def test_recording(tmp_path: Path) -> None:
 
 def test_bench(tmp_path: Path) -> None:
     write_bench(tmp_path / "b.jsonl")
-    found = sources.read(tmp_path / "b.jsonl").content
-    assert isinstance(found, sources.Bench)
+    found = inputs.read(tmp_path / "b.jsonl").content
+    assert isinstance(found, inputs.Bench)
     said = bench.verdict("it", found)
     assert said.figure.startswith("speed over the best other one: 0.866")  # sqrt(1.5 * 0.5); the floor is no peer
     assert said.sentences[0].startswith("1 of 2 benchmarks") and "the worst is two with 0.5" in said.sentences[0]
@@ -102,7 +103,7 @@ def test_bench(tmp_path: Path) -> None:
 def test_files_that_are_no_results(tmp_path: Path, content: str, part: str) -> None:
     (tmp_path / "f.json").write_text(content)
     with pytest.raises(LabError) as caught:
-        sources.read(tmp_path / "f.json")
+        inputs.read(tmp_path / "f.json")
     assert part in caught.value.message and caught.value.advice
 
 
@@ -117,7 +118,7 @@ def test_map_of_a_process(program: Path, hakmem: Hakmem, tmp_path: Path) -> None
     with running(program) as child:
 
         def used(size: int) -> int:
-            rows = fragments.superslabs(Live(child.pid))
+            rows = slab_map.superslabs(Live(child.pid))
             return sum(span[3] for row in rows for span in row.get("spans", []) if span[2] == size)
 
         before = used(64)
@@ -125,7 +126,7 @@ def test_map_of_a_process(program: Path, hakmem: Hakmem, tmp_path: Path) -> None
             child.tell("a")
         after = used(64)
         assert 2000 <= after - before <= 2000 + 64  # handed out, or ready in the cache: a refill's worth at most
-        rows = fragments.superslabs(Live(child.pid))
+        rows = slab_map.superslabs(Live(child.pid))
         assert [row["kind"] for row in rows].count("huge") == 2  # of 3 MiB; and of 5, freed, which waits
         spans = [span for row in rows for span in row.get("spans", [])]
         assert [span[2:4] for span in spans if span[2] >= 200 << 10] == [[229376, 1]]  # the one of 200 KiB
@@ -135,7 +136,7 @@ def test_map_of_a_process(program: Path, hakmem: Hakmem, tmp_path: Path) -> None
         shown = hakmem("stats", str(child.pid), "--map").stdout
         assert "SuperSlabs (a character per slab" in shown and "huge, goes on" in shown
         (tmp_path / "now.json").write_text(hakmem("stats", str(child.pid), "--map", "--json").stdout)
-    item = report.item(sources.read(tmp_path / "now.json"))
+    item = report.item(inputs.read(tmp_path / "now.json"))
     report.write([item], "now", tmp_path / "now.html")
     assert "Map of SuperSlabs" in titles((tmp_path / "now.html").read_text())
 
@@ -164,8 +165,8 @@ def test_run_records_beside_the_program(hakmem_library: Path, hakmem: Hakmem, tm
     program = ["--", "sh", "-c", f'exec "{sys.executable}" -c "$0"; exit 3', LOOKED_AT]  # becomes another program
     done = hakmem("run", "--sample", "r.jsonl", "--sample-interval", "0.1", *program)
     assert done.stdout == "done\n"
-    found = sources.read(tmp_path / "r.jsonl").content
-    assert isinstance(found, sources.Recording)
+    found = inputs.read(tmp_path / "r.jsonl").content
+    assert isinstance(found, inputs.Recording)
     held = [each for each in found.looks if any(r["size"] >= 3000 and r["live"] >= 3000 for r in each.snapshot.classes)]
     assert held and any(look.snapshot.map for look in found.looks), "some looks are written whole"
     assert "resident in" in hakmem("report", "r.jsonl").stdout
@@ -176,8 +177,8 @@ def test_run_records_a_program_whose_statistics_it_prints(hakmem_library: Path, 
     options = ("--stats", "text", "--sample", "r.jsonl", "--sample-interval", "0.1")
     done = hakmem("run", *options, "--", sys.executable, "-c", LOOKED_AT)
     assert done.stdout == "done\n" and "total refilled=" in done.stderr
-    found = sources.read(tmp_path / "r.jsonl").content
-    assert isinstance(found, sources.Recording) and len(found.looks) >= 2
+    found = inputs.read(tmp_path / "r.jsonl").content
+    assert isinstance(found, inputs.Recording) and len(found.looks) >= 2
 
 
 def test_a_program_that_is_too_short_is_said_to_be(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:

@@ -17,11 +17,14 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from hakmem_lab import __version__, allocators, extras, libhakmem, results
-from hakmem_lab.configuration import parse
-from hakmem_lab.errors import LabError
-from hakmem_lab.measure import Metric, Outcome
-from hakmem_lab.results import NOISE, Machine, MetricModel, Run, Series, Writer
+from hakmem_lab import __version__
+from hakmem_lab.measure import results
+from hakmem_lab.measure.one_run import Metric, Outcome
+from hakmem_lab.measure.results import NOISE, Machine, MetricModel, Run, Series, Writer
+from hakmem_lab.target import allocators, libhakmem
+from hakmem_lab.target.configuration import parse
+from hakmem_lab.terminal import extras
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import files_of_at_most, make_experiment
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import libhakmem
+from hakmem_lab.target import libhakmem
 from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
 HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 3; }\n'

@@ -14,11 +14,12 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from hakmem_lab import measure, results, search, space
-from hakmem_lab.errors import INTERRUPTED, LabError
-from hakmem_lab.measure import Outcome, RunFailed
-from hakmem_lab.results import MetricModel
-from hakmem_lab.search import Search, SearchPlan
+from hakmem_lab.experiment import search, search_space
+from hakmem_lab.experiment.search import Search, SearchPlan
+from hakmem_lab.measure import one_run, results
+from hakmem_lab.measure.one_run import Outcome, RunFailed
+from hakmem_lab.measure.results import MetricModel
+from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 
 RING = "HAKMEM_L2_RING_CAP"
 REFILL = "HAKMEM_REFILL_COUNT"
@@ -40,7 +41,7 @@ class Program:
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Program:
     made = Program()
-    monkeypatch.setattr(measure, "run", made.run)
+    monkeypatch.setattr(one_run, "run", made.run)
     return made
 
 
@@ -115,7 +116,7 @@ def test_each_round_runs_the_default_and_the_setting_once(begin: Begin, program:
         assert both.count("/") == 1 and both[0] != both[1]
         orders.add(both.index("/"))
     assert orders == {0, 1}  # in random order
-    command = measure.resolve(["true"])
+    command = one_run.resolve(["true"])
     assert all(run[0] == command and run[2] == 7.5 for run in program.runs)
     assert all("LD_PRELOAD" in run[1] for run in program.runs)
 
@@ -124,7 +125,7 @@ def test_larger_numbers_are_better_where_the_metric_says_so(begin: Begin, monkey
     def run(_command: list[str], environment: Environment, _timeout_s: float | None) -> Outcome:
         return Outcome(0, 1.0, 0.0, 0.0, 1 << 20, 0, 0, 0, f"ops={2000 if ring(environment) > 48 else 1000}")
 
-    monkeypatch.setattr(measure, "run", run)
+    monkeypatch.setattr(one_run, "run", run)
     made = begin(metric=MetricModel(name="ops=([0-9]+)", higher_is_better=True, unit=""), options=["l2_ring_cap"])
     made.run(0.001)
     gains = {int(each.values["l2_ring_cap"]) > 48: each.gain for each in made.trials() if each.gains}
@@ -294,7 +295,7 @@ def test_what_cannot_be_searched(begin: Begin, hakmem_library: Path) -> None:
         "--with alloc:system: tuning is of HAKMEM's options",
         "Leave out alloc:, or give lib:PATH.",
     )
-    taken = " ".join(f"{each.name}={each.standard}" for each in space.axes(hakmem_library, {}, []))
+    taken = " ".join(f"{each.name}={each.standard}" for each in search_space.axes(hakmem_library, {}, []))
     assert refusal(lambda: begin("all.study", base=taken, options=[])) == (
         "there is nothing to search: --with sets all options",
         "Leave some of them free.",
@@ -325,7 +326,7 @@ def test_a_random_setting_is_proposed_when_all_others_are_known(begin: Begin, pr
     left = sorted(texts)[0]
     assert made._enqueue_new(texts - {left})
     trial = made.study.ask()
-    assert space.text(made.axes, made._propose(trial)) == left
+    assert search_space.text(made.axes, made._propose(trial)) == left
     assert not made._enqueue_new(texts)
 
 

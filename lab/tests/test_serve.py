@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab import endpoint, openmetrics
-from hakmem_lab.errors import LabError
-from hakmem_lab.snapshots import Snapshot
+from hakmem_lab.inspect import metrics_server, openmetrics
+from hakmem_lab.inspect.snapshots import Snapshot
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem
 from tests.inside import LIBRARY
 from tests.pages import figures
@@ -111,13 +111,13 @@ def test_histograms_and_counts_of_exact_statistics(tmp_path: Path) -> None:
     ("text", "found"), [("9797", ("127.0.0.1", 9797)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::1]:0", ("::1", 0))]
 )
 def test_addresses(text: str, found: tuple[str, int]) -> None:
-    assert endpoint.address(text) == found
+    assert metrics_server.address(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "x", "1:", ":1", "99999"])
 def test_no_addresses(text: str) -> None:
     with pytest.raises(LabError, match="neither PORT nor HOST:PORT"):
-        endpoint.address(text)
+        metrics_server.address(text)
 
 
 def test_refusals(hakmem: Hakmem) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from hakmem_lab import cli, extras
+from hakmem_lab import cli
+from hakmem_lab.terminal import extras
 from tests.inside import LIBRARY, TREE
 
 if sys.version_info >= (3, 11):
@@ -88,7 +89,11 @@ def test_numbers_come_without_threads(before: str | None) -> None:
     if before is not None:
         environment["OPENBLAS_NUM_THREADS"] = before
     done = subprocess.run(
-        [sys.executable, "-c", f"import hakmem_lab.live, hakmem_lab.ledger, hakmem_lab.blocks; {look}"],
+        [
+            sys.executable,
+            "-c",
+            f"import hakmem_lab.inspect.live, hakmem_lab.inspect.ledger, hakmem_lab.inspect.blocks; {look}",
+        ],
         env=environment,
         capture_output=True,
         text=True,

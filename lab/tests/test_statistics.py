@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hakmem_lab import statistics
+from hakmem_lab.decide import statistics
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hakmem_lab import snapshots, views
-from hakmem_lab.errors import LabError
-from hakmem_lab.snapshots import Snapshot
+from hakmem_lab.inspect import snapshot_tables, snapshots
+from hakmem_lab.inspect.snapshots import Snapshot
+from hakmem_lab.terminal.errors import LabError
 from tests.inside import hakmem, running
 
 MIB = 1 << 20
@@ -58,7 +58,7 @@ def ledger(**parts: int) -> dict[str, int]:
 
 def show(each: Any) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
-    views.show(console, each)
+    snapshot_tables.show(console, each)
     return console.export_text()
 
 
@@ -136,18 +136,18 @@ def test_missing_file() -> None:
 )
 @pytest.mark.parametrize("width", [1, 7, 72])
 def test_the_bar_adds_up(sizes: list[int], width: int) -> None:
-    found = views.shares(sizes, width)
+    found = snapshot_tables.shares(sizes, width)
     assert sum(found) == width
     assert all(abs(cells - size * width / sum(sizes)) < 1 for cells, size in zip(found, sizes, strict=True))
-    assert views.shares([0, 0], width) == [0, 0]
+    assert snapshot_tables.shares([0, 0], width) == [0, 0]
 
 
 def test_the_ledger_shows_every_part_and_their_sum() -> None:
     found = Snapshot.model_validate(snapshot(ledger=ledger(live=30 * MIB, empty=10 * MIB)))
-    said = show(views.ledger(found))
+    said = show(snapshot_tables.ledger(found))
     assert "30.0 MiB" in said and "75.0 %" in said and "25.0 %" in said and "40.0 MiB" in said
     assert said.count("█" * 72) == 1
-    assert views.ledger(Snapshot.model_validate(snapshot())) is None
+    assert snapshot_tables.ledger(Snapshot.model_validate(snapshot())) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_options_that_are_named_exist() -> None:
     """The sentences name options of the library as it is."""
     import re
 
-    from hakmem_lab import libhakmem
+    from hakmem_lab.target import libhakmem
     from tests.inside import LIBRARY
 
     source = Path(snapshots.__file__).read_text()
@@ -193,7 +193,7 @@ def test_hit_rates() -> None:
 
 
 def test_latency_bounds() -> None:
-    assert views.below([0, 0, 50, 49, 1], 0.5) == "4 ns"
-    assert views.below([0, 0, 50, 49, 1], 0.99) == "8 ns"
-    assert views.below([0, 0, 0, 0, 1], 0.5) == "longer"
-    assert views.below([0, 0], 0.5) == ""
+    assert snapshot_tables.below([0, 0, 50, 49, 1], 0.5) == "4 ns"
+    assert snapshot_tables.below([0, 0, 50, 49, 1], 0.99) == "8 ns"
+    assert snapshot_tables.below([0, 0, 0, 0, 1], 0.5) == "longer"
+    assert snapshot_tables.below([0, 0], 0.5) == ""

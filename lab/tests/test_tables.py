@@ -9,10 +9,12 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import amounts, comparing, console, show, tables, views
 from hakmem_lab.commands import tune
-from hakmem_lab.results import Trial
-from hakmem_lab.snapshots import Snapshot
+from hakmem_lab.decide import allocator_comparison, result_tables
+from hakmem_lab.inspect import snapshot_tables
+from hakmem_lab.inspect.snapshots import Snapshot
+from hakmem_lab.measure.results import Trial
+from hakmem_lab.terminal import amounts, console, tables
 from tests.conftest import make_experiment
 
 WIDTHS = pytest.mark.parametrize(("width", "terminal"), [(40, True), (80, True), (200, True), (80, False)])
@@ -39,10 +41,10 @@ def numbers(text: str) -> set[str]:
 @WIDTHS
 def test_every_table_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch, width: int, terminal: bool) -> None:
     made = make_experiment(VALUES)
-    found = comparing.analyse(made)
+    found = allocator_comparison.analyse(made)
     out = said(monkeypatch, width, terminal)
-    show.compare(made, found)
-    tables.show(console.out, show.summary_table(made, made.labels))
+    result_tables.compare(made, found)
+    tables.show(console.out, result_tables.summary_table(made, made.labels))
     assert "…" not in out.getvalue()
     for row in found.rows:
         assert row.label in out.getvalue()
@@ -66,7 +68,7 @@ def test_snapshots(monkeypatch: pytest.MonkeyPatch, width: int, terminal: bool) 
     classes = [{"size": 16 << place, **figures} for place in range(3)]
     snapshot = Snapshot(version=1, classes=classes)
     out = said(monkeypatch, width, terminal)
-    views.show(console.out, views.classes(snapshot))
+    snapshot_tables.show(console.out, snapshot_tables.classes(snapshot))
     assert "…" not in out.getvalue()
     for row in classes:
         assert amounts.number(row["live"]) in out.getvalue()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab import libhakmem, translation
+from hakmem_lab.target import libhakmem, translation
 
 LIBRARY = libhakmem.find()
 

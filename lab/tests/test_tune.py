@@ -18,11 +18,14 @@ from typing import Any
 import pytest
 import typer
 
-from hakmem_lab import doctor, experiment, libhakmem, measure, results, search, space
 from hakmem_lab.commands import tune
-from hakmem_lab.errors import LabError
-from hakmem_lab.libhakmem import IN_BYTES, Option
-from hakmem_lab.results import Trial
+from hakmem_lab.experiment import interleaved, search, search_space
+from hakmem_lab.inspect import doctor_checks
+from hakmem_lab.measure import one_run, results
+from hakmem_lab.measure.results import Trial
+from hakmem_lab.target import libhakmem
+from hakmem_lab.target.libhakmem import IN_BYTES, Option
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 from tests.inside import LIBRARY, compile_c
 
@@ -187,7 +190,7 @@ def option(kind: str, value: int, least: int, most: int, word: str | None = None
 
 def test_values_to_try_keep_within_the_bounds() -> None:
     def values(*given: object) -> tuple[str, ...]:
-        found = space.axis(option(*given), ("a", "b"))  # type: ignore[arg-type]
+        found = search_space.axis(option(*given), ("a", "b"))  # type: ignore[arg-type]
         return found.values if found else ()
 
     assert values("count", 48, 0, 256) == ("3", "6", "12", "24", "48", "96", "192", "256")
@@ -203,15 +206,19 @@ def test_values_to_try_keep_within_the_bounds() -> None:
 @pytest.mark.parametrize("value", ["64M", "1500ms"])
 def test_the_library_takes_a_value_for_what_is_shown(value: str) -> None:
     every = libhakmem.options(LIBRARY, {**libhakmem.without_settings(), "HAKMEM_PROFILE_EVERY": value})["profile_every"]
-    assert every.origin == "variable" and space.written(every, every.value) == value
+    assert every.origin == "variable" and search_space.written(every, every.value) == value
 
 
 def test_a_value_is_written_in_its_own_form() -> None:
     every = option("every", 0, 0, IN_BYTES + (1 << 46))
-    assert [space.written(every, value) for value in (1500, IN_BYTES + (64 << 20))] == ["1500ms", "64M"]
-    assert [doctor.shown(every, value) for value in (1500, IN_BYTES + (64 << 20), 0)] == ["1500 ms", "64.0 MiB", "0 ms"]
-    assert doctor.range_of(every) == "Give a time, or a size of up to 65536.00 GiB."
-    assert doctor.range_of(option("count", 1, 0, 9)) == "Give a value from 0 to 9."
+    assert [search_space.written(every, value) for value in (1500, IN_BYTES + (64 << 20))] == ["1500ms", "64M"]
+    assert [doctor_checks.shown(every, value) for value in (1500, IN_BYTES + (64 << 20), 0)] == [
+        "1500 ms",
+        "64.0 MiB",
+        "0 ms",
+    ]
+    assert doctor_checks.range_of(every) == "Give a time, or a size of up to 65536.00 GiB."
+    assert doctor_checks.range_of(option("count", 1, 0, 9)) == "Give a value from 0 to 9."
 
 
 def test_settings_replace_those_of_the_base() -> None:
@@ -225,18 +232,18 @@ def test_a_steady_gain_is_preferred_to_a_lucky_one() -> None:
 
 
 def test_bands_are_searched_only_under_the_usual_preset(hakmem_library: Path) -> None:
-    axes = space.axes(hakmem_library, {}, [])
+    axes = search_space.axes(hakmem_library, {}, [])
     names = [each.name for each in axes]
     assert "preset" in names and "limit" not in names and "stats" not in names
     band = next(each for each in axes if each.name == "tiny_unified_c2")
     preset = next(each for each in axes if each.name == "preset")
-    assert space.depends(axes, band, {"preset": preset.standard})
-    assert not space.depends(axes, band, {"preset": "hot_512"})
-    assert [each.name for each in space.axes(hakmem_library, {"HAKMEM_L2_RING_CAP": "64"}, [])].count(
+    assert search_space.depends(axes, band, {"preset": preset.standard})
+    assert not search_space.depends(axes, band, {"preset": "hot_512"})
+    assert [each.name for each in search_space.axes(hakmem_library, {"HAKMEM_L2_RING_CAP": "64"}, [])].count(
         "l2_ring_cap"
     ) == 0
     with pytest.raises(LabError, match="no option"):
-        space.axes(hakmem_library, {}, ["l2_ring_kap"])
+        search_space.axes(hakmem_library, {}, ["l2_ring_kap"])
 
 
 def test_environment_of_the_test_is_clean() -> None:
@@ -254,7 +261,7 @@ def test_the_search_goes_on_where_the_sampler_repeats_itself(
         base="",
         library=str(hakmem_library),
         digest="",
-        metric=results.MetricModel.of(measure.Metric.parse("time")),
+        metric=results.MetricModel.of(one_run.Metric.parse("time")),
         options=["refill_count", "warm_pool_prefill"],
         budget_s=3600.0,
         trials=None,
@@ -269,7 +276,7 @@ def test_the_search_goes_on_where_the_sampler_repeats_itself(
     monkeypatch.setattr(search.Search, "_round", lambda *_: 0.0)
     found = search.Search.create(plan, tmp_path / "x.study")
     found.run(0.001)
-    assert found.tried() == space.size(found.axes) - 1
+    assert found.tried() == search_space.size(found.axes) - 1
 
 
 # --- the command, without a search ------------------------------------------------------------------------------------
@@ -351,7 +358,7 @@ class Found:
             timeout_s=9.0,
             retries=2,
             anyway=False,
-            metric=results.MetricModel.of(measure.Metric.parse("cpu")),
+            metric=results.MetricModel.of(one_run.Metric.parse("cpu")),
             model_dump=lambda mode: {"mode": mode},
         )
 
@@ -399,8 +406,8 @@ def trial(number: int, gain: float | None, state: str = "complete") -> Trial:
 def test_the_best_setting_meets_the_default_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     session = Judged(make_experiment({"A": [1.0], "B": [1.0]}), tmp_path / "r.jsonl")
-    monkeypatch.setattr(experiment, "begin", noting(begun, session))
-    monkeypatch.setattr(experiment, "resume", noting(begun, session))
+    monkeypatch.setattr(interleaved, "begin", noting(begun, session))
+    monkeypatch.setattr(interleaved, "resume", noting(begun, session))
     nothing = Found(None, [trial(1, -3.0)], tmp_path / "s")
     assert tune.decide(nothing, session.path) is None and nothing.ran == [1.25] and not begun  # type: ignore[arg-type]
     found = Found(trial(2, 4.0), [trial(1, -3.0), trial(2, 4.0)], tmp_path / "s")

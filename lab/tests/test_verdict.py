@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from hakmem_lab import noise, statistics, verdict
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import NOISE, Failure, Surroundings
-from hakmem_lab.statistics import Interval
+from hakmem_lab.decide import noise, statistics, verdict
+from hakmem_lab.decide.statistics import Interval
+from hakmem_lab.measure.results import NOISE, Failure, MachineLoad
+from hakmem_lab.terminal.errors import LabError
 from tests.conftest import make_experiment
 
 
@@ -247,7 +247,7 @@ def test_the_error_rate_is_that_of_one_comparison_or_is_shared_out() -> None:
     made = make_experiment({"A": jittered(1.02, 1), "B": jittered(1.0, 2)})
     assert verdict.compare(made, "A", "B").confidence == pytest.approx(0.95)
     assert verdict.compare(made, "A", "B", 5).confidence == pytest.approx(0.99)
-    beside = Surroundings(others=1.0, stolen=0.0)
+    beside = MachineLoad(others=1.0, stolen=0.0)
     busy = made.model_copy(
         update={"runs": [run.model_copy(update={"surroundings": beside, "cpu_user_s": run.value}) for run in made.runs]}
     )

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hakmem_lab.errors import LabError
-from hakmem_lab.watching import Watch, line_of
+from hakmem_lab.inspect.sampler import Sampler, line_of
+from hakmem_lab.terminal.errors import LabError
 from tests.inside import LIBRARY, clean_environment, hakmem, running
 
 
 def test_rates_are_what_has_happened(program: Path) -> None:
     with running(program, more={"HAKMEM_STATS": "exact"}) as process:
         process.tell("a")
-        watch = Watch(process.pid)
+        watch = Sampler(process.pid)
         before = process.figures()
         for letter in "aaara":
             process.tell(letter)
@@ -96,7 +96,7 @@ def test_the_program_is_not_stopped(program: Path) -> None:
     with running(program) as process:
         process.tell("s")
         before = process.figures()
-        watch = Watch(process.pid)
+        watch = Sampler(process.pid)
         for _ in range(20):
             watch.step()
         after = process.figures()
@@ -113,7 +113,7 @@ def test_another_program_takes_its_place() -> None:
         text=True,
     ) as child:
         assert child.stdin and child.stdout and child.stdout.readline() == "ready\n"
-        watch = Watch(child.pid)
+        watch = Sampler(child.pid)
         child.stdin.write("go\nword\n")
         child.stdin.flush()
         assert child.stdout.readline() == "word\n"
@@ -152,7 +152,7 @@ def test_a_process_with_busy_threads() -> None:
         text=True,
     ) as child:
         assert child.stdout and child.stdout.readline() == "ready\n"
-        watch = Watch(child.pid)
+        watch = Sampler(child.pid)
         for _ in range(20):
             before = {row["size"]: row["refilled"] for row in watch.now.snapshot.classes}
             watch.step()

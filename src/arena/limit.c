@@ -11,7 +11,6 @@
 
 #include <errno.h>
 
-#include "arena/arena.h"
 #include "base/bits.h"
 #include "base/lock.h"
 #include "diag/options.h"
@@ -23,7 +22,7 @@ enum pressure { CALM, WAITING, CALLING, TOLD };
 /* The library's constructor asks the system what it allows; if so much is mapped before that runs, the request does. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
-/* With no more address space or data than this, SuperSlabs are mapped in pieces (pieces.c). */
+/* With no more address space or data than this, SuperSlabs are mapped in pieces (runs.h). */
 enum { LITTLE_ROOM = 64 << 20 };
 
 _Atomic uint32_t hak__limit_notices;
@@ -40,7 +39,7 @@ enum { MAPPINGS_USUAL = 65530 };
 static _Atomic size_t mappings_allowed;    /* 0: not known */
 static _Atomic bool addresses_limited;
 static _Atomic size_t address_room = SIZE_MAX;   /* so much of addresses or data may be mapped, as far as is known */
-static _Atomic bool thrifty;
+static _Atomic bool thrifty, crowded;
 static _Atomic bool ahead_at_once;   /* memory mapped ahead had all its pages at once */
 
 size_t hak__limit_mappings(void)
@@ -89,13 +88,30 @@ bool hak__ahead_counts(void)
     return hak__option(HAK_OPTION_unmap) != 0 || hak_load(&ahead_at_once, HAK_RELAXED) || hak__is_thrifty();
 }
 
+/* --- mappings --------------------------------------------------------------------------------------------------------- */
+
+bool hak__limit_is_crowded(size_t mappings)
+{
+    size_t most = hak__limit_mappings();
+    if (mappings <= most / 4)
+        return false;
+    bool addresses_count = hak__ahead_counts() || hak__limit_exists() || hak__limit_addresses();
+    return !addresses_count || mappings > most / 4 * 3;
+}
+
+bool hak__limit_was_crowded(void) { return hak_load(&crowded, HAK_RELAXED); }
+
 /* --- notices ------------------------------------------------------------------------------------------------------- */
 
 static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 
-void hak__limit_note(size_t mapped)
+/* Crowded for good: when a gap between two mappings is filled, the kernel does not merge them if both have had pages, so the count
+ * falls below the real number. */
+void hak__limit_note(size_t mapped, size_t mappings)
 {
     size_t limit = hak__option(HAK_OPTION_soft_limit);
+    if (hak_unlikely(hak__limit_is_crowded(mappings)))
+        hak_store(&crowded, true, HAK_RELAXED);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
     if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED)))   /* it has been raised */

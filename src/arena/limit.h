@@ -1,7 +1,15 @@
-/* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows.
+/* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows, bytes and mappings.
+ * Knows nothing of the arena, which passes its sums when it asks.
  *
- * arena.c asks and tells under its lock. What follows (the callback, and reading the system's files if the library's constructor has
- * not run yet) waits as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a request's end. */
+ * The arena asks and tells under its lock. The consequences (the callback, and reading the system's files if the library's constructor
+ * has not run yet) wait as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a request's end.
+ *
+ * Crowded: the kernel allows a process only vm.max_map_count mappings. Each huge block whose last SuperSlab is mapped in part begins
+ * one, as does each that ends at a guard. Neighbours with the same flags are one mapping, so above a share of that number mapping.c
+ * leaves no gaps: it maps tails and free memory below too, and blocks have no guards behind them. Untouched memory costs only
+ * addresses; where those count (HAKMEM_LIMIT, HAKMEM_UNMAP, RLIMIT_AS, locked memory) the share is larger, and a request that is
+ * refused is tried again without its tail. If the program itself uses up its mappings, existing ones grow, which the kernel still
+ * allows. Bare SuperSlabs (runs.h) do not count: they map only memory that is about to be used. */
 #pragma once
 
 #include "base/atomic.h"
@@ -37,8 +45,12 @@ hak_cold void hak__ahead_end(void);   /* that has been found */
 bool hak__is_thrifty(void);
 hak_cold void hak__thrift_begin(void);
 
-/* Notes that so much is mapped now. */
-hak_noinline void hak__limit_note(size_t mapped);
+/* Whether that many mappings are a crowd, so that the arena makes no more; whether hak__limit_note has ever seen one. */
+bool hak__limit_is_crowded(size_t mappings);
+bool hak__limit_was_crowded(void);
+
+/* Notes the bytes and mappings that exist now. Under the arena's lock. */
+hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
 
 /* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces
  * what was asked for before; SIZE_MAX: nothing. */

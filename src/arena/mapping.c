@@ -1,26 +1,25 @@
-/* Mapping and unmapping runs of SuperSlabs: with as few calls of the system as there are gaps, and where mappings are few
- * (crowd.h) without leaving any gap. */
+/* Mapping and unmapping runs of SuperSlabs: with as few calls of the system as there are gaps, and in a crowded process (limit.h)
+ * without leaving any gap. */
 #include "arena/mapping.h"
 
 #include <errno.h>
 
-#include "arena/crowd.h"
+#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "arena/regions.h"
-#include "arena/state.h"
-#include "arena/tail.h"
-#include "arena/thp.h"
-#include "os/os.h"
+#include "arena/window.h"
+#include "diag/options.h"
 
 /* The longest gap of free SuperSlabs below that is mapped too; blocks aligned to more lie farther apart. */
-enum { GAP_MOST = 64 };
+enum { GAP_MOST = 64, PURGED_MAPPED_MOST = 16 << 20 };
+
+static _Atomic size_t purged_mapped;   /* the sum of all SuperSlabs' */
 
 /* --- mapping without gaps -------------------------------------------------------------------------------------------- */
 
-/* Free, and nothing of it is mapped. Not in a closed region: it may be somebody else's. */
+/* Free, and nothing of it is mapped. Not in a closed part: it may be foreign. */
 static bool is_gap(size_t super)
 {
-    return hak__region_is_open(super / HAK_REGION_SUPERS) && hak__supers[super].mapped == 0 && !hak__super_is_taken(super);
+    return hak__part_is_open(super / HAK_PART_SUPERS) && hak__supers[super].mapped == 0 && !hak__super_is_taken(super);
 }
 
 /* The bytes between an unmapped SuperSlab and the end of what is mapped below; 0 if there are none, or more than may be mapped too. */
@@ -44,7 +43,7 @@ static int map_new(uintptr_t address, size_t size)
     return code;
 }
 
-/* A part of what it maps belongs to SuperSlabs that say so one after another: no child can tell which have not. */
+/* The SuperSlabs of the gap note the mapping one after another, so that a child cannot tell which have not: it notes no range. */
 static int map_whole_gap(uintptr_t address, size_t size)
 {
     int code = hak__os_map(address, size);
@@ -56,14 +55,14 @@ static int map_whole_gap(uintptr_t address, size_t size)
 /* Notes that the gap is mapped. The SuperSlab at its bottom may be in use; the gap has its tail. */
 static void fill_gap(size_t super, size_t gap)
 {
-    hak__arena_state.mapped += gap;
     for (; gap != 0; gap -= hak_min(gap, HAK_SUPER_SIZE))
-        hak__super_set_mapped(--super, HAK_SUPER_SIZE);
+        hak__super_count_mapped(--super, HAK_SUPER_SIZE);
 }
 
 /* Maps, by one call, the gap below and `length` bytes behind the mapped part of the SuperSlab. 0 or an errno code. */
 static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintptr_t, size_t))
 {
+    hak_assert(gap == 0 || hak__supers[super].mapped == 0, "a gap lies directly below the new memory");
     if (!hak__limit_allows(hak__arena_state.mapped, gap + length))
         return ENOMEM;
     int code = call((uintptr_t)hak__super_start(super) + hak__supers[super].mapped - gap, gap + length);
@@ -75,7 +74,7 @@ static int map_with_gap(size_t super, size_t length, size_t gap, int call(uintpt
 static int map_behind(size_t super, size_t length)
 {
     size_t gap = gap_below(super);
-    if (gap != 0 && hak__is_crowded() && map_with_gap(super, length, gap, map_whole_gap) == 0)
+    if (gap != 0 && hak__arena_is_crowded() && map_with_gap(super, length, gap, map_whole_gap) == 0)
         return 0;
     int code = map_new((uintptr_t)hak__super_start(super) + hak__supers[super].mapped, length);
     if (code != ENOMEM)
@@ -90,6 +89,7 @@ static int map_behind(size_t super, size_t length)
 static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
 {
     size_t length = hak__super_need(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
+    hak_assert(hak__part_is_open((first + i) / HAK_PART_SUPERS), "memory is mapped in open parts");
     for (; j < end && j - i < most && hak__supers[first + j].mapped == 0 && hak__super_need(j, bytes) != 0; j++)
         length += hak__super_need(j, bytes);
     *next_one = j;
@@ -98,6 +98,8 @@ static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_
 
 int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak_assert(bytes <= count << HAK_SUPER_SHIFT && first + count <= hak__arena_top(), "the run lies below the frontier");
     for (size_t i = 0, j, most = count; i < count;) {
         struct hak_super *super = &hak__supers[first + i];
         *at = first + i;
@@ -125,6 +127,7 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
 
 bool hak__place_stays(uintptr_t place, size_t bytes)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     int code = hak__os_map(place, bytes);
     unsigned char page;
     if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
@@ -136,9 +139,10 @@ bool hak__place_stays(uintptr_t place, size_t bytes)
 
 bool hak__run_trim(size_t first, size_t count, size_t bytes)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     for (size_t i = count; i-- > 0;) {
-        struct hak_super *super = &hak__supers[first + i];
-        uint32_t need = (uint32_t)hak__super_need(i, bytes), have = super->mapped;
+        size_t need = hak__super_need(i, bytes), have = hak__supers[first + i].mapped;
+        hak_assert(hak__super_is_taken(first + i), "the run is the caller's");
         if (have <= need)
             continue;
         hak__super_set_mapped(first + i, need);
@@ -151,42 +155,32 @@ bool hak__run_trim(size_t first, size_t count, size_t bytes)
     return true;
 }
 
-static void end_tails(size_t first, size_t count)
+void hak__super_set_purged(size_t super, uint32_t bytes)
 {
-    for (size_t i = 0; i < count; i++)
-        hak__tail_end(first + i);
+    uint32_t before = hak_exchange(&hak__supers[super].purged_mapped, bytes, HAK_RELAXED);
+    hak_fetch_add(&purged_mapped, (size_t)bytes - before, HAK_RELAXED);
 }
 
-bool hak__supers_trim(size_t first, size_t count, size_t bytes)
+/* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a piece of a SuperSlab can't be unmapped. Pages that came back
+ * meanwhile still count, so this is an upper bound. */
+bool hak__arena_purge_range(void *start, size_t bytes)
 {
-    hak__arena_lock();
-    end_tails(first, count);
-    bool done = hak__run_trim(first, count, bytes);
-    hak__arena_unlock();
-    return done;
+    size_t super = hak__super_of(start);
+    hak_assert(bytes != 0 && hak__super_of((char *)start + bytes - 1) == super, "the range lies in one SuperSlab");
+    hak_assert(hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS, "only a SuperSlab in slabs is purged in part");
+    size_t before = hak_load(&hak__supers[super].purged_mapped, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
+    bool counts = hak__option(HAK_OPTION_unmap) != 0;
+    if (counts && hak_load(&purged_mapped, HAK_RELAXED) + (after - before) > PURGED_MAPPED_MOST)
+        return false;
+    if (hak__os_purge((uintptr_t)start, bytes) != 0)
+        return false;
+    if (counts)
+        hak__super_set_purged(super, (uint32_t)after);
+    return true;
 }
 
-static bool purge_tail(size_t first, size_t count, size_t bytes)
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice)
 {
-    bool done = true;
-    for (size_t i = bytes >> HAK_SUPER_SHIFT; i < count; i++) {
-        size_t need = hak__super_need(i, bytes), have = hak__supers[first + i].mapped;
-        done &= have <= need || hak__os_purge((uintptr_t)hak__super_start(first + i) + need, have - need) == 0;
-    }
-    return done;
-}
-
-bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail)
-{
-    size_t last = bytes >> HAK_SUPER_SHIFT, end = bytes;
-    hak__arena_lock();
-    end_tails(first, count);
-    bool stay = hak__is_crowded() && purge_tail(first, count, bytes);
-    if (tail && !stay && last < count && hak__tail_keep(first + last, hak__super_need(last, bytes)))
-        end = (last + 1) << HAK_SUPER_SHIFT;
-    bool gone = !stay && hak__run_trim(first, count, end);
-    if (!stay && !gone)
-        purge_tail(first, count, end);
-    hak__arena_unlock();
-    return gone && end == bytes;
+    hak_assert((uintptr_t)start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "advice is for whole pages");
+    return hak__os_advise((uintptr_t)start, bytes, advice);
 }

@@ -1,18 +1,19 @@
-/* Mapping and unmapping parts of taken runs of SuperSlabs (mapping.c). */
+/* Mapping, unmapping and purging memory in runs of SuperSlabs. */
 #pragma once
 
 #include "arena/arena.h"
 
-/* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part of that. */
-bool hak__supers_trim(size_t first, size_t count, size_t bytes);
+/* Returns the pages of a range of one SuperSlab in slabs that is the caller's alone; it then reads as zeros. False: the system refused,
+ * or under HAKMEM_UNMAP too much would be mapped and not resident. */
+bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, unless mappings are few or the system refuses;
- * with `tail`, all but a tail that is worth keeping (tail.h). Returns whether nothing is mapped there afterwards. */
-bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail);
+/* Makes whole pages of the caller's run fault when touched, or new again (HAK_OS_GUARD, HAK_OS_UNGUARD); or forbids and allows access,
+ * which keeps their content. 0 or an errno code: EINVAL if the kernel has no such guards. */
+int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* Maps the gaps of a run in open regions, one call each. 0, or an errno code, and *at is the SuperSlab that failed; what was mapped
+/* Maps the gaps of a run in open parts, one call each. 0, or an errno code, and *at is the SuperSlab that failed; memory mapped
  * before it stays mapped and is accounted for. */
 int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at);
 
@@ -22,3 +23,5 @@ bool hak__place_stays(uintptr_t place, size_t bytes);
 
 /* Unmaps a taken run beyond its first `bytes` bytes; false if the system refuses. */
 bool hak__run_trim(size_t first, size_t count, size_t bytes);
+
+void hak__super_set_purged(size_t super, uint32_t bytes);   /* hak_super.purged_mapped */

@@ -1,16 +1,10 @@
-/* Layout and growth of the metadata windows, for window.c and opening.c under the arena's lock. The functions for other layers take
- * that lock. */
+/* Layout and growth of the metadata windows, for window.c under the arena's lock. The functions for other layers take that lock. */
 #include "arena/meta.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/regions.h"
-#include "arena/state.h"
-#include "arena/waiting.h"
-#include "base/bits.h"
-#include "os/os.h"
 
 struct window {
     uintptr_t start;
@@ -61,9 +55,10 @@ size_t hak__meta_span(size_t supers)
 
 uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
 {
+    hak_assert(start % HAK_SUPER_SIZE == 0, "metadata windows begin at SuperSlab borders");
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         windows[w].start = start;
-        windows[w].limit = limit_of((enum hak_meta_window)w, w == HAK_META_SPANS ? HAK_REGION_SUPERS : supers);
+        windows[w].limit = limit_of((enum hak_meta_window)w, w == HAK_META_SPANS ? HAK_PART_SUPERS : supers);
         hak_store(&windows[w].mapped, 0, HAK_RELAXED);
         hak_store(&windows[w].intent, 0, HAK_RELAXED);
         start += room_of((enum hak_meta_window)w, supers);
@@ -89,6 +84,8 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
 {
     struct window *w = &windows[window];
     size_t mapped = hak_load(&w->mapped, HAK_RELAXED);
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak_assert(window != HAK_META_HEAPS, "heaps are mapped one by one");
     if (bytes <= mapped)
         return 0;
     if (bytes > w->limit)
@@ -98,6 +95,7 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
     int code = meta_grow(w, mapped, wanted);
     if (code != 0 && wanted > least)
         code = meta_grow(w, mapped, wanted = least);
+    hak_assert(wanted > mapped, "a metadata window never shrinks");
     if (code == 0)   /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
         hak_store(&w->mapped, wanted, HAK_RELEASE);
     return code;
@@ -105,6 +103,9 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
 
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak_assert(offset % hak__page_size() == 0 && bytes % hak__page_size() == 0, "pieces are whole pages");
+    hak_assert(hak_load(&piece_at, HAK_RELAXED) == 0, "one piece at a time is unnoted");
     hak_store(&piece_length, bytes, HAK_RELAXED);
     hak_store(&piece_at, windows[window].start + offset, HAK_RELAXED);
     hak_signal_fence();
@@ -132,6 +133,8 @@ size_t hak__meta_bytes(void)
 
 int hak__meta_heap(size_t id, size_t *bytes)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak_assert(id != 0 && *bytes <= HAK_HEAP_STRIDE, "heaps have ids from 1, and a stride of addresses");
     size_t begun = hak_load(&heaps_begun, HAK_RELAXED);
     int code = (id + 1) * HAK_HEAP_STRIDE <= windows[HAK_META_HEAPS].limit ? 0 : ENOMEM;
     while (code == 0 && begun < id) {
@@ -150,20 +153,26 @@ size_t hak__meta_heaps(void) { return hak_load(&heaps_begun, HAK_RELAXED); }
 
 void hak__meta_give_up(enum hak_meta_window window)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     if (window != HAK_META_HEAPS)
         hak__os_unmap(windows[window].start, hak__meta_mapped(window));
     else if (hak_exchange(&heaps_begun, 0, HAK_RELAXED) != 0)
         hak__os_unmap(windows[window].start + HAK_HEAP_STRIDE, hak_exchange(&pieces_mapped, 0, HAK_RELAXED));
 }
 
+size_t hak__meta_piece_begun(enum hak_meta_window window)
+{
+    hak_assert(window == HAK_META_SPANS || window == HAK_META_HEAPS, "the other windows have no pieces");
+    uintptr_t at = hak_load(&piece_at, HAK_RELAXED), start = windows[window].start;
+    return at >= start && at < windows[window + 1].start ? at - start : HAK_META_NO_PIECE;
+}
+
 /* A piece that has not been noted yet will be mapped anew. */
 static void undo_piece(void)
 {
-    size_t at = hak_load(&piece_at, HAK_RELAXED), heaps = windows[HAK_META_HEAPS].start, spans = windows[HAK_META_SPANS].start;
-    bool of_heap = at >= heaps && at < heaps + windows[HAK_META_HEAPS].limit;
-    bool noted = at == 0 || (of_heap ? (at - heaps) / HAK_HEAP_STRIDE <= hak_load(&heaps_begun, HAK_RELAXED)
-                                     : hak__region_is_open((at - spans) / (HAK_REGION_SUPERS * HAK_SUPER_SPANS)));
-    if (!noted)
+    size_t at = hak_load(&piece_at, HAK_RELAXED), of_heap = hak__meta_piece_begun(HAK_META_HEAPS);
+    bool noted = of_heap != HAK_META_NO_PIECE && of_heap / HAK_HEAP_STRIDE <= hak_load(&heaps_begun, HAK_RELAXED);
+    if (at != 0 && !noted)
         hak__os_unmap(at, hak_load(&piece_length, HAK_RELAXED));
     hak__meta_piece_done();
 }
@@ -199,11 +208,13 @@ void *hak__meta_alloc(size_t bytes)
             return NULL;
         }
     }
+    hak_assert(offset + bytes <= hak__meta_mapped(HAK_META_POOL), "metadata that is handed out is mapped");
     return (void *)(hak__meta_start(HAK_META_POOL) + offset);
 }
 
 void *hak__heap_address(uint32_t id)
 {
+    hak_assert(id < HAK_HEAPS_MAX, "a heap's id fits the owner map");
     return (void *)(hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE);
 }
 
@@ -226,6 +237,7 @@ void *hak__heap_memory(uint32_t id, size_t *bytes)
 
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
 {
+    hak_assert(from + bytes <= HAK_HEAP_STRIDE, "a heap stays within its stride");
     hak__arena_lock();
     int code = hak__meta_piece(HAK_META_HEAPS, id * HAK_HEAP_STRIDE + from, bytes);
     if (hak__arena_gives_up(code))
@@ -255,6 +267,7 @@ void hak__meta_wiped_init(void)
 
 _Atomic uint32_t *hak__meta_wiped_word(void)
 {
+    hak_assert(wiped_page % hak__page_size() == 0, "the kernel wipes whole pages");
     if (wiped_page == 0 || hak__os_advise(wiped_page, hak__page_size(), HAK_OS_WIPE_ON_FORK) != 0) {
         if (wiped_page != 0)
             hak__os_advise(wiped_page, hak__page_size(), HAK_OS_DONT_FORK);

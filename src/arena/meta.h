@@ -1,11 +1,11 @@
 /* The metadata windows: address ranges beside the user data that grow as the data does. The first half is arena/'s own.
- * Each is mapped from its start in steps and never shrinks; of the span descriptors, those of closed regions are left out
- * (regions.c). All change under the arena's lock. */
+ * Each is mapped from its start in steps and never shrinks; of the span descriptors, those of closed parts are left out
+ * (window.h). All change under the arena's lock. */
 #pragma once
 
-#include "base/atomic.h"
+#include "arena/arena.h"
 
-/* In the order of their addresses. The shortest lies before the blocks: a program that reserves all addresses which it finds leaves the
+/* In the order of their addresses. The shortest lies before the blocks: a program that reserves every free address leaves free only the
  * first ones behind each mapping. */
 enum hak_meta_window { HAK_META_SPANS, HAK_META_POOL, HAK_META_HEAPS, HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS,
                        HAK_META_WINDOWS, HAK_META_FIRST = HAK_META_SPANS };
@@ -22,13 +22,15 @@ uintptr_t hak__meta_start(enum hak_meta_window window);
 /* Maps the window's first `bytes` bytes, if they are not mapped. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
-size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first region */
+size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first part */
 size_t hak__meta_bytes(void);                           /* of all windows */
 
-/* Maps a piece of a window apart from its start: descriptors of a region other than the first, or a part of a heap. The caller calls
- * hak__meta_piece_done once it has noted the piece. */
+/* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller calls
+ * hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun has its offset. */
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
+#define HAK_META_NO_PIECE SIZE_MAX   /* none in this window */
+size_t hak__meta_piece_begun(enum hak_meta_window window);
 
 /* Maps the first *bytes bytes of a heap. Ids follow one another; for the last one, asked for again, *bytes says how many it has. */
 int hak__meta_heap(size_t id, size_t *bytes);
@@ -37,7 +39,8 @@ size_t hak__meta_heaps(void);      /* how many there are */
 /* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, when a base is given up before anything else was. */
 void hak__meta_give_up(enum hak_meta_window window);
 
-/* In a forked child: undoes a growth that another thread had begun and that does not go on here. */
+/* In a forked child: undoes a growth that another thread had begun and that does not go on here, and unmaps a piece of descriptors that
+ * is not done. */
 void hak__meta_fork_child(void);
 
 /* --- for other layers; these take the lock ---------------------------------------------------------------------------- */
@@ -60,5 +63,5 @@ void *hak__heap_address(uint32_t id);   /* without mapping it */
 /* Makes a heap's memory, so many bytes of it, zero again and gives its pages back to the system. */
 void hak__heap_forget(void *heap, size_t bytes);
 
-/* The parallel array of span descriptors, 128 bytes per slab, for slab/. */
+/* The parallel array of span descriptors, 128 bytes per slab, for span/. */
 void *hak__span_memory(void);

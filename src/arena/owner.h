@@ -1,5 +1,5 @@
 /* The owner map: one entry per 64 KiB slab of the window. Its word names the slab's heap and class, the rest tells where blocks begin
- * that have been handed out (slab/freed.h). Every free reads it; the owner writes it when a span begins or ends, and so does huge/.
+ * that have been handed out (span/span.h). Every free reads it; the owner writes it when a span begins or ends, and so does huge/.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
  *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (own/own.h)
@@ -27,7 +27,7 @@ struct hak_window {
     uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
     struct hak_slab *map;               /* by slab */
     size_t slabs;                       /* high-water mark: slabs that have a mapped entry; atomic stores only */
-    size_t sized_slabs;                 /* the same for sized frees; 0 where those are held to the byte (slab/hardened.h) */
+    size_t sized_slabs;                 /* the same for sized frees; 0 where those are held to the byte (span/hardened.h) */
     bool exact_sizes;
 };
 extern struct hak_window hak__window;

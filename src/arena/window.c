@@ -1,22 +1,26 @@
-/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that nobody uses by habit (the same
- * in each run if the process was started with fixed addresses): the ranges for sampled blocks and for blocks of no bytes first, then
+/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that other programs rarely use (the same in
+ * each run if the process was started with fixed addresses): the ranges for sampled blocks and for blocks of no bytes first, then
  * the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are refused (a
- * simulator or a small address space), the system is asked where there is room, for less and less. */
+ * simulator or a small address space), the system is asked where there is room, for less and less.
+ * Then opening parts of it for runs, and stepping over foreign mappings. */
 #include "arena/window.h"
 
 #include <errno.h>
 
-#include "arena/arena.h"
 #include "arena/meta.h"
-#include "base/bits.h"
-#include "os/os.h"
 
 enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
+
+enum { PARTS = HAK_WINDOW_SUPERS / HAK_PART_SUPERS, PART_WORDS = (PARTS + 63) / 64 };
+
+_Static_assert(HAK_PART_SUPERS == 64, "a part is a word of bits");
 
 struct hak_window hak__window;
 static size_t window_supers;
 
 static uintptr_t guarded_start;
+static _Atomic uint64_t open_parts[PART_WORDS];
+static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
 
 /* Used in place of random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
 static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
@@ -49,6 +53,7 @@ static int map_first(void)
 
 static int try_base(uintptr_t base, size_t supers)
 {
+    hak_assert(base % HAK_SUPER_SIZE == 0 && supers <= HAK_WINDOW_SUPERS, "SuperSlabs are aligned, and have bits");
     uintptr_t data = hak__meta_layout(base + guarded_of(supers) + HAK_ZERO_SIZE_SIZE, supers);
     int code = map_first();
     if (code != 0)
@@ -58,11 +63,13 @@ static int try_base(uintptr_t base, size_t supers)
     hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
+    hak_assert(data % HAK_SUPER_SIZE == 0, "SuperSlabs are aligned");
     return 0;
 }
 
 int hak__window_choose(void)
 {
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     size_t whole = HAK_WINDOW_SIZE + span_before(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
     int code = ENOMEM;
     bool fixed = hak__os->fixed();
@@ -89,8 +96,14 @@ int hak__window_choose(void)
 
 _Atomic size_t hak__guarded_bytes;
 
+static bool is_guarded(uintptr_t address, size_t bytes)
+{
+    return guarded_start != 0 && address - guarded_start < hak__guarded_size() && bytes <= HAK_GUARDED_STRIDE;
+}
+
 int hak__guarded_map(uintptr_t address, size_t bytes)
 {
+    hak_assert(is_guarded(address, bytes), "sampled blocks have a range of their own");
     int code = hak__os_map(address, bytes);
     if (code == 0)
         hak_fetch_add(&hak__guarded_bytes, bytes, HAK_RELAXED);
@@ -99,8 +112,245 @@ int hak__guarded_map(uintptr_t address, size_t bytes)
 
 bool hak__guarded_unmap(uintptr_t address, size_t bytes)
 {
+    hak_assert(is_guarded(address, bytes), "sampled blocks have a range of their own");
     bool done = hak__os_unmap(address, bytes) == 0;
     if (done)
         hak_fetch_sub(&hak__guarded_bytes, bytes, HAK_RELAXED);
     return done;
+}
+
+/* --- parts --------------------------------------------------------------------------------------------------------------- */
+
+bool hak__part_is_open(size_t part)
+{
+    /* acquire: pairs with the release in mark_open. */
+    return hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64 & 1;
+}
+
+static bool is_foreign(size_t part) { return hak_load(&foreign_parts[part / 64], HAK_RELAXED) >> part % 64 & 1; }
+
+static void mark_open(size_t part)
+{
+    hak_assert(hak__arena_is_mine() && !is_foreign(part), "parts open under the lock, unless they are foreign");
+    /* release: a thread that reads the bit may read the descriptors. */
+    hak_fetch_or(&open_parts[part / 64], 1ull << part % 64, HAK_RELEASE);
+}
+
+static void mark_foreign(size_t part)
+{
+    hak_assert(!hak__part_is_open(part), "an open part stays open");
+    hak_fetch_or(&foreign_parts[part / 64], 1ull << part % 64, HAK_RELAXED);
+}
+
+bool hak__super_is_hole(size_t super)
+{
+    hak_assert(super < hak__arena_top(), "above the frontier nothing is known");
+    size_t part = super / HAK_PART_SUPERS;
+    return hak__part_is_open(part) ? hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE : is_foreign(part);
+}
+
+size_t hak__part_next(size_t part)
+{
+    size_t end = hak_div_up(hak__arena_top(), HAK_PART_SUPERS);
+    while (part < end) {
+        uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64;   /* acquire: as above */
+        if (bits != 0)
+            return part + hak_ctz64(bits);
+        part = (part / 64 + 1) * 64;
+    }
+    return part;
+}
+
+size_t hak__super_before(size_t super)
+{
+    while (super > 0) {
+        size_t part = (super - 1) / HAK_PART_SUPERS;
+        if (hak__part_is_open(part))
+            return super - 1;
+        bool none = hak_load(&open_parts[part / 64], HAK_RELAXED) == 0;
+        super = (none ? hak_align_down(part, 64) : part) * HAK_PART_SUPERS;
+    }
+    return HAK_NO_SUPER;
+}
+
+size_t hak__parts_alike(size_t part)
+{
+    uint64_t open = hak_load(&open_parts[part / 64], HAK_RELAXED), others = hak_load(&foreign_parts[part / 64], HAK_RELAXED);
+    uint64_t unlike = open | (is_foreign(part) ? ~others : others);
+    unlike >>= part % 64;
+    return hak__part_is_open(part) ? 1 : unlike == 0 ? 64 - part % 64 : hak_ctz64(unlike);
+}
+
+uint64_t hak__part_free(size_t part)
+{
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    return hak__part_is_open(part) ? ~hak__super_words[part].taken : is_foreign(part) ? 0 : ~0ull;
+}
+
+size_t hak__parts_foreign(void)
+{
+    size_t count = 0;
+    for (size_t word = 0; word * 64 * HAK_PART_SUPERS < hak__arena_top(); word++)
+        count += hak_popcount64(hak_load(&foreign_parts[word], HAK_RELAXED));
+    return count;
+}
+
+/* --- opening --------------------------------------------------------------------------------------------------------- */
+
+/* The tables that are found by an address alone, up to a new frontier. */
+static int extend_tables(size_t new_top)
+{
+    int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
+    if (code == 0)
+        code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
+    if (code == 0)
+        code = hak__meta_ensure(HAK_META_WORDS, hak_div_up(new_top, HAK_PART_SUPERS) * sizeof(struct hak_super_word));
+    return code;
+}
+
+/* The first part's descriptors grow with it, the others' come at once. */
+static int part_open(size_t part, size_t end)
+{
+    if (part == 0) {
+        int code = hak__meta_ensure(HAK_META_SPANS, hak_min(end, HAK_PART_SUPERS) * HAK_SUPER_SPANS);
+        if (code != 0 || hak__part_is_open(0))
+            return code;
+    } else if (hak__part_is_open(part)) {
+        return 0;
+    } else {
+        int code = hak__meta_piece(HAK_META_SPANS, part * HAK_PART_SUPERS * HAK_SUPER_SPANS, HAK_PART_SUPERS * HAK_SUPER_SPANS);
+        if (code != 0)
+            return code;
+    }
+    mark_open(part);
+    hak__meta_piece_done();
+    return 0;
+}
+
+static void raise_top(size_t new_top)
+{
+    hak_assert(new_top >= hak__arena_top() && new_top <= window_supers, "the frontier only rises, within the window");
+    /* release: a thread that reads the new mark may read the metadata below it. */
+    hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
+    hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
+    hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
+}
+
+static int pass_over(size_t part);
+
+int hak__run_open(size_t first, size_t count)
+{
+    size_t end = first + count, top = hak__arena_top();
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    if (end > hak__window_supers())
+        return ENOMEM;
+    int code = end > top ? extend_tables(end) : 0;
+    if (code == EEXIST)   /* no table can be found elsewhere */
+        return ENOMEM;
+    for (size_t part = first / HAK_PART_SUPERS; code == 0 && part * HAK_PART_SUPERS < end; part++)
+        if ((code = part_open(part, hak_max(end, top))) == EEXIST)
+            return pass_over(part);
+    if (code == 0 && end > top)
+        raise_top(end);
+    return code;
+}
+
+/* --- holes ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether a foreign mapping has the first page of a SuperSlab where nothing is ours. If the kernel does not tell, each such
+ * SuperSlab is found when it is mapped. */
+static bool begins_foreign(size_t super)
+{
+    unsigned char page;
+    return hak__os_resident((uintptr_t)hak__super_start(super), hak__page_size(), &page) == 0;
+}
+
+/* The first SuperSlab behind `super` where something is ours, or the window's end: the bound of the search. */
+static size_t next_own(size_t super)
+{
+    for (super = hak__super_from(super + 1); super < hak__arena_top(); super = hak__super_from(super + 1))
+        if (hak__super_is_taken(super) || hak__supers[super].mapped != 0)
+            return super;
+    return hak__window_supers();
+}
+
+/* The end of the foreign mapping found at a SuperSlab, by steps that double, then halves. A gap that is shorter than the mapping may
+ * count as a part of it. */
+static size_t foreign_end(size_t super)
+{
+    size_t low = super, limit = next_own(super), step = 1;
+    for (; step < limit - low && begins_foreign(low + step); step *= 2)
+        low += step;
+    size_t high = low + hak_min(step, limit - low);
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (begins_foreign(middle))
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+static void mark_hole(size_t super)
+{
+    hak_assert(!hak__super_is_taken(super) && hak__supers[super].dirty == 0, "a hole has no block and no old data");
+    hak_store(&hak__supers[super].kind, HAK_SUPER_HOLE, HAK_RELAXED);
+    hak__super_set_taken(super, true);
+}
+
+/* Closed parts have no entries. */
+static void mark_holes(size_t super, size_t end)
+{
+    hak_assert(super < end && end <= hak__arena_top(), "holes lie below the frontier");
+    hak__arena_state.holes += end - super;
+    for (size_t i = super; i < end; i++) {
+        size_t part = i / HAK_PART_SUPERS;
+        if (hak__part_is_open(part)) {
+            mark_hole(i);
+        } else {
+            mark_foreign(part);
+            i = (part + 1) * HAK_PART_SUPERS - 1;
+        }
+    }
+}
+
+/* The parts at its two ends are open afterwards, unless the last one has proved to be foreign as a whole. */
+void hak__hole_make(size_t super)
+{
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak_assert(hak__part_is_open(super / HAK_PART_SUPERS), "a run is mapped in open parts");
+    size_t end = foreign_end(super);
+    int code = end > super + 1 ? hak__run_open(end - 1, 1) : 0;
+    if (code == HAK_PASSED)
+        end = hak_align_down(end - 1, HAK_PART_SUPERS);
+    else if (code != 0)
+        end = super + 1;
+    mark_holes(super, end);
+}
+
+/* A foreign mapping lies where the descriptors of a part should: SuperSlabs without descriptors are never used. HAK_PASSED, or ENOMEM
+ * where no part can follow. */
+static int pass_over(size_t part)
+{
+    size_t top = hak__arena_top(), from = part * HAK_PART_SUPERS, end = from + HAK_PART_SUPERS;
+    if (hak__part_is_open(part))   /* the first one, as far as it has come */
+        from = top;
+    hak_assert(from < end, "what is open below the frontier has its descriptors");
+    if (end > top && (end > hak__window_supers() || extend_tables(end) != 0))
+        return ENOMEM;
+    raise_top(hak_max(end, top));
+    mark_holes(from, end);
+    return HAK_PASSED;
+}
+
+/* --- forks ------------------------------------------------------------------------------------------------------------ */
+
+/* Descriptors of a part that is marked open are in use; otherwise they will be mapped anew. */
+void hak__window_fork_child(void)
+{
+    size_t offset = hak__meta_piece_begun(HAK_META_SPANS);
+    if (offset != HAK_META_NO_PIECE && hak__part_is_open(offset / (HAK_PART_SUPERS * HAK_SUPER_SPANS)))
+        hak__meta_piece_done();
+    hak__meta_fork_child();
 }

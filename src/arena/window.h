@@ -1,10 +1,18 @@
-/* The choice of the window of addresses, once at start, and the two ranges beside it: for sampled blocks (sample/sample.h) and for
- * blocks of no bytes. These are only numbers; nothing is reserved. Of the first, only the pages of blocks in use are mapped, so a freed
- * block faults and costs neither memory nor a mapping. Any thread maps there, without a lock. */
+/* The window of addresses: its choice at start, its parts, and where its end is. Beside it lie two ranges: for sampled blocks
+ * (sample/sample.h), and for blocks of no bytes. These are only numbers; nothing is reserved. In the first range, only the pages of
+ * blocks in use are mapped, so a freed block faults and costs neither memory nor a mapping. Any thread maps there, without a lock.
+ *
+ * A part of the window is 64 SuperSlabs, one word of bits. It is opened when a run in it is first taken: its span descriptors are
+ * mapped then, and walks come to it. A part that a wide alignment skips, or that is mapped by others, stays closed: it costs a bit for
+ * each 128 MiB, and walks pass over 64 of them at once. Parts open under the arena's lock; the walks of other layers read the bits
+ * without it, because a part never closes again.
+ *
+ *   open                 its SuperSlabs' state is valid, as far as they lie below the frontier
+ *   closed               free, and as new; the tables that a free reads are there all the same
+ *   closed and foreign   mapped by others */
 #pragma once
 
-#include "base/atomic.h"
-#include "base/limits.h"
+#include "arena/arena.h"
 
 /* Chooses a base and maps the first piece of each metadata window; sets hak__window. 0 or an errno code. */
 int hak__window_choose(void);
@@ -12,16 +20,53 @@ int hak__window_choose(void);
 /* The SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);
 
-/* Where the range begins, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */
+/* --- parts --------------------------------------------------------------------------------------------------------------- */
+
+/* Walks of all SuperSlabs pass over closed parts:
+ *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
+ * Elsewhere a walk may only begin in an open part, or where a part begins. */
+bool hak__part_is_open(size_t part);
+size_t hak__part_next(size_t part);          /* the first open one from this one on; none: it begins at or above the top */
+size_t hak__super_before(size_t super);      /* the other way: the next lower one in an open part; HAK_NO_SUPER */
+bool hak__super_is_hole(size_t super);       /* below the top: a foreign mapping was found there */
+
+hak_inline size_t hak__super_from(size_t super)
+{
+    return super % HAK_PART_SUPERS != 0 ? super : hak__part_next(super / HAK_PART_SUPERS) * HAK_PART_SUPERS;
+}
+
+/* --- sampled blocks, and blocks of no bytes ------------------------------------------------------------------------------ */
+
+/* Where the range of sampled blocks begins, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */
 uintptr_t hak__guarded_start(void);
 size_t hak__guarded_size(void);
 
 /* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
 uintptr_t hak__zero_size_start(void);
 
-/* Maps fresh zeroed pages exactly there; 0 or an errno code: EEXIST when a foreign mapping is in the way. Not part of what
+/* Maps fresh zeroed pages exactly there; 0 or an errno code: EEXIST when a foreign mapping is in the way. Not part of the memory that
  * HAKMEM_LIMIT counts. */
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
 extern _Atomic size_t hak__guarded_bytes;   /* mapped now */
+
+/* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
+
+/* How many parts from this one on are alike, all free or all foreign, as far as one read tells; 1 if it is open. */
+size_t hak__parts_alike(size_t part);
+
+uint64_t hak__part_free(size_t part);     /* a bit for each free SuperSlab, by its place in it */
+size_t hak__parts_foreign(void);          /* how many closed ones are foreign */
+
+/* Opens the parts of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0, an errno code other
+ * than EEXIST, or HAK_PASSED: a foreign mapping lies in place of the descriptors of a part, which was marked so. */
+enum { HAK_PASSED = -1 };
+int hak__run_open(size_t first, size_t count);
+
+/* Marks a SuperSlab in which a foreign mapping lies as never to be used, and those behind it as far as the mapping goes on. The caller
+ * has removed what was free there. */
+void hak__hole_make(size_t super);
+
+/* In a forked child: undoes the growth that another thread had begun. */
+void hak__window_fork_child(void);

@@ -1,13 +1,14 @@
-/* Reports a failed assertion of a debug build with write(2) alone, then aborts. */
+/* Reports a failed assertion of a debug build with write(2) alone, then aborts; and notes broken invariants. */
 #include "base/assert.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/syscall.h"
 
-#if HAK_DEBUG
+#if HAK_DEBUG && !defined(HAK_RACE_TEST)   /* the explorer of schedules has its own */
 static void say_text(const char *text)
 {
     long written = hak__syscall(SYS_write, STDERR_FILENO, text, strlen(text));
@@ -33,3 +34,16 @@ void hak__assert_failed(const char *condition, const char *what, const char *fil
     abort();
 }
 #endif
+
+struct hak_broken hak__broken;
+
+bool hak__holds(bool condition, const char *what, const void *where)
+{
+    if (hak_likely(condition))
+        return true;
+    if (hak_peek(&hak__broken.what) == NULL) {
+        hak_owner_store(&hak__broken.where, where);
+        hak_owner_store(&hak__broken.what, what);
+    }
+    return false;
+}

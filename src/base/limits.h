@@ -41,7 +41,7 @@
 #define HAK_WAITING_LINES 1u
 #define HAK_WAITING_RUNS 2u
 #else
-#define HAK_WAITING_LINES 16u              /* where runs of huge blocks wait in front of the arena (arena/waiting.h) */
+#define HAK_WAITING_LINES 16u              /* where runs of huge blocks wait in front of the arena (arena/recycled.h) */
 #define HAK_WAITING_RUNS 7u                /* in each of them */
 #endif
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */

@@ -1,5 +1,5 @@
 /* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
- * malloc_slow.c, free_slow.c and guard/, under the heap lock. */
+ * malloc_slow.c, kinds/ and guard/, under the heap lock. */
 #include "cache/cache.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
-#include "heap/common.h"
-#include "slab/hardened.h"
+#include "heap/heap.h"
+#include "span/hardened.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 

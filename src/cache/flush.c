@@ -6,7 +6,6 @@
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
-#include "diag/broken.h"
 
 /* The most that a thread leaves of a class for the next one: blocks, and their bytes (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };

@@ -1,6 +1,6 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
  * every call comes here. That buys two things: bytes are counted exactly, over all classes together, and a step of upkeep can take
- * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, free_slow.c, guard/, realloc.c and
+ * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, kinds/, guard/ and
  * upkeep/.
  *
  * The limit is meant in resident bytes; samples tell their share (weigh).
@@ -20,7 +20,6 @@
 #include "base/retain.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
-#include "diag/broken.h"
 #include "diag/options.h"
 #include "os/os.h"
 
@@ -38,7 +37,7 @@ enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 /* A request may get a block of up to so many classes above its own. */
 enum { LARGE_REACH = 3 };
 
-/* The classes whose blocks are each alone in their span, and can change size in place (heap/large.h): no other class serves their
+/* The classes whose blocks are each alone in their span, and can change size in place (heap/heap.h): no other class serves their
  * requests. */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
 static const uint64_t single_classes = 0

@@ -1,12 +1,12 @@
 /* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
  * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
- * Called by free_slow.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
+ * Called by kinds/plain.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
 #include "cache/outbox.h"
 
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
-#include "heap/remote.h"
+#include "heap/heap.h"
 
 /* The index of the block at p in its span; checked, because the pointer comes from the program. */
 static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p,

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cache/cache.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 

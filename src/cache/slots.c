@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "arena/meta.h"
 #include "arena/limit.h"
+#include "arena/meta.h"
 #include "base/bits.h"
 #include "diag/options.h"
 

@@ -15,8 +15,8 @@
 #include "cache/cache.h"
 #include "cache/slots.h"
 #include "diag/options.h"
-#include "heap/common.h"
-#include "slab/hardened.h"
+#include "heap/heap.h"
+#include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 

@@ -1,9 +1,9 @@
-/* Whether a block that looks freed is: in the heaps' own state (heap/find.c), or in a quarantine. Called by pointer.c before a
- * double free is reported: see slab/freed.h. */
+/* Whether a block that looks freed is: in the heaps' own state (heap/give.c), or in a quarantine. Called by kinds/block.c before a
+ * double free is reported: see span/span.h. */
 #include "cache/verify.h"
 
 #include "cache/quarantine.h"
-#include "heap/find.h"
+#include "heap/heap.h"
 
 static hak_cold bool has_freed(struct hak_heap *heap, uint32_t class, const void *p)
 {

@@ -7,15 +7,17 @@
 
 #include <stdlib.h>
 
-#include "arena/regions.h"
-#include "arena/state.h"
+#include "arena/arena.h"
+#include "arena/runs.h"
+#include "arena/window.h"
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"
-#include "slab/superslab.h"
+#include "heap/spans.h"
+#include "span/pool.h"
 
 /* Tries for a heap's lock before the check passes it over: its thread may be the one that was interrupted by the check. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };

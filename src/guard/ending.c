@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "arena/state.h"
+#include "arena/arena.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "cache/verify.h"

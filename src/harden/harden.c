@@ -7,10 +7,10 @@
 #include "base/lock.h"
 #include "cache/quarantine.h"
 #include "cache/verify.h"
-#include "diag/broken.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "huge/huge.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 enum { BLOCK_LOOKS = 2000 };
 

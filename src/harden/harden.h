@@ -1,5 +1,5 @@
-/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (slab/hardened.h has what it
- * changes below). Called by hardened.c, free_slow.c, pointer.c, realloc.c, calloc.c, aligned.c and the check of the heap.
+/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (span/hardened.h has what it
+ * changes below). Called by kinds/ and the check of the heap.
  *
  *   | n bytes asked for | 0 | fill ............ | seal |     a block in use; room = class size, or less by a guard page
  *                         n                     room - 8
@@ -7,14 +7,14 @@
  * The seal is a word made of the block's address, its slack and secret numbers, its lowest byte 0; it says what n is. From
  * the end of the request on, as far as SLACK_CHECKED bytes reach, slack has a secret pattern; its first byte is 0, so that a
  * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has a mark in its place
- * (slab/hardened.h) and is zero before that: a seal proves that the block is in use, and without one the heap is asked what the
+ * (span/hardened.h) and is zero before that: a seal proves that the block is in use, and without one the heap is asked what the
  * pointer is.
  *
  * A huge block ends with two words: n, disguised, and a seal of it; or directly with its guard, if n bytes are whole pages. */
 #pragma once
 
 #include "cache/quarantine.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 /* Slack is filled and checked so far. Bits 8 to 39 of a seal are its check, those above the slack, disguised. */
 enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };

@@ -1,7 +1,6 @@
 /* See zero_size.h. */
 #include "harden/zero_size.h"
 
-#include "arena/arena.h"
 #include "arena/meta.h"
 #include "arena/window.h"
 #include "base/bits.h"

@@ -1,5 +1,5 @@
-/* A heap is all that one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack.
- * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
+/* A heap is all that one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack (state.h).
+ * Called by cache/, malloc_slow.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
  *   bins                the owner thread; while the heap is parked, the holder of `lock`
@@ -9,88 +9,14 @@
  *   pending, remote bits of the heap's spans    any thread
  *   counters            written by the owner, read by anyone (base/atomic.h, "shared plain")
  *
- * Invariants:
- *   1. a span is listed <=> it is this heap's and has blocks to give
- *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
- *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
- *   4. a span in the warm pool of its class is listed and good for a refill (warm.h); its `warm` says where it stands */
+ * heap.c has heaps as a whole, take.c where blocks come from, give.c how they come back, remote.c what other threads free,
+ * large.c large blocks; spans.h is for these alone. */
 #pragma once
 
 #include "arena/meta.h"
 #include "base/forked.h"
 #include "base/lock.h"
-#include "heap/large.h"
-#include "heap/share.h"
-#include "heap/sources.h"
 #include "heap/state.h"
-#include "slab/span.h"
-
-enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_UNUSABLE, HAK_HEAP_SHARE };
-enum hak_heap_user { HAK_OWNER, HAK_SWEEPER };
-enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* before the last step of upkeep */
-
-enum { HAK_WARM_MAX = 16 };
-
-/* The part that the fast paths read; the sentinel has no other (cache/current.h). */
-#define HAK_HEAP_FRONT \
-    uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
-    uint32_t id; \
-    uint32_t mode; /* HAK_MODE_... */ \
-    _Atomic uint32_t lock; /* who is inside a slow path: a word as in base/lock.h; marked if as a HAK_SWEEPER */ \
-    int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
-    uint32_t profile_session; /* that profile's number */ \
-    uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
-    intptr_t to_share; /* it lies so many bytes from here */ \
-    struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
-    hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
-    void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
-    uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
-    uint8_t closed_reasons[HAK_CLASS_LIMIT]; /* enum hak_closed_reason; 0: the bin is open */
-
-struct hak_heap_front {
-    HAK_HEAP_FRONT
-};
-
-/* The owner's counters; figures are sums over all heaps. */
-struct hak_heap_counts {
-    hak_counter remote_frees, remote_published, forwarded, adopted;
-    hak_counter common_taken;           /* blocks that the common heaps have given */
-    hak_counter runs_claimed;           /* runs of slabs found in SuperSlabs that were in slabs already */
-    hak_counter stages[HAK_STAGES];     /* spans obtained, by where they came from */
-    hak_counter slabs;                  /* of spans */
-    hak_counter huge_allocated, huge_freed, huge_bytes;   /* by way of a run that waited (huge/huge.c); the last modulo 2^64 */
-};
-
-struct hak_heap {
-    HAK_HEAP_FRONT
-    /* slow paths */
-    struct hak_slots slots;
-    struct hak_outbox outbox;
-    struct hak_budget budget;
-    struct hak_polling polling;
-    struct hak_sample_marks sample;
-    struct hak_large_cache large_cache;
-    struct hak_sources sources;
-    struct hak_assigned assigned;
-    struct hak_heap_counts counts;
-    size_t large_out;                               /* bytes of large blocks that are allocated, and large_remote_freed */
-    struct hak_quarantine *quarantine;              /* hardened mode: freed blocks that are not used again yet */
-    _Atomic uint64_t thread;                        /* process << 32 | its thread's number; 0: none, or not asked */
-    bool ending;                                    /* the thread has begun to run its destructors */
-    uint32_t left;                                  /* blocks in the bins of a parked heap: enum hak_heap_left */
-    _Atomic uint32_t state;                         /* enum hak_heap_state */
-    _Atomic uint32_t parked_next;                   /* id of the next parked heap */
-    struct hak_share share;                         /* heaps of one's own */
-    /* the line that other threads write */
-    hak_line_aligned _Atomic(struct hak_span *) pending;
-    _Atomic size_t large_remote_freed;              /* bytes of large blocks that others have freed, spans and all */
-    hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
-    /* the warm pools, by slab; of each as much is touched as is used */
-    uint32_t warm[HAK_CLASSES][HAK_WARM_MAX];
-    /* last, because few threads ever touch it */
-    hak_line_aligned struct hak_outbox_bucket outbox_buckets[HAK_OUTBOX_BUCKETS];
-};
-_Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");
 
 /* The bin that really has the class's blocks, visible or hidden. */
 hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
@@ -161,7 +87,7 @@ hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 
 /* Whether a span of several blocks begins at the descriptor and is the heap's, which the caller has locked: then it neither ends nor
  * changes hands. Any thread may end a single-block span at any moment, and another heap may begin one there; the descriptor names no
- * owner of those (slab/span.h), so nothing is asked twice. */
+ * owner of those (span/span.h), so nothing is asked twice. */
 hak_inline bool hak__heap_has_span(struct hak_heap *heap, struct hak_span *span)
 {
     hak_assert(hak__lock_word_is_mine(&heap->lock), "only the lock makes the answer last");
@@ -188,32 +114,53 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
     return false;
 }
 
-/* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
- * serve others: for `most` heaps in the order of their ids, from the one after `after` on, and the first after the last. The id of the
- * last one. Caller holds the lock of `mine`. */
-uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most);
-
-/* The same for one heap, which is not the caller's. */
-void hak__heap_sweep(struct hak_heap *heap);
-
-/* Starts the layer once the arena runs. */
-void hak__heap_init(void);
+/* --- heaps as a whole (heap.c) ------------------------------------------------------------------------------------------ */
 
 /* A new heap, mapped and named, in state NEW: its classes and bins are still zero. NULL when the system refuses, or there are as many
  * as can be. */
 struct hak_heap *hak__heap_new(void);
+/* The same, also with the last id of all, which is kept for the exit heap: it serves threads that find no other. */
+struct hak_heap *hak__heap_new_last(void);
+
+/* Memory for the bitmaps of a span that begins, of its former bitmaps or new (NULL: the system refuses); bitmaps of one that has ended. */
+void *hak__bitmaps_take(struct hak_heap *heap, size_t bytes);
+void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
 
 /* Ends a heap that has nothing left, a share of no heap: its memory goes back to the system and its id to the next hak__heap_new. `heir`
  * goes on with its counters. The caller has locked both, and let go of neither; of the first nothing is looked at afterwards. False: the
  * system refuses the memory to note it in, and nothing has happened. */
 hak_cold bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir);
-/* The same, also with the last id of all, which is kept for the exit heap: it serves threads that find no other. */
-struct hak_heap *hak__heap_new_last(void);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
 extern _Atomic uint32_t hak__heap_last;
 /* Heaps 1..this exist. acquire: pairs with the release in hak__heap_new. */
 hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
+
+/* The caller has unlocked the heap, which nobody else can want. */
+void hak__heap_park(struct hak_heap *heap);
+
+/* A heap off the list, locked by the caller; NULL if none is parked. A heap in somebody's hands is locked until it is parked again or a
+ * thread's own, so a fork at any moment finds each heap in one place. */
+struct hak_heap *hak__heap_unpark(void);
+
+/* take_up: the same for a new thread, which waits a little while a heap is borrowed. An adopter borrows: the heap still counts as
+ * parked. It says so before it takes heaps off the list, and again when it has parked them all. */
+struct hak_heap *hak__heap_take_up(void);
+struct hak_heap *hak__heap_borrow(void);
+void hak__heaps_borrow(bool begin);
+
+/* Whether one of the first few parked heaps is wanted at this moment. Takes none off the list. */
+bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most);
+
+/* In a forked child: parks the heaps of threads that do not exist there, or makes them unusable if they were locked. `mine` and
+ * `shared` (either may be NULL) stay in use. */
+void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared);
+
+/* The same if it is not known which heap is still in use: only those that a sweeper had locked become unusable. False if a thread
+ * may still take one of these for its own. */
+bool hak__heaps_fork_further(void);
+
+/* --- blocks out of the heap (take.c) ------------------------------------------------------------------------------------ */
 
 /* Takes up to `want` blocks of a class into out[0..], which afterwards pops (from the end) in ascending order: from the
  * warm pool; when that is empty the remote frees that wait are collected, then come spans with blocks, then a new
@@ -234,6 +181,25 @@ hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, siz
 /* One block that is known to be zero if that costs nothing, else NULL. */
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class);
 
+/* Adopts the spans of a class that have free blocks from parked heaps; returns whether there were any. */
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
+
+/* The common heaps belong to no thread, and serve the first blocks of small classes to the threads of a process that has many. Makes a
+ * new heap a common one, if the process has so many heaps that it needs one more. */
+bool hak__common_add(struct hak_heap *heap);
+
+/* How many blocks of the class they may give to a new heap. */
+uint32_t hak__common_first(uint32_t class);
+
+/* Takes a few blocks of a class with common_left, at most its capacity, into out[0..], like hak__heap_take; returns 0 if there are none
+ * now. */
+uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out);
+
+/* In a forked child, before hak__heaps_fork_child: makes them heaps of threads that do not exist. */
+void hak__common_fork_child(void);
+
+/* --- blocks back into the heap (give.c) --------------------------------------------------------------------------------- */
+
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
 
@@ -244,10 +210,50 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 /* Collects the spans on which other threads have freed blocks. */
 void hak__heap_collect(struct hak_heap *heap);
 
-/* A span enters or leaves the list of those with blocks to give. */
-void hak__heap_list(struct hak_heap *heap, struct hak_span *span);
-void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
+/* Collects for the heaps whose owners are not in a slow path, and for parked ones, so that spans that have emptied can
+ * serve others: for `most` heaps in the order of their ids, from the one after `after` on, and the first after the last. The id of the
+ * last one. Caller holds the lock of `mine`. */
+uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most);
 
-/* --- checks ------------------------------------------------------------------------------------------------------- */
+/* The same for one heap, which is not the caller's. */
+void hak__heap_sweep(struct hak_heap *heap);
 
-hak_cold bool hak__heap_is_valid(struct hak_heap *heap);
+/* Whether p, a block of the class, is free in a bin, the outbox or a span of the heap; the second: in a span. Caller holds the heap
+ * lock. */
+hak_cold bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const void *p);
+hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p);
+
+/* Asks a heap that the caller has not locked; false if it is locked at each of so many tries. Then all heaps but one, until one says
+ * yes. A caller that holds a heap lock tries once: others may wait for it. */
+enum { HAK_HEAP_ASK_TRIES = 1000 };
+typedef bool hak_heap_question(struct hak_heap *heap, uint32_t class, const void *p);
+hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p,
+                            unsigned tries);
+hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *question, uint32_t class, const void *p,
+                             unsigned tries);
+
+/* --- frees by other threads (remote.c) ---------------------------------------------------------------------------------- */
+
+/* From any thread: publishes frees of blocks of one word of a span, and tells the owner. */
+void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function);
+
+/* Takes the whole pending stack and calls collect for each span that is the heap's; others are sent on. */
+void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *));
+
+/* --- large blocks (large.c) --------------------------------------------------------------------------------------------- */
+
+/* A run of slabs of a SuperSlab assigned to the heap, or HAK_NO_RUN. */
+size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh);
+
+/* Assigns the SuperSlab in which the slab lies to the heap, unless another has it, or the heap has little in large blocks. */
+void hak__assigned_add(struct hak_heap *heap, size_t slab);
+
+/* Notes that the SuperSlab of this slab, which is assigned to the heap, has emptied. */
+void hak__assigned_emptied(struct hak_heap *heap, size_t slab);
+
+void hak__assigned_let_go(struct hak_heap *heap);
+
+/* Gives an allocated block of this heap at least the size of another large class in place: takes free slabs behind it, or releases
+ * slabs. Its class is then that one, or if it has grown the largest that fits the slabs it has. False: unchanged, because the slabs
+ * behind are taken, or other blocks share the span. */
+bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class);

@@ -1,17 +1,16 @@
-/* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See large.h.
+/* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See heap.h.
  *
  * A heap with many large blocks looks first in the SuperSlabs assigned to it. Other heaps do not see these, so threads that open and
  * end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives no rights: any
  * thread may give slabs back, purge them, or claim some before it opens a new SuperSlab (hak__pool_take_assigned).
  * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
-#include "heap/large.h"
+#include "heap/heap.h"
 
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/retain.h"
-#include "heap/heap.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
+#include "span/pool.h"
 
 /* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */
 

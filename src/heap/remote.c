@@ -10,10 +10,9 @@
  * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
  * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
  * hands meanwhile; an owner that finds another's span sends it on, or drops it if it has no owner. */
-#include "heap/remote.h"
+#include "heap/heap.h"
 
 #include "diag/report.h"
-#include "heap/heap.h"
 
 static void remote_push(struct hak_heap *heap, struct hak_span *span)
 {

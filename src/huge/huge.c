@@ -1,20 +1,21 @@
 /* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or a tail, pages that nobody uses
- * (arena/tail.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
+ * (arena/retained.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
  * mapping: mlockall(2) gives up a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
  * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
  * second. Everything else about a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
-#include "arena/crowd.h"
-#include "arena/lend.h"
+#include <string.h>
+
 #include "arena/limit.h"
-#include "arena/mapping.h"
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/shield.h"
 
 struct hak_huge_counts hak__huge_counts;
 
@@ -28,7 +29,7 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
 /* The bytes of the guard behind a new block. Each guard begins a mapping. */
-static size_t room_for_guard(void) { return hak__arena_crowded() ? 0 : hak__page_size(); }
+static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
@@ -71,6 +72,24 @@ static bool fill_run(size_t first, size_t n, size_t room)
     return false;
 }
 
+/* The bytes of the run's i-th SuperSlab that are the block's and may hold old data. */
+static size_t old_bytes(size_t first, size_t i, size_t n)
+{
+    return hak_min(hak__supers[first + i].dirty, n - (i << HAK_SUPER_SHIFT));
+}
+
+/* Clears a new block of which only a part may hold old data, so that the caller does not touch the pages that are zero already.
+ * False: all of it may, and the caller clears it when it knows how much is wanted. */
+static bool clear_part(size_t first, size_t n)
+{
+    size_t old = 0, count = supers_of(n);
+    for (size_t i = 0; i < count; i++)
+        old += old_bytes(first, i, n);
+    for (size_t i = 0; i < count && old < n; i++)
+        memset(hak__super_start(first + i), 0, old_bytes(first, i, n));
+    return old < n;
+}
+
 void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 {
     bool fresh;
@@ -89,7 +108,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         return NULL;
     }
     if (zero != NULL)
-        *zero = fresh;
+        *zero = fresh || clear_part(first, n);
     begin_guard(first, n, room);
     hak_store(&hak__supers[first].huge_bytes, n, HAK_RELAXED);
     hak_store(&hak__supers[first].shielded, 0, HAK_RELAXED);

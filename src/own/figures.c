@@ -52,45 +52,77 @@ static size_t visit_usable(const struct hak_span *span, const void *block)
     return hak__hardened_at(hak__slab_of(block)) ? hak__harden_asked(block, span->class, hak__hardened.room[span->class]) : size;
 }
 
-/* The blocks of a span that are neither free nor about to be. */
-static int visit_span(const struct hak_span *span, hak_heap_visitor *visit, void *argument)
+/* How far a visit has come in a share: the slab of the span that it is in, plus one, and the next block there. No lock is held while
+ * the program's function runs, which may ask for memory; the block that it is given is in use, so its span stays, and its share. */
+struct visit_place {
+    uint32_t slab, index;
+};
+
+/* The next block of a share that is neither free nor about to be. */
+static char *next_live(const struct hak_heap *share, struct visit_place *at)
 {
-    size_t size = hak__classes[span->class].size;
-    for (uint32_t i = 0; i < span->frontier; i++) {
-        bool single = span->blocks == 1;
-        if (!single && (span->free[i / 64] >> i % 64 & 1) != 0)
-            continue;
-        char *block = hak__span_start(span) + i * size;
-        int stop = visit(block, visit_usable(span, block), argument);
-        if (stop != 0)
-            return stop;
+    uint32_t slab = at->slab != 0 ? at->slab : share->share.first_span;
+    for (; slab != 0; slab = hak__spans[slab - 1].next_owned, at->index = 0) {
+        const struct hak_span *span = &hak__spans[slab - 1];
+        for (uint32_t i = at->index; i < span->frontier; i++)
+            if (span->blocks == 1 || (span->free[i / 64] >> i % 64 & 1) == 0) {
+                *at = (struct visit_place){ slab, i + 1 };
+                return hak__span_start(span) + i * hak__classes[span->class].size;
+            }
     }
-    return 0;
+    return NULL;
 }
 
-/* Cached blocks go back to the spans first, so that all others are in the program's hands. */
+/* Cached blocks go back to the spans first, so that all others are in the program's hands. A share that a fork has found half changed
+ * has none: what it has is not known. */
+static char *next_block(struct hak_heap *share, struct visit_place *at, size_t *size)
+{
+    if (!hak__heap_lock(share))
+        return NULL;
+    if (at->slab == 0)
+        hak__cache_flush(share);
+    char *block = next_live(share, at);
+    if (block != NULL)
+        *size = visit_usable(&hak__spans[at->slab - 1], block);
+    hak__heap_unlock(share);
+    return block;
+}
+
 static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *argument)
 {
+    struct visit_place at = { 0, 0 };
+    size_t size = 0;
     int stop = 0;
-    if (!hak__heap_lock(share))   /* half changed, in a child: what it has is not known */
-        return 0;
-    hak__cache_flush(share);
-    for (uint32_t slab = share->share.first_span; slab != 0 && stop == 0; slab = hak__spans[slab - 1].next_owned)
-        stop = visit_span(&hak__spans[slab - 1], visit, argument);
-    hak__heap_unlock(share);
+    for (char *block; stop == 0 && (block = next_block(share, &at, &size)) != NULL;)
+        stop = visit(block, size, argument);
     return stop;
+}
+
+static struct hak_heap *first_share(struct hak_own *own)
+{
+    hak__lock_acquire(&own->lock);
+    struct hak_heap *share = own->shares;
+    hak__lock_release(&own->lock);
+    return share;
+}
+
+/* The slab of the next huge block, plus one; the first with 0. */
+static uint32_t next_huge(struct hak_own *own, uint32_t slab)
+{
+    hak__lock_acquire(&own->lock);
+    slab = slab == 0 ? own->first_huge : hak__spans[slab - 1].next_owned;
+    hak__lock_release(&own->lock);
+    return slab;
 }
 
 int hak__own_visit(struct hak_own *own, hak_heap_visitor *visit, void *argument)
 {
-    hak__lock_acquire(&own->lock);
     int stop = hak__samples_visit(&own->samples, visit, argument);
-    for (struct hak_heap *share = own->shares; share != NULL && stop == 0; share = share->share.next)
+    for (struct hak_heap *share = first_share(own); share != NULL && stop == 0; share = share->share.next)
         stop = visit_share(share, visit, argument);
-    for (uint32_t slab = own->first_huge; slab != 0 && stop == 0; slab = hak__spans[slab - 1].next_owned) {
+    for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
         void *block = hak__slab_start(slab - 1);
         stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit") : hak__huge_usable(block), argument);
     }
-    hak__lock_release(&own->lock);
     return stop;
 }

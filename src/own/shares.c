@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
@@ -11,10 +12,11 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "heap/spans.h"
 #include "own/own.h"
-#include "shared/pool.h"
-#include "slab/hardened.h"
-#include "slab/shield.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+#include "span/shield.h"
 
 /* Shares of no heap and no thread wait for the next one. The first goes on with the counters of those that are given back. */
 enum { SPARE_MOST = 16 };

@@ -6,7 +6,7 @@
 #include "diag/report.h"
 #include "own/own.h"
 
-static _Atomic(struct hak_own *) inherited;
+_Atomic(struct hak_own *) hak__own_inherited;
 
 static void standard_count(struct hak_own *own, const char *function)
 {
@@ -39,7 +39,7 @@ struct hak_own *hak__own_set_inherited(struct hak_own *own, const char *function
 {
     if (own != NULL)
         standard_count(own, function);
-    struct hak_own *former = hak_exchange(&inherited, own, HAK_ACQ_REL);
+    struct hak_own *former = hak_exchange(&hak__own_inherited, own, HAK_ACQ_REL);
     if (former != NULL)
         hak_fetch_sub(&former->standards, 1, HAK_RELAXED);
     return former;
@@ -48,13 +48,13 @@ struct hak_own *hak__own_set_inherited(struct hak_own *own, const char *function
 /* The heap that was set may be on its way out: then the thread begins without. */
 void hak__own_inherit(struct hak_heap *mine)
 {
-    struct hak_own *own = hak_load(&inherited, HAK_ACQUIRE);
+    struct hak_own *own = hak_load(&hak__own_inherited, HAK_ACQUIRE);
     if (hak_likely(own == NULL))
         return;
     if (!hak__heap_lock(mine))
         return;
     hak__lock_acquire(&own->lock);
-    bool still = hak__own_is_alive(own) && hak_load(&inherited, HAK_RELAXED) == own;
+    bool still = hak__own_is_alive(own) && hak_load(&hak__own_inherited, HAK_RELAXED) == own;
     if (still)
         hak_fetch_add(&own->standards, 1, HAK_RELAXED);
     hak__lock_release(&own->lock);
@@ -70,7 +70,7 @@ void hak__standards_fork_child(struct hak_heap *mine)
 {
     for (struct hak_own *own = hak__own_next(NULL); own != NULL; own = hak__own_next(own)) {
         bool my_own = (mine->mode & HAK_MODE_SENTINEL) == 0 && mine->share.standard == own;
-        hak_store(&own->standards, my_own + (hak_load(&inherited, HAK_RELAXED) == own), HAK_RELAXED);
+        hak_store(&own->standards, my_own + (hak_load(&hak__own_inherited, HAK_RELAXED) == own), HAK_RELAXED);
     }
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL)   /* those given back have no memory */

@@ -7,7 +7,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "arena/arena.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "base/text.h"

@@ -3,12 +3,11 @@
 
 #include <errno.h>
 
-#include "arena/arena.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/reserved.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 
 enum { CHUNK = 64 << 10, PLACE_CLASSES = HAK_CLASS_MID_LAST + 1, OUTER = PLACE_CLASSES, PLACE_SMALLER = 4, PLACE_TRIES = 3 };
 

@@ -14,7 +14,7 @@
 #include "profile/leaks.h"
 #include "profile/places.h"
 #include "size/bins.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 
 struct hak_profile hak__profile;
 static _Atomic uint32_t profile_starting;     /* one thread at a time lays the tables out */

@@ -96,7 +96,7 @@ void hak__record_leave(struct hak_record *record)
 /* --- all of a heap ---------------------------------------------------------------------------------------------------- */
 
 /* Those that a free has claimed just now are left to it. */
-struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close)
+static struct hak_record *samples_end_one(struct hak_samples *samples, bool close)
 {
     struct hak_record *record;
     bool claimed = false;
@@ -110,6 +110,12 @@ struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close)
     return claimed ? record : NULL;
 }
 
+void hak__samples_end(struct hak_samples *samples, bool close, const char *function)
+{
+    for (struct hak_record *record; (record = samples_end_one(samples, close)) != NULL;)
+        record->end(record, function);
+}
+
 void hak__samples_merge(struct hak_samples *samples)
 {
     hak__lock_acquire(&samples->lock);
@@ -118,14 +124,23 @@ void hak__samples_merge(struct hak_samples *samples)
     hak__lock_release(&samples->lock);
 }
 
+/* The list's next sample in use. */
+static struct hak_record *samples_next(struct hak_samples *samples, struct hak_record *record)
+{
+    hak__lock_acquire(&samples->lock);
+    do
+        record = record == NULL ? samples->first : record->next;
+    while (record != NULL && (record->counted == 0 || hak_load(&record->state, HAK_ACQUIRE) != HAK_SAMPLE_LIVE));
+    hak__lock_release(&samples->lock);
+    return record;
+}
+
+/* Without the lock: the program's function may ask for memory. The sample that it is given is in use, so it stays in the list. */
 int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t, void *), void *argument)
 {
     int stop = 0;
-    hak__lock_acquire(&samples->lock);
-    for (struct hak_record *record = samples->first; record != NULL && stop == 0; record = record->next)
-        if (record->counted != 0 && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE)
-            stop = visit((void *)record->block, record->counted, argument);
-    hak__lock_release(&samples->lock);
+    for (struct hak_record *record = NULL; stop == 0 && (record = samples_next(samples, record)) != NULL;)
+        stop = visit((void *)record->block, record->counted, argument);
     return stop;
 }
 

@@ -12,7 +12,6 @@
 #include "stats/ledger.h"
 
 #include "arena/meta.h"
-#include "arena/regions.h"
 #include "arena/window.h"
 #include "os/os.h"
 
@@ -192,7 +191,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/waiting.h), what is resident is empty */
+    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/recycled.h), what is resident is empty */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
         walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
     }
@@ -216,8 +215,8 @@ static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t 
 /* The descriptors of all regions but the first, whose are in the window's beginning. */
 static void count_pieces(struct ledger_walk *walk)
 {
-    size_t bytes = HAK_REGION_SUPERS * HAK_SUPER_SPANS;
-    for (size_t region = hak__region_next(1); region * HAK_REGION_SUPERS < hak__arena_top(); region = hak__region_next(region + 1))
+    size_t bytes = HAK_PART_SUPERS * HAK_SUPER_SPANS;
+    for (size_t region = hak__part_next(1); region * HAK_PART_SUPERS < hak__arena_top(); region = hak__part_next(region + 1))
         count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
 }
 

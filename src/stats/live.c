@@ -5,8 +5,8 @@
  * does not compile before figures.h says where it comes from. */
 #include "stats/live.h"
 
+#include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "arena/thp.h"
 #include "cache/current.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
@@ -21,9 +21,8 @@
 #include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
 #include "size/bins.h"
+#include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
 

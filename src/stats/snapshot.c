@@ -4,8 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "arena/thp.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
@@ -14,8 +14,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "os/reserved.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
+#include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
 

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "arena/arena.h"
 #include "arena/meta.h"
 #include "diag/report.h"
 #include "trace/frames.h"

@@ -1,8 +1,8 @@
 /* Which SuperSlabs become huge pages. See collapse.h. */
 #include "upkeep/collapse.h"
 
-#include "arena/regions.h"
-#include "arena/thp.h"
+#include "arena/hugepages.h"
+#include "arena/window.h"
 #include "base/bits.h"
 
 enum {

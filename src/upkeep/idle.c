@@ -3,13 +3,15 @@
 
 #include <string.h>
 
+#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "arena/regions.h"
-#include "arena/thp.h"
+#include "arena/mapping.h"
+#include "arena/window.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "heap/spans.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "upkeep/counts.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };

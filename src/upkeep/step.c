@@ -3,9 +3,9 @@
 
 #include <limits.h>
 
-#include "arena/lru.h"
-#include "arena/reserve.h"
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"
@@ -13,7 +13,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "upkeep/collapse.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"

@@ -4,7 +4,7 @@
 
 #include "hakmem.h"
 #include "hakmem_stats.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "support/check.h"
 
 enum { BLOCKS = 3000 };
@@ -222,6 +222,7 @@ static void limits_hold(void **state)
 
 struct visited {
     size_t blocks, bytes;
+    hak_heap_t *other;
 };
 
 static int count_block(void *block, size_t size, void *argument)
@@ -234,6 +235,41 @@ static int count_block(void *block, size_t size, void *argument)
 }
 static int stop_at_once(void *block, size_t size, void *argument) { return (void)block, (void)size, (void)argument, 7; }
 
+/* Of malloc, small and huge, and of another heap; and has the heap checked. */
+static int allocate_meanwhile(void *block, size_t size, void *argument)
+{
+    struct visited *visited = argument;
+    void *p = hak_malloc(size), *q = hak_malloc((size_t)2 << 20), *r = hak_heap_malloc(visited->other, 300);
+    expect(p != NULL && q != NULL && r != NULL);
+    memset(p, 0x5a, size);
+    hak_free(p);
+    hak_free(q);
+    hak_heap_free(visited->other, r);
+    if (visited->blocks % 64 == 0)
+        expect(hak_heap_of(block) != NULL && hak_check_heap());
+    return count_block(block, size, argument);
+}
+
+static void visitors_may_allocate(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    (void)state;
+    hak_heap_t *heap = new_heap("visited", 0);
+    fill(heap, blocks, BLOCKS);
+    void *huge[3];
+    for (unsigned i = 0; i < 3; i++)
+        huge[i] = hak_heap_malloc(heap, (size_t)(i + 2) << 20);
+    struct visited visited = { 0, 0, new_heap("other", 0) };
+    expect_eq(hak_heap_visit(heap, allocate_meanwhile, &visited), 0);
+    expect_eq(visited.blocks, BLOCKS + 3);
+    expect_eq(visited.blocks, stats_of(heap).live_blocks);
+    check(blocks, BLOCKS);
+    hak_heap_free(heap, huge[0]);
+    hak_heap_destroy(heap);
+    hak_heap_destroy(visited.other);
+    expect(hak_check_heap());
+}
+
 static void visits_see_every_block(void **state)
 {
     static unsigned char *blocks[BLOCKS];
@@ -243,7 +279,7 @@ static void visits_see_every_block(void **state)
     fill(heap, blocks, BLOCKS);
     for (unsigned i = 0; i < BLOCKS; i += 2)
         hak_free(blocks[i]);
-    struct visited visited = { 0, 0 };
+    struct visited visited = { 0, 0, NULL };
     expect_eq(hak_heap_visit(heap, count_block, &visited), 0);
     expect_eq(visited.blocks, BLOCKS / 2);
     expect_eq(visited.blocks, stats_of(heap).live_blocks);
@@ -445,6 +481,56 @@ static void defaults_redirect(void **state)
 
 /* --- misuse ------------------------------------------------------------------------------------------------------------ */
 
+#define THREE_MIB ((size_t)3 << 20)
+
+/* Each is a thread's first request. */
+static void *first_request(unsigned which)
+{
+    switch (which) {
+    case 0: return hak_malloc(0);
+    case 1: return hak_calloc(1, 0);
+    case 2: return hak_realloc(NULL, 0);
+    case 3: return hak_aligned_alloc(64, 0);
+    case 4: return hak_malloc(THREE_MIB);
+    case 5: return hak_calloc(3, THREE_MIB / 3);
+    case 6: return hak_realloc(NULL, THREE_MIB);
+    case 7: return hak_aligned_alloc((size_t)4 << 20, 100);
+    case 8: return hak_malloc(700 << 10);
+    case 9: return hak_calloc(1, 5000);
+    default: return hak_malloc(100);
+    }
+}
+
+enum { FIRST_REQUESTS = 11 };
+
+struct first {
+    unsigned which;
+    hak_heap_t *heap;
+    void *block;
+};
+
+static void *begins_with(void *argument)
+{
+    struct first *first = argument;
+    first->block = first_request(first->which);
+    expect(first->block != NULL);
+    expect_ptr(hak_heap_of(first->block), first->heap);
+    expect_ptr(hak_heap_get_default(), first->heap);
+    return NULL;
+}
+
+static void the_first_request_is_the_default_heaps(void **state)
+{
+    struct first first = { 0, new_heap(NULL, 0), NULL };
+    (void)state;
+    expect(hak_heap_set_default_of_new_threads(first.heap) == NULL);
+    for (; first.which < FIRST_REQUESTS; first.which++)
+        run_threads(1, begins_with, &first, sizeof first);
+    expect_ptr(hak_heap_set_default_of_new_threads(NULL), first.heap);
+    hak_heap_destroy(first.heap);
+    expect(hak_check_heap());
+}
+
 static void expect_misuse(check_body *body, void *argument, const char *words)
 {
     char said[SAID_SIZE];
@@ -499,11 +585,13 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),
         cmocka_unit_test(a_handle_is_small),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(defaults_redirect),
+        cmocka_unit_test(the_first_request_is_the_default_heaps),
         cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(wrong_options),
     };

@@ -8,10 +8,12 @@
 #ifndef HAK_TESTS_FUZZ_H
 #define HAK_TESTS_FUZZ_H
 
+#include "heap/spans.h"
 #include "support/fake_os.h"
 
 #include <sys/prctl.h>
 
+#include "arena/runs.h"
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/flush.h"

@@ -6,10 +6,9 @@
 #include "fuzz.h"
 
 #include "arena/arena.h"
-#include "arena/lend.h"
-#include "arena/lru.h"
-#include "arena/mapping.h"
-#include "arena/reserve.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "support/figures.h"
 
 enum { RUNS = 16, SUPERS = 4096, TOP_MOST = 600 };

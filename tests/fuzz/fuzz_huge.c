@@ -4,7 +4,7 @@
  * Input: steps, a byte each and what they read: allocate with an alignment, resize, free, weather, let the arena purge. */
 #include "fuzz.h"
 
-#include "arena/lru.h"
+#include "arena/retained.h"
 #include "huge/huge.h"
 
 enum { SLOTS = 12 };

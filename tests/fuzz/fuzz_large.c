@@ -1,4 +1,4 @@
-/* Fuzz: heap/large.h. Blocks of the large pool that change size where they stand, among blocks of other classes in the
+/* Fuzz: heap/heap.h. Blocks of the large pool that change size where they stand, among blocks of other classes in the
  * same SuperSlabs, in two heaps: no byte of a neighbour changes, and the map and the counters stay true.
  *
  * Input: steps, a byte each and what they read: take a block of a class into a heap, resize one in place, give it back
@@ -7,7 +7,7 @@
 
 #include "cache/flush.h"
 #include "cache/outbox.h"
-#include "heap/large.h"
+#include "heap/heap.h"
 #include "support/heaps.h"
 
 enum { SLOTS = 48, HEAPS = 2, FIRST = HAK_CLASS_FIRST_LARGE };

@@ -1,10 +1,10 @@
-/* Fuzz: slab/span.h. One span of any class, by its owner and by others, against the state of each block.
+/* Fuzz: span/span.h. One span of any class, by its owner and by others, against the state of each block.
  *
  * Input: byte 0 the class; then steps, a byte each and what they read: take blocks, take a fresh one, give some back,
  * free some from another thread, collect, give or collect what is wrong (the fault must be named and the offender, and
  * nothing else may have changed), ask which block an address is, ask for idle pages, change the owner. */
 #include "fuzz.h"
-#include "slab/span.h"
+#include "span/span.h"
 
 enum { OWNER = 7, BATCH = 64 };
 

@@ -6,9 +6,9 @@
 #include <setjmp.h>
 
 #include "diag/options.h"
-#include "heap/park.h"
-#include "heap/remote.h"
-#include "shared/pool.h"
+#include "heap/heap.h"
+#include "heap/spans.h"
+#include "span/pool.h"
 #include "world.h"
 
 enum { SMALL = HAK_CLASS_2048, LARGE = HAK_CLASS_524288, LARGE_SLABS = 8, SLABS = WORLD_SUPERS * HAK_SUPER_SLABS, PER_SLAB = 32 };

@@ -1,10 +1,10 @@
-/* Adoption and the busy word (heap/sources.c, heap/heap.c, heap/park.c, heap/remote.c), every schedule within the bounds:
+/* Adoption and the busy word (heap/take.c, heap/heap.c, heap/heap.c, heap/remote.c), every schedule within the bounds:
  *   1. the spans of a parked heap are taken over while others free into them, while another thread takes the heap up,
  *      and while two adopt at once; a span queued on the former owner's stack is sent on;
  *   2. an owner in its slow path and a sweeper take turns in a heap; one that parks, one that is parked and swept.
  * No block is in two hands or lost, every list and every count is right, and nobody waits for ever. */
 // test: cost=60
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "heaps_world.h"
 
 /* --- 1 ------------------------------------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* Forks (heap/park.c, hak__heaps_fork_child): the process forks at every step of another thread, and the child repairs
+/* Forks (heap/heap.c, hak__heaps_fork_child): the process forks at every step of another thread, and the child repairs
  * and goes on. The fork is a real one, made by a thread of the schedule; under weak.c plain writes are steps as well.
  * Heaps that the child parks keep what their threads had cached: others adopt their spans, and who takes such a heap up
  * drains blocks that have another owner by then.
@@ -9,6 +9,7 @@
  * In the child: no block is in two hands, whatever the program held can be freed, the parked heaps are a list without a
  * cycle, and every heap that is in use is valid. What the other thread was changing may be lost, nothing else. */
 // test: check
+#include "heap/spans.h"
 #include "heaps_world.h"
 
 #include <stdlib.h>
@@ -21,8 +22,7 @@
 #include "cache/mark.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
-#include "heap/common.h"
-#include "heap/park.h"
+#include "heap/heap.h"
 
 enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB, SLOTS = 8 };
 
@@ -50,7 +50,6 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 /* No bin is refilled here. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 
 
 

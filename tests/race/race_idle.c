@@ -2,13 +2,14 @@
  * thread's free, and its slabs become a third one's span; owners take, give and end spans; two walk. The walker works only on spans of a
  * heap that it has locked. */
 // test: check
+#include "heap/spans.h"
 #include "heaps_world.h"
 
 #include <string.h>
 
 #include "arena/limit.h"
 #include "os/os.h"
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "upkeep/counts.h"
 #include "upkeep/idle.h"
 

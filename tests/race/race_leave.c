@@ -16,8 +16,6 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
-#include "heap/common.h"
-#include "heap/park.h"
 
 static struct hak_bin *bin(void) { return &the_heap()->bins[BIN_CLASS]; }
 

@@ -21,19 +21,16 @@
 #include "diag/report.h"
 #include "guard/check.h"
 #include "guard/exact.h"
-#include "harden/zero_size.h"
-#include "heap/common.h"
+#include "heap/heap.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
-#include "late.h"
-#include "others.h"
+#include "kinds/kind.h"
 #include "own/own.h"
 #include "own/region.h"
-#include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
-#include "slab/shield.h"
+#include "span/shield.h"
 #include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
@@ -98,7 +95,6 @@ void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, 
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **blocks) { return (void)heap, (void)class, (void)blocks, 0; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
 
@@ -152,13 +148,17 @@ struct hak_heap *hak__request_heap_slow(void) { return NULL; }
 void *hak__fail(int code) { return (void)code, NULL; }
 void *hak__no_memory(void) { return NULL; }
 _Atomic uint32_t hak__limit_notices;
-struct hak_region *hak__region_of(const void *p) { return (void)p, NULL; }
 void hak__profile_forget(const void *p) { (void)p; }
 bool hak__profile_answer(void) { return false; }
 struct hak_sample hak__sample;
-struct hak_zero_size hak__zero_size;
 _Atomic bool hak__shields;
-bool hak__is_others(const void *p) { return (void)p, false; }
+static bool has_none(const void *p) { return (void)p, false; }
+static bool has_any(const void *p) { return (void)p, true; }
+static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }
+const struct hak_kind hak__kind_large = { .free = hak__free_block }, hak__kind_hardened, hak__kind_sealed;
+const struct hak_kind hak__kind_sampled = { .has = has_none }, hak__kind_zero_size = { .has = has_none };
+const struct hak_kind hak__kind_region = { .has = has_none }, hak__kind_foreign = { .has = has_none };
+const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 
 /* --- the state in which a schedule begins -------------------------------------------------------------------------------- */
 
@@ -629,7 +629,7 @@ static const struct explore_case cases[] = {
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
     { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },
     { "a heap ends, its huge block is freed", 2, 2, with_huge, { merge_and_begin_anew, free_huge_block }, check_huge, 1, 1 },
-    { "it becomes a thread's default", EXPLORE_ALL, 2, begin_owns, { destroy, set_default }, check_just_one },
+    { "it becomes a thread's default", 6, 2, begin_owns, { destroy, set_default }, check_just_one },
     { "it is a default no longer", EXPLORE_ALL, 2, is_default, { destroy, set_none }, check_owns },
     { "a new thread begins with it", 4, 2, is_inherited, { inherit, new_threads_none_and_destroy }, check_owns },
     { "new threads begin with another", 3, 3, is_inherited, { inherit, new_threads_other, inherit_3 }, check_no_report, 1, 1 },

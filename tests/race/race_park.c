@@ -1,7 +1,7 @@
-/* Parked heaps (heap/park.c), every schedule within the bounds: threads that take and give back heaps at the same time.
+/* Parked heaps (heap/heap.c), every schedule within the bounds: threads that take and give back heaps at the same time.
  * No heap is in two hands, none is lost, none stands on the stack twice. The planted bug is the classic one: without
  * the count of changes a heap that was taken and given back meanwhile (ABA) brings a stale link to the top. */
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "world.h"
 
 static bool held[WORLD_HEAPS + 1];

@@ -1,10 +1,8 @@
-/* The shared pool of slabs (shared/pool.c, slab/superslab.c), every schedule within the bounds: runs are claimed and
+/* The shared pool of slabs (span/pool.c, span/pool.c), every schedule within the bounds: runs are claimed and
  * given back at the same time. No slab is in two hands; when all is quiet every free run has its hints; a SuperSlab
  * goes back to the arena only while nobody has a slab of it, and may be opened again at once. */
 // test: cost=90
-#include "slab/superslab.h"
-#include "shared/pool.h"
-#include "shared/tiers.h"
+#include "span/pool.h"
 #include "world.h"
 
 enum { ALL = 32 };

@@ -1,10 +1,10 @@
-/* Publication and reception of remote frees (heap/remote.c, slab/span.c), every schedule within the bounds:
+/* Publication and reception of remote frees (heap/remote.c, span/span.c), every schedule within the bounds:
  *   1. two publishers, one owner, one span: every published block is collected, none twice;
  *   2. two publishers, one owner, two spans: the pending stack's links stay right while spans are queued again;
  *   3. a span ends and is born again under another owner while a publisher of its first life is late in queueing it:
  *      it is forwarded or dropped, and the second life's publication is not lost. */
 // test: check
-#include "heap/remote.h"
+#include "heap/heap.h"
 #include "world.h"
 
 enum { CLASS = HAK_CLASS_1024 };   /* 1 KiB: at most 64 blocks, so one word of bits */

@@ -1,11 +1,13 @@
-/* Runs that wait in front of the arena (arena/waiting.h), every schedule within the bounds: threads that put and take at the same
+/* Runs that wait in front of the arena (arena/recycled.h), every schedule within the bounds: threads that put and take at the same
  * line while another gives all of them back. Each run is in one hand, in one word, or with the arena, and one that waits is
  * found by the next who gives back. */
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+
+#include <errno.h>
 
 #include "arena/limit.h"
-#include "arena/lru.h"
-#include "arena/state.h"
+#include "arena/mapping.h"
+#include "arena/retained.h"
 #include "diag/options.h"
 #include "world.h"
 
@@ -29,20 +31,32 @@ void hak__arena_lock(void)
 }
 void hak__arena_unlock(void) { hak_store(&locked, 0, HAK_RELEASE); }
 bool hak__limit_is_near(void) { return false; }
-void hak__limit_refused(size_t mapped) { (void)mapped; }
-bool hak__lru_unmap_all(void) { return false; }
+bool hak__arena_is_mine(void) { return hak_load(&locked, HAK_RELAXED) != 0; }
 struct hak_arena_state hak__arena_state;
 bool hak__ahead_counts(void) { return false; }
-void hak__lru_note(uint64_t now_ms) { (void)now_ms; }
-void hak__lru_due(uint64_t now_ms) { (void)now_ms; }
+void hak__retained_note(uint64_t now_ms) { (void)now_ms; }
+void hak__retained_due(uint64_t now_ms) { (void)now_ms; }
 
-void hak__lru_add_run(size_t first, size_t count, uint64_t now_ms)
+void hak__retained_add_run(size_t first, size_t count, uint64_t now_ms)
 {
     (void)count, (void)now_ms;
     EXPLORE_EXPECT(holders[first] == WAITING, "what is given back has not waited");
     holders[first] = WITH_ARENA;
     content[first]++;
 }
+
+/* For lent pages, which no schedule here comes to. */
+size_t hak__limit_mappings(void) { return 0; }
+bool hak__arena_is_crowded(void) { return true; }
+void hak__super_count_mapped(size_t super, size_t bytes) { (void)super, (void)bytes; }
+void hak__super_set_moved(size_t super, size_t pieces) { (void)super, (void)pieces; }
+void hak__retained_add(size_t super, size_t dirty, uint64_t now_ms) { (void)super, (void)dirty, (void)now_ms; }
+void hak__retained_remove(size_t super) { (void)super; }
+void hak__retained_cut(size_t super, size_t dirty) { (void)super, (void)dirty; }
+int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at) { return (void)first, (void)count, (void)bytes, (void)at, ENOMEM; }
+bool hak__place_stays(uintptr_t place, size_t bytes) { return (void)place, (void)bytes, false; }
+int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size) { return (void)from, (void)size, (void)to, (void)new_size, ENOMEM; }
+int hak__os_unmap(uintptr_t address, size_t size) { return (void)address, (void)size, ENOMEM; }
 
 /* --- the threads ------------------------------------------------------------------------------------------------------- */
 
@@ -52,6 +66,7 @@ static void waiting_setup(void)
     hak__supers = runs;
     atomic_store(&locked, 0);
     for (unsigned i = 0; i < RUNS; i++) {
+        atomic_store(&runs[i].kind, HAK_SUPER_HUGE);
         holders[i] = WITH_PROGRAM;
         content[i] = 0;
     }

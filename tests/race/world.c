@@ -7,15 +7,16 @@
 
 #include <string.h>
 
+#include "arena/hugepages.h"
 #include "arena/limit.h"
+#include "arena/mapping.h"
 #include "arena/meta.h"
-#include "arena/pieces.h"
-#include "arena/prefault.h"
-#include "arena/regions.h"
-#include "arena/thp.h"
-#include "arena/waiting.h"
-#include "cache/quarantine.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+#include "arena/window.h"
 #include "base/assert.h"
+#include "cache/quarantine.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -32,7 +33,7 @@ static _Atomic uint32_t free_supers;
 struct hak_super *hak__supers = supers;
 struct hak_super_word *hak__super_words = words;
 struct hak_window hak__window;
-__attribute__((weak)) struct hak_span *hak__spans;   /* slab/span.c has it where it is linked */
+__attribute__((weak)) struct hak_span *hak__spans;   /* span/span.c has it where it is linked */
 
 extern uint64_t hak__freed_key __attribute__((weak));   /* the same */
 
@@ -134,7 +135,7 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
-size_t hak__region_next(size_t region) { return region; }   /* all of them are open */
+size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
@@ -241,8 +242,7 @@ bool world_is_not_free(const struct hak_span *span, const void *block) { return 
 __attribute__((weak)) struct hak_profile hak__profile;
 __attribute__((weak)) struct hak_sample hak__sample;
 __attribute__((weak)) void hak__profile_forget(const void *block) { (void)block; }
-__attribute__((weak)) struct hak_own *hak__own_of_sample(const void *p) { return (void)p, NULL; }
-__attribute__((weak)) void hak__own_samples_end(struct hak_own *own, bool close, const char *f) { (void)own, (void)close, (void)f; }
+__attribute__((weak)) void hak__samples_end(struct hak_samples *s, bool close, const char *f) { (void)s, (void)close, (void)f; }
 __attribute__((weak)) void hak__samples_open(struct hak_samples *s, struct hak_account *account) { (void)s, (void)account; }
 __attribute__((weak)) void hak__samples_merge(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__samples_fork_child(struct hak_samples *samples) { (void)samples; }

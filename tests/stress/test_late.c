@@ -10,7 +10,7 @@
 // test: timeout=300
 #include <limits.h>
 
-#include "slab/hardened.h"
+#include "span/hardened.h"
 #include "support/stress.h"
 
 enum { KEYS = 4, BLOCKS = 12, WINDOW_MAX = 256 };
@@ -92,7 +92,7 @@ int main(void)
     stress_free(&mailbox);
     printf("threads=%zu heaps=%u\n", total, hak__heap_last_id());
     /* One each, the main thread's, the shared one of late frees, in hardened mode an early one, and a common one for
-     * every sixteen of them (heap/common.c). */
+     * every sixteen of them (heap/take.c). */
     size_t most = window + 2 + hak__hardened.on, common = (most + 1) / 16;
     STRESS_EXPECT(hak__heap_last_id() <= most + common, "%u heaps for %zu threads at once", hak__heap_last_id(), window);
     stress_expect_empty();

@@ -1,6 +1,6 @@
 /* Stress: spans lose their keys and get them back, again and again, while live blocks are asked about.
  *
- * Exercises: upkeep returns the pages of free blocks and makes the limits of their slabs 0 (slab/freed.h) in the middle of
+ * Exercises: upkeep returns the pages of free blocks and makes the limits of their slabs 0 (span/span.h) in the middle of
  * checks of live blocks in the same slabs, whose owner makes the limits what they were by taking blocks there. No check may
  * take a live block for one that was never allocated or is free.
  *

@@ -3,7 +3,7 @@
 #define HAK_TESTS_SUPPORT_FIGURES_H
 
 #include "arena/meta.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 
 struct arena_figures {
 #define X(name) size_t name;

@@ -1,14 +1,16 @@
 /* Heaps without threads: tests of the layers from slab/ up to cache/ make heaps themselves and call the layers as
- * malloc_slow.c and free_slow.c would. */
+ * malloc_slow.c and kinds/plain.c would. */
 #ifndef HAK_TESTS_SUPPORT_HEAPS_H
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
+#include "arena/runs.h"
 #include "cache/cache.h"
 #include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "cache/tune.h"
+#include "heap/spans.h"
 #include "support/check.h"
 #include "support/memory.h"
 

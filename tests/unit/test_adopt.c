@@ -1,9 +1,10 @@
-/* heap/sources.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
+/* heap/take.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
  * wait for them; heaps in use keep theirs; whatever is freed late finds the new owner; and the parked heaps stay
  * parked. */
 #include "cache/flush.h"
 #include "cache/outbox.h"
-#include "heap/park.h"
+#include "heap/heap.h"
+#include "heap/spans.h"
 #include "support/heaps.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, SPANS = 10, MANY = 1024 };

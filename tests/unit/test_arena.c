@@ -3,14 +3,13 @@
  * amount, unmapping as the last resort, extending, trimming, moving; and random operations against a model. After each
  * step hak__arena_is_valid holds, what the arena says is mapped is mapped, and nothing else is. */
 #include "arena/arena.h"
-#include "arena/state.h"
-
-#include "arena/lend.h"
 #include "arena/limit.h"
-#include "arena/lru.h"
 #include "arena/mapping.h"
 #include "arena/meta.h"
-#include "arena/reserve.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+
 #include "base/bits.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
@@ -440,18 +439,20 @@ FRESH_TEST(child_settles_what_was_under_way)
     give(4, 1);
     give(6, 1);
     give(13, 1);
-    run_threads(1, locks_for_ever, &fake, 1);
+    hak__arena_lock();
     set_kind(4, HAK_SUPER_IN_SLABS);
-    hak__lru_remove(6);
+    hak__retained_remove(6);
     set_kind(6, HAK_SUPER_HUGE);
     set_kind(8, HAK_SUPER_FREE);
     set_kind(9, HAK_SUPER_FREE);
-    hak__lru_add(9, HAK_SUPER_SIZE, fake.now);
+    hak__retained_add(9, HAK_SUPER_SIZE, fake.now);
     set_kind(11, HAK_SUPER_HOLE);
-    hak__lru_remove(13);
+    hak__retained_remove(13);
     hak__supers[13].mapped = 0;
     hak__arena_state.mapped -= HAK_SUPER_SIZE;
     expect_eq(hak__os_unmap((uintptr_t)hak__super_start(13), HAK_SUPER_SIZE), 0);
+    hak__arena_unlock();
+    run_threads(1, locks_for_ever, &fake, 1);
     hak__arena_fork_child();
     expect_valid();
     expect_eq(figure_dirty(), 4 * HAK_SUPER_SIZE);
@@ -641,7 +642,7 @@ FRESH_TEST(addresses_go_back)
     expect_eq(take(MANY), 0);
     soil(0, MANY);
     give(10, MANY - 10);
-    hak__lru_shorten(0);
+    hak__retained_shorten(0);
     expect_op(figure_mapped(), >=, MANY * HAK_SUPER_SIZE);
     fake.now += hak__option(HAK_OPTION_purge_delay) - 1;
     hak__arena_purge(fake.now, false);
@@ -834,6 +835,8 @@ FRESH_TEST(unmap_leaves_little_hollow)
     start();
     expect_eq(hak__option_set("unmap", "1"), 0);
     size_t purged = 0, first = take(20);
+    for (size_t i = first; i < first + 20; i++)
+        set_kind(i, HAK_SUPER_IN_SLABS);
     for (unsigned round = 0; round < 2; round++) {
         for (size_t i = first; i < first + 20; i++)
             for (unsigned k = 0; k < 4; k++)   /* the same pages again are no more */
@@ -841,6 +844,8 @@ FRESH_TEST(unmap_leaves_little_hollow)
         expect_eq(purged, (round + 1) * 32 * MIB);
         give(first, 20);
         first = take(20);
+        for (size_t i = first; i < first + 20; i++)
+            set_kind(i, HAK_SUPER_IN_SLABS);
     }
     expect_eq(hak__option_set("unmap", "0"), 0);
     expect(hak__arena_purge_range(hak__super_start(first + 19), MIB));

@@ -4,7 +4,7 @@
 
 #include "cache/flush.h"
 #include "hakmem.h"
-#include "slab/superslab.h"
+#include "span/pool.h"
 #include "support/heaps.h"
 #include "thread.h"
 

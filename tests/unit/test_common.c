@@ -1,11 +1,10 @@
-/* heap/common.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
+/* heap/take.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
 #include "cache/flush.h"
 #include "cache/outbox.h"
 #include "diag/options.h"
-#include "heap/common.h"
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "support/heaps.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = HAK_CLASS_64, CLASS_48 = HAK_CLASS_48, CLASS_4096 = HAK_CLASS_4096, FEW = 15, SHARE = 16 };
@@ -24,7 +23,7 @@ static struct hak_heap *make_common(void)
     return common;
 }
 
-/* As free_slow.c frees a block of another heap. */
+/* As kinds/plain.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
     if (!heap_absorb(heap, class, block))

@@ -1,14 +1,12 @@
-/* arena/crowd.c on a steered system that allows few mappings: from when on tails and gaps are mapped, what becomes of requests
+/* arena/limit.c on a steered system that allows few mappings: from when on tails and gaps are mapped, what becomes of requests
  * that are refused with them, what grows when nothing new can be mapped, what is given back where unmapping would split.
  * After each step the arena is valid, and what the kernel has mapped are no more pieces than it says. */
 #include "arena/arena.h"
-#include "arena/state.h"
 #include "arena/limit.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 
-#include "arena/crowd.h"
-#include "arena/lend.h"
-#include "arena/lru.h"
-#include "arena/mapping.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"

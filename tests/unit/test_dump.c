@@ -5,7 +5,7 @@
 #include "cache/flush.h"
 #include "cache/outbox.h"
 #include "diag/options.h"
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 

@@ -1,9 +1,10 @@
-/* slab/hardened.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
+/* span/hardened.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
  * who looks at a block keeps it from being closed meanwhile. */
-#include "slab/hardened.h"
+#include "heap/spans.h"
+#include "span/hardened.h"
 
-#include "arena/arena.h"
+#include "arena/runs.h"
 #include "diag/options.h"
 #include "hakmem.h"
 #include "support/fake_os.h"

@@ -4,8 +4,8 @@
  * ended or changed hands meanwhile. */
 #include "heap/heap.h"
 
-#include "heap/remote.h"
-#include "shared/pool.h"
+#include "heap/spans.h"
+#include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"
 

@@ -1,15 +1,18 @@
 /* huge/huge.h: every alignment up to 1 GiB for a single byte; sizes change in place or by moving pages, contents kept;
- * what is said to be zero is; a refusal changes nothing; the second free and a pointer into a block are stopped; the
- * figures add up; and random operations against a model. */
+ * what is said to be zero is, and clearing it touches no page that was zero; a refusal changes nothing; the second free and a
+ * pointer into a block are stopped; the figures add up; and random operations against a model. */
 #include "huge/huge.h"
 
-#include "arena/lru.h"
-#include "arena/state.h"
+#include "arena/arena.h"
 #include "arena/limit.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
+
+#include <sys/mman.h>
 
 static const size_t mib = 1 << 20;
 
@@ -106,6 +109,34 @@ FRESH_TEST(zero_is_honest)
     }
 }
 
+static size_t resident_pages(char *p, size_t n)
+{
+    static unsigned char pages[1 << 15];
+    size_t count = n / hak__page_size(), resident = 0;
+    expect(count <= sizeof pages && mincore(p, n, pages) == 0);
+    for (size_t i = 0; i < count; i++)
+        resident += pages[i] & 1;
+    return resident;
+}
+
+FRESH_TEST(only_used_superslabs_are_cleared)
+{
+    bool zero;
+    (void)argument;
+    start();
+    char *p = alloc(15 * mib), *q = alloc(3 * mib);
+    memset(p, 1, 15 * mib);
+    memset(q, 1, 3 * mib);
+    hak__huge_free(q, "free");
+    hak__huge_free(p, "free");
+    char *all = hak__huge_alloc(100 * mib, HAK_SUPER_SIZE, &zero);
+    expect(all <= p && q < all + 100 * mib && zero);
+    expect_op(resident_pages(all, 100 * mib), <=, 18 * mib / hak__page_size());
+    expect(is_zero(all, 100 * mib));
+    hak__huge_free(all, "free");
+    expect_eq(supers_taken(), 0);
+}
+
 /* --- changing size -------------------------------------------------------------------------------------------------- */
 
 FRESH_TEST(grows_in_place)
@@ -174,7 +205,7 @@ FRESH_TEST(what_went_back_lets_nothing_stay)
     start();
     char *p = alloc(400 * mib);
     hak__huge_free(p, "free");
-    hak__lru_shorten(0);
+    hak__retained_shorten(0);
     expect_op(fake.mapped, >, 400 * mib);
     fake.now += 3 * hak__option(HAK_OPTION_purge_delay);
     p = alloc(100 * mib);
@@ -497,6 +528,7 @@ int main(void)
         cmocka_unit_test(only_the_pages_of_the_block),
         cmocka_unit_test(every_alignment),
         cmocka_unit_test(zero_is_honest),
+        cmocka_unit_test(only_used_superslabs_are_cleared),
         cmocka_unit_test(grows_in_place),
         cmocka_unit_test(shrinks_in_place),
         cmocka_unit_test(grows_over_what_was_freed),

@@ -1,11 +1,12 @@
-/* heap/large.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
+/* heap/heap.h: a large block that is alone in its span changes size where it stands, both ways and to every class,
  * without a byte of it or of its neighbours changing; when the slabs behind it are taken, or other blocks share its span,
  * it stays as it is; and the counters stay true. */
-#include "heap/large.h"
+#include "heap/heap.h"
 
 #include <sys/mman.h>
 
-#include "shared/pool.h"
+#include "heap/spans.h"
+#include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"
 

@@ -1,11 +1,10 @@
-/* arena/lend.c on a steered system: which emptied SuperSlab lends to which part of a run, what is left of it, and what becomes
+/* arena/recycled.c on a steered system: which emptied SuperSlab lends to which part of a run, what is left of it, and what becomes
  * of the run when the kernel refuses. After each step the arena is valid and what it says is mapped is mapped. */
 #include "arena/arena.h"
-#include "arena/state.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 
-#include "arena/lend.h"
-#include "arena/lru.h"
-#include "arena/mapping.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
@@ -222,7 +221,7 @@ FRESH_TEST(refused_and_not_taken)
     expect(hak__supers_fill(first, 2 * HAK_SUPER_SIZE));
     expect_eq(hak__supers[0].dirty, HAK_SUPER_SIZE);
     expect_of(0, 0, HAK_SUPER_SIZE, 1);
-    expect_eq(hak__lru_newest(), 0);
+    expect_eq(hak__retained_newest(), 0);
     expect_valid();
     expect_eq(hak__arena_state.kept, 2);
     fake.refuse_move = 0;

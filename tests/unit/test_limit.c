@@ -1,10 +1,10 @@
 /* arena/limit.h: the hard limit refuses after free memory was unmapped, the soft one calls back once per crossing and not
  * inside itself, and what the system allows becomes defaults when 32 MiB are mapped, not before. */
-#include "arena/limit.h"
-
 #include "arena/arena.h"
-#include "arena/lru.h"
-#include "arena/reserve.h"
+#include "arena/limit.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"

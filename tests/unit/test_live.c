@@ -8,10 +8,10 @@
 #include "cache/outbox.h"
 #include "diag/options.h"
 #include "hakmem_live.h"
-#include "heap/park.h"
+#include "heap/heap.h"
 #include "huge/huge.h"
-#include "support/heaps.h"
 #include "stats/dump.h"
+#include "support/heaps.h"
 
 enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, MANY = 300 };
 

@@ -1,10 +1,9 @@
-/* arena/pieces.c on a steered system: a SuperSlab opened bare has nothing mapped but its pieces, which are counted; what the
+/* arena/runs.c on a steered system: a SuperSlab opened bare has nothing mapped but its pieces, which are counted; what the
  * system or HAKMEM_LIMIT refuses is refused, after emptied SuperSlabs have given way; and a process whose new memory is there at
  * once, or that has been told to, is thrifty. */
 #include "arena/arena.h"
-#include "arena/pieces.h"
-#include "arena/state.h"
 #include "arena/limit.h"
+#include "arena/runs.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"

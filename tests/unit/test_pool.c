@@ -1,8 +1,9 @@
-/* shared/pool.h: runs of slabs come from the lowest SuperSlab that has one, whatever the hints once said; a new run
+/* span/pool.h: runs of slabs come from the lowest SuperSlab that has one, whatever the hints once said; a new run
  * is refused only when none exists, and opening serves it then; an empty SuperSlab goes back to the arena; runs grow
  * in place; and threads that take and give at once never share a slab nor lose one. */
-#include "shared/pool.h"
+#include "span/pool.h"
 
+#include "arena/runs.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

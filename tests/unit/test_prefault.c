@@ -1,10 +1,10 @@
-/* arena/prefault.h: a SuperSlab is made a huge page when it is opened if the one opened before for such blocks has been touched nearly
+/* arena/hugepages.h: a SuperSlab is made a huge page when it is opened if the one opened before for such blocks has been touched nearly
  * everywhere; one in eight is left as it is; a heap that is small or sparse, a kernel without huge pages and a user who wants none
  * change nothing. */
-#include "arena/prefault.h"
-
+#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "arena/thp.h"
+#include "arena/runs.h"
+
 #include "diag/options.h"
 #include "shared/pool.h"
 #include "support/fake_os.h"

@@ -1,4 +1,4 @@
-/* arena/regions.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
+/* arena/window.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
  * size and to the SuperSlab, in place of blocks or of their descriptors, walks in both directions pass over what nobody uses, and an
  * interrupted opening leaves no trace.
  * Foreign mappings are real ones, because the kernel is asked where they end. */
@@ -6,13 +6,12 @@
 
 #include "arena/arena.h"
 #include "arena/meta.h"
-#include "arena/regions.h"
-#include "arena/state.h"
+#include "arena/runs.h"
 #include "arena/window.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 
-enum { EACH = HAK_REGION_SUPERS, FAR = 1024 };
+enum { EACH = HAK_PART_SUPERS, FAR = 1024 };
 
 static void start(void)
 {
@@ -35,6 +34,14 @@ static void put_foreign(size_t super, size_t count)
     void *foreign = mmap(place, count << HAK_SUPER_SHIFT, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     expect(foreign == place);
+}
+
+static uint64_t part_free(size_t part)
+{
+    hak__arena_lock();
+    uint64_t free = hak__part_free(part);
+    hak__arena_unlock();
+    return free;
 }
 
 static size_t holes(void)
@@ -75,11 +82,11 @@ FRESH_TEST(what_an_alignment_skips_stays_closed)
     expect_eq(((uintptr_t)hak__super_start(far) >> HAK_SUPER_SHIFT) % (16 * FAR), 0);
     size_t region = far / EACH;
     expect_op(region, >, 2);
-    expect(hak__region_is_open(0) && hak__region_is_open(region));
+    expect(hak__part_is_open(0) && hak__part_is_open(region));
     for (size_t i = 1; i < region; i++)
-        expect(!hak__region_is_open(i));
-    expect_eq(hak__region_next(1), region);
-    expect_eq(hak__region_free(1), UINT64_MAX);
+        expect(!hak__part_is_open(i));
+    expect_eq(hak__part_next(1), region);
+    expect_eq(part_free(1), UINT64_MAX);
     size_t seen = walk_up(&opened);
     expect_op(seen, <=, 2 * EACH);
     expect_eq(opened, 2);
@@ -98,7 +105,7 @@ FRESH_TEST(what_was_skipped_serves_afterwards)
     size_t run = take(3 * EACH, 1);   /* more than what is left of the first region */
     expect_op(run + 3 * EACH, <=, far);
     for (size_t i = run / EACH; i * EACH < run + 3 * EACH; i++)
-        expect(hak__region_is_open(i));
+        expect(hak__part_is_open(i));
     expect_eq(hak__arena_top(), top);
     hak__supers_give(run, 3 * EACH);
     expect(hak__arena_is_valid());
@@ -110,10 +117,10 @@ FRESH_TEST(regions_that_are_alike_are_counted_at_once)
     start();
     take(1, 1);
     size_t region = take(1, 16 * FAR) / EACH;
-    expect_eq(hak__regions_alike(0), 1);
-    expect_eq(hak__regions_alike(region), 1);
+    expect_eq(hak__parts_alike(0), 1);
+    expect_eq(hak__parts_alike(region), 1);
     for (size_t i = 1; i < region;) {
-        size_t alike = hak__regions_alike(i);
+        size_t alike = hak__parts_alike(i);
         expect_op(alike, >=, 1);
         expect_op(i + alike, <=, region);
         expect(i + alike == region || (i + alike) % 64 == 0);
@@ -130,11 +137,11 @@ FRESH_TEST(an_opening_that_is_refused_leaves_no_trace)
     size_t top = hak__arena_top();
     fake.limit = fake.mapped + HAK_SUPER_SIZE / 2;
     expect_eq(take(1, 16 * FAR), HAK_NO_SUPER);
-    expect_eq(hak__region_next(1), hak__region_is_open(1) ? 1 : hak__region_next(hak__arena_top() / EACH + 1));
+    expect_eq(hak__part_next(1), hak__part_is_open(1) ? 1 : hak__part_next(hak__arena_top() / EACH + 1));
     fake.limit = SIZE_MAX;
     size_t far = take(1, 16 * FAR);
     expect(far != HAK_NO_SUPER && far > top);
-    expect(hak__region_is_open(far / EACH));
+    expect(hak__part_is_open(far / EACH));
 }
 
 /* --- somebody else's mappings in the metadata --------------------------------------------------------------------------------- */
@@ -153,8 +160,8 @@ FRESH_TEST(a_region_whose_descriptors_are_foreign)
     take(EACH - 1, 1);
     put_foreign_descriptors(EACH + 7, 1);
     expect_eq(take(2, 1), 2 * EACH);
-    expect(!hak__region_is_open(1));
-    expect_eq(hak__region_free(1), 0);
+    expect(!hak__part_is_open(1));
+    expect_eq(part_free(1), 0);
     expect_eq(holes(), EACH);
     expect_eq(take(EACH, 1), 2 * EACH + 2);
     expect_eq(holes(), EACH);
@@ -227,10 +234,10 @@ static void meet(void *argument)
         expect(hak__super_is_hole(i));
     expect(hak__super_is_hole(1 + count) && !hak__super_is_hole(1) && !hak__super_is_hole(2 + count));
     size_t last = (1 + count) / EACH;
-    expect_eq(hak__regions_foreign(), last > 1 ? last - 1 : 0);
+    expect_eq(hak__parts_foreign(), last > 1 ? last - 1 : 0);
     for (size_t i = 1; i < last; i++) {
-        expect(!hak__region_is_open(i));
-        expect_eq(hak__region_free(i), 0);
+        expect(!hak__part_is_open(i));
+        expect_eq(part_free(i), 0);
     }
     expect_eq(take(1, 1), 3 + count);
     expect_eq(holes(), count);   /* it is not met again */

@@ -4,7 +4,7 @@
  * handler; and no other memory is lost by it all. */
 #include "sample/sample.h"
 
-#include "arena/arena.h"
+#include "arena/window.h"
 #include "base/bits.h"
 #include "hakmem.h"
 #include "support/fake_os.h"

@@ -1,6 +1,6 @@
-/* slab/shield.h: what is noted is undone once, when the block comes back, and only there; a block that cannot be undone is given to
+/* span/shield.h: what is noted is undone once, when the block comes back, and only there; a block that cannot be undone is given to
  * nobody; blocks asked for at a multiple of a page count as changed; a heap that forgets its blocks asks as well, and so do samples. */
-#include "slab/shield.h"
+#include "span/shield.h"
 
 #include "arena/window.h"
 #include "hakmem.h"

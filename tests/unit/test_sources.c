@@ -1,8 +1,9 @@
-/* heap/sources.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
+/* heap/take.c: each stage serves just when the ones before it cannot, and is counted; what the first three give was in
  * use before. */
 #include "diag/options.h"
-#include "heap/park.h"
-#include "shared/pool.h"
+#include "heap/heap.h"
+#include "heap/spans.h"
+#include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 #include "support/heaps.h"

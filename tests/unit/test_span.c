@@ -1,10 +1,11 @@
-/* slab/span.h: blocks are taken in ascending order, freed ones first, fresh ones no further than a page at a time;
+/* span/span.h: blocks are taken in ascending order, freed ones first, fresh ones no further than a page at a time;
  * what is no block, not handed out or free already is found when it is given back; remote frees are collected once
  * and checked; random operations on a span of every class against a model of its blocks; and a free block is found in
  * the same few instructions wherever it lies. */
-#include "slab/span.h"
+#include "span/span.h"
 
 #include "arena/meta.h"
+#include "arena/runs.h"
 #include "support/check.h"
 #include "support/steps.h"
 

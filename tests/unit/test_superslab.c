@@ -1,7 +1,7 @@
-/* slab/superslab.h: a claim gets the lowest run that is long enough, used-before slabs first, and says truthfully
+/* span/pool.h: a claim gets the lowest run that is long enough, used-before slabs first, and says truthfully
  * whether they are fresh; levels name the run lengths that there are; only an empty SuperSlab closes; threads that
  * claim at once never get the same slab; and finding a run takes the same few instructions wherever it lies. */
-#include "slab/superslab.h"
+#include "span/pool.h"
 
 #include "support/check.h"
 #include "support/steps.h"

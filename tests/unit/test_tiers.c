@@ -1,9 +1,9 @@
-/* shared/tiers.h: a SuperSlab of which few slabs are used drains, serves only when nothing else can, empties and is
+/* span/pool.h: a SuperSlab of which few slabs are used drains, serves only when nothing else can, empties and is
  * returned; between the two marks nothing changes, whatever the number of claims and releases. */
-#include "shared/tiers.h"
+#include "span/pool.h"
 
-#include "arena/lru.h"
-#include "shared/pool.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -5,8 +5,7 @@
 #include "cache/flush.h"
 #include "cache/outbox.h"
 #include "cache/verify.h"
-#include "heap/park.h"
-#include "heap/large.h"
+#include "heap/heap.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE + 4, MANY = 4096 };

@@ -1,12 +1,13 @@
-/* arena/waiting.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
+/* arena/recycled.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
  * upkeep and every count of what is in use has it back first, whole, with its guard; what the policy does not allow does not
  * wait; figures and the ledger take it for free; a second free is stopped. */
-#include "arena/waiting.h"
+#include "arena/recycled.h"
+#include "arena/runs.h"
 
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "huge/huge.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "stats/ledger.h"
 #include "stats/snapshot.h"
 #include "support/fake_os.h"

@@ -2,10 +2,26 @@
  * there is room, for less and less; a failure leaves nothing mapped and the next attempt may succeed. */
 #include "arena/window.h"
 
-#include "arena/arena.h"
 #include "arena/meta.h"
+#include "arena/runs.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
+
+static int choose(void)
+{
+    hak__arena_lock();
+    int code = hak__window_choose();
+    hak__arena_unlock();
+    return code;
+}
+
+static int ensure(enum hak_meta_window window, size_t bytes)
+{
+    hak__arena_lock();
+    int code = hak__meta_ensure(window, bytes);
+    hak__arena_unlock();
+    return code;
+}
 
 static void expect_usable(void)
 {
@@ -22,7 +38,7 @@ FRESH_TEST(first_base_is_random)
     (void)argument;
     fake_install();
     fake.randoms = 12345;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     expect_eq(fake.randoms, 12346);
     expect_eq(fake.probes, 0);
     expect_eq(hak__window_supers(), HAK_WINDOW_SUPERS);
@@ -37,15 +53,17 @@ FRESH_TEST(fixed_base_repeats)
     (void)argument;
     fake_install();
     fake.fixed = true;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     uintptr_t base = hak__window.base;
     expect_eq(fake.randoms, 0);
     fake_add_foreign((void *)base, HAK_SUPER_SIZE);   /* what is in the window does not matter, only the tables' places */
+    hak__arena_lock();
     hak__meta_give_up(HAK_META_HEAPS);
     for (int w = 0; w < HAK_META_WINDOWS; w++)
         if (w != HAK_META_HEAPS)
             hak__meta_give_up((enum hak_meta_window)w);
-    expect_eq(hak__window_choose(), 0);
+    hak__arena_unlock();
+    expect_eq(choose(), 0);
     expect_eq(hak__window.base, base);
 }
 
@@ -56,7 +74,7 @@ FRESH_TEST(bases_vary)
     (void)argument;
     fake_install();
     for (fake.randoms = 1; fake.randoms < 64;) {
-        expect_eq(hak__window_choose(), 0);
+        expect_eq(choose(), 0);
         lowest = hak_min(lowest, hak__window.base);
         highest = hak_max(highest, hak__window.base);
     }
@@ -68,11 +86,11 @@ FRESH_TEST(occupied_base_is_passed_over)
     (void)argument;
     fake_install();
     fake.randoms = 7;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     fake_add_foreign((void *)hak__meta_start(HAK_META_HEAPS), HAK_SUPER_SIZE);
     size_t before = fake.mapped;
     fake.randoms = 7;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     expect_eq(fake.randoms, 9);
     expect_eq(fake.mapped, 2 * before);   /* what was mapped for the first base was unmapped again */
     expect_usable();
@@ -84,7 +102,7 @@ FRESH_TEST(system_is_asked_when_random_bases_fail)
     fake_install();
     fake.map_refused_from = HAK_WINDOW_LOW;
     fake.map_refused_to = HAK_WINDOW_HIGH;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     expect_op(fake.randoms, >, 1);
     expect_op(fake.probes, >=, 1);
     expect_usable();
@@ -99,7 +117,7 @@ FRESH_TEST(small_address_space)
     size_t supers = (size_t)1 << (30 - HAK_SUPER_SHIFT);
     fake.largest_probe = ((size_t)1 << 30) + hak__meta_span(supers) + HAK_GUARDED_SIZE + HAK_ZERO_SIZE_SIZE
         + HAK_SUPER_SIZE;
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     expect_eq(hak__window_supers(), supers);
     expect_usable();
     bool fresh;
@@ -124,7 +142,7 @@ FRESH_TEST(metadata_windows_lie_apart)
 {
     (void)argument;
     fake_install();
-    expect_eq(hak__window_choose(), 0);
+    expect_eq(choose(), 0);
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t end = w + 1 < HAK_META_WINDOWS ? hak__meta_start((enum hak_meta_window)(w + 1)) : hak__window.base;
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
@@ -140,16 +158,16 @@ FRESH_TEST(metadata_grows_by_less_when_it_must)
     (void)argument;
     fake_install();
     expect_eq(hak__arena_init(), 0);
-    expect_eq(hak__meta_ensure(HAK_META_POOL, 100 * HAK_META_STEP), 0);
+    expect_eq(ensure(HAK_META_POOL, 100 * HAK_META_STEP), 0);
     size_t before = hak__meta_mapped(HAK_META_POOL);
     size_t page = hak__page_size();
     fake.limit = fake.mapped + page;
-    expect_eq(hak__meta_ensure(HAK_META_POOL, before + 1), 0);
+    expect_eq(ensure(HAK_META_POOL, before + 1), 0);
     expect_eq(hak__meta_mapped(HAK_META_POOL), before + page);
-    expect_eq(hak__meta_ensure(HAK_META_POOL, before + page + 1), ENOMEM);
+    expect_eq(ensure(HAK_META_POOL, before + page + 1), ENOMEM);
     expect_eq(hak__meta_mapped(HAK_META_POOL), before + page);
-    expect_eq(hak__meta_ensure(HAK_META_POOL, 5), 0);
-    expect_eq(hak__meta_ensure(HAK_META_WORDS, (size_t)1 << 60), ENOMEM);
+    expect_eq(ensure(HAK_META_POOL, 5), 0);
+    expect_eq(ensure(HAK_META_WORDS, (size_t)1 << 60), ENOMEM);
 }
 
 int main(void)

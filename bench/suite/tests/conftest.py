@@ -15,8 +15,8 @@ for folder in (ROOT / "bench" / "guard", ROOT / "tools", ROOT / "lab" / "src", H
     sys.path.insert(0, str(folder))
 
 import session  # noqa: E402
-from hakmem_lab.allocators import FLOOR, HAKMEM  # noqa: E402
-from hakmem_lab.results import Machine  # noqa: E402
+from hakmem_lab.target.allocators import FLOOR, HAKMEM  # noqa: E402
+from hakmem_lab.measure.results import Machine  # noqa: E402
 
 Times = Mapping[tuple[str, str], Sequence[float]]
 BUILD = ROOT / "out" / "release"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import build_peers
 import guard
 import pytest
-from hakmem_lab import peers
+from hakmem_lab.target import peers
 
 PROFILE = """version: 1
 events: Ir

@@ -14,8 +14,8 @@ import pytest
 import scaling
 import session
 from conftest import BUILD, ROOT, make_head, make_sample
-from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
-from hakmem_lab.errors import LabError
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
+from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
 from session import Results
 

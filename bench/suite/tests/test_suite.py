@@ -17,8 +17,8 @@ import session
 import tables
 from conftest import BUILD, ROOT, make_head, make_sample
 from figures import Figures
-from hakmem_lab.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
-from hakmem_lab.errors import INTERRUPTED, LabError
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM, Allocator
+from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 from listing import Case, Places
 from session import Results, Runner, Session
 

@@ -61,7 +61,7 @@ def path() -> Path:
     """The library's file: the one that this package brings, or the one that the lab finds."""
     if BUNDLED.is_file():
         return BUNDLED
-    from hakmem_lab import libhakmem
+    from hakmem_lab.target import libhakmem
 
     return libhakmem.find()
 

@@ -14,8 +14,10 @@ import sys
 
 import typer
 
-from hakmem_lab import __version__, ending, errors, extras
-from hakmem_lab.console import complain, flush, give_up_output, out, write_anything
+from hakmem_lab import __version__
+from hakmem_lab.children import shutdown
+from hakmem_lab.terminal import errors, extras
+from hakmem_lab.terminal.console import complain, flush, give_up_output, out, write_anything
 
 # In the order of --help; what is said of each there is the first sentence of its own help (a test compares them).
 COMMANDS = {
@@ -124,8 +126,8 @@ def words() -> list[str]:
 
 
 def main() -> None:
-    """The entry point; see errors.py for the exit statuses."""
-    ending.obey()
+    """The entry point; see terminal/errors.py for the exit statuses."""
+    shutdown.obey()
     write_anything()
     status = errors.ERROR
     try:
@@ -144,7 +146,7 @@ def main() -> None:
         status = errors.INTERRUPTED
     finally:
         if status == errors.INTERRUPTED:
-            ending.end_descendants(set())
+            shutdown.end_descendants(set())
     sys.exit(status)
 
 
@@ -153,7 +155,7 @@ def carry_out() -> int:
     try:
         build_app(asked_for(words()))(prog_name="hakmem")
     except SystemExit as done:
-        if done.code == errors.INTERRUPTED and ending.interrupted():
+        if done.code == errors.INTERRUPTED and shutdown.interrupted():
             raise KeyboardInterrupt from None
         return done.code if isinstance(done.code, int) else errors.ERROR if done.code else 0
     except errors.LabError as error:

@@ -1,4 +1,4 @@
-"""Documents, pictures, films and pages: LibreOffice, ImageMagick, ffmpeg, Chromium and Firefox."""
+"""Documents, pictures, films and pages: LibreOffice, ImageMagick, Blender, ffmpeg, Chromium and Firefox."""
 
 import hashlib
 import zipfile
@@ -77,6 +77,21 @@ class ImageMagick(Program):
         for arguments in self.WORK:
             run.command([find(MAGICK), *arguments])
         return [digest(run.directory / name) for name in ("one.ppm", "two.png", "three.ppm", "four.jpg", "five.gif")]
+
+
+class Blender(Program):
+    """Blender: a generated scene, modifiers, three pictures of it by Cycles in four threads."""
+
+    name = "blender"
+    packages = {"blender": "blender"}
+    serving = (Serving("blender", 100_000),)
+
+    def load(self, run):
+        output = run.command([find("blender"), "--background", "--factory-startup", "--python-exit-code", "7",
+                              "--python", run.load("scene.py"), "--", run.directory], limit=250)
+        pictures = [line for line in output.splitlines() if line.startswith("picture of ")]
+        check(len(pictures) == 3, f"not three pictures:\n{output[-500:]}")
+        return pictures
 
 
 class Ffmpeg(Program):

@@ -6,6 +6,7 @@ runs differ in the allocator alone. What they print on stderr is kept in files; 
 
 import ctypes
 import glob
+import itertools
 import os
 import pathlib
 import pwd
@@ -101,6 +102,7 @@ class Run:
         self.allocator = "HAKMEM" if library else "the system's malloc"
         self.user = None     # whose name the processes bear; see `drop_privileges`
         self.started = []
+        self.numbers = itertools.count()   # of processes that several threads start at once
         (directory / "home").mkdir()
         (directory / "tmp").mkdir()
 
@@ -125,7 +127,8 @@ class Run:
         """Start a process that goes on. What it prints goes into files, which a daemon of its may keep open."""
         argv = [str(word) for word in argv]
         name = pathlib.Path(argv[0]).name
-        files = [self.directory / f"{len(self.started)}-{name}.{kind}" for kind in ("in", "out", "log")]
+        number = next(self.numbers)
+        files = [self.directory / f"{number}-{name}.{kind}" for kind in ("in", "out", "log")]
         files[0].write_text(input or "", encoding="utf-8")
         who = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
         with open(files[0], "rb") as stdin, open(files[1], "wb") as stdout, open(files[2], "wb") as stderr:
@@ -133,8 +136,9 @@ class Run:
                                        stdout=stdout, stderr=stderr, start_new_session=True, **who)
         if self.watcher:
             self.watcher.started[process.pid] = pathlib.Path(os.path.realpath(find(argv[0]) or argv[0])).name
-        self.started.append(Started(self, process, name, *files[1:]))
-        return self.started[-1]
+        started = Started(self, process, name, *files[1:])
+        self.started.append(started)
+        return started
 
     def command(self, argv, *, expect=(0,), limit=120, **how):
         """Run a process to its end; its standard output."""

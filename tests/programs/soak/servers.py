@@ -1,13 +1,17 @@
-"""Servers of the network: nginx with HUP under load, memcached, sshd with its sandbox."""
+"""Servers of the network: nginx with HUP under load, Varnish, memcached, named with reloads, sshd with its sandbox."""
 
 import asyncio
+import gzip
 import hashlib
+import http.server
 import os
 import pathlib
 import pwd
 import random
+import re
 import signal
 import sys
+import threading
 import time
 
 from program import Program
@@ -100,6 +104,155 @@ class Nginx(Program):
         await asyncio.gather(*(client(number) for number in range(CLIENTS)))
         reloading.cancel()
         return (answers, *counts)
+
+
+class Origin(http.server.BaseHTTPRequestHandler):
+    """Behind Varnish: a body whose size and bytes follow from its path."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        body = random.Random(self.path).randbytes(int(self.path.rpartition("/")[2]) // 2).hex().encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "max-age=1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Varnish(Program):
+    """Varnish: 32 clients, hits, misses, expiry and eviction from 16 MB, gzip, bans and new configurations."""
+
+    name = "varnish"
+    packages = {"varnishd": "varnish", "varnishadm": "varnish", "gcc": "gcc"}
+    serving = (Serving("varnishd", 5_000), Serving("varnishd", 300, processes=2))
+    lasting = True
+    PATHS = [f"/{kind}/{number}/{size}" for kind in ("plain", "zip") for number in range(12)
+             for size in (10, 3000, 70_000, 900_000)]
+    CONFIGURATION = """vcl 4.1;
+        backend origin {{ .host = "127.0.0.1"; .port = "{port}"; }}
+        sub vcl_recv {{ if (req.url ~ "pass") {{ return (pass); }} }}
+        sub vcl_backend_response {{ set beresp.do_gzip = bereq.url ~ "^/zip/"; set beresp.grace = 0s; }}
+        sub vcl_deliver {{ set resp.http.X-Hits = obj.hits; }}"""
+
+    def load(self, run):
+        run.drop_privileges()
+        origin = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+        threading.Thread(target=origin.serve_forever, daemon=True).start()
+        try:
+            return self.serve(run, origin.server_address[1])
+        finally:
+            origin.shutdown()
+            origin.server_close()
+
+    def serve(self, run, origin):
+        port, configuration, folder = free_port(), run.directory / "it.vcl", run.directory / "tmp" / "varnish"
+        configuration.write_text(self.CONFIGURATION.format(port=origin))
+        server = run.start([find("varnishd"), "-F", "-j", "none", "-n", folder, "-a", f"127.0.0.1:{port}", "-f", configuration,
+                            "-s", "malloc,16M", "-p", "thread_pools=2", "-p", "thread_pool_min=20"])
+        server.wait_until(lambda: accepts(port), "listen")
+        answers, requests, changes = asyncio.run(self.ask(port, run, configuration, folder))
+        server.stop(signal.SIGTERM)
+        print(f"  {requests} requests, {changes} bans and new configurations")
+        check(changes > 2, "there was hardly ever a new configuration")
+        check("died" not in server.log.read_text(), f"the worker has died:\n{server.said()}")
+        return answers
+
+    async def ask(self, port, run, configuration, folder):
+        """Many clients until the time has passed; {path: the digest of what every request has given}, and how many there were."""
+        answers, end, counts = {}, time.monotonic() + run.seconds, [0, 0]
+
+        async def client(number):
+            generator, paths = random.Random(number), list(self.PATHS)
+            while paths or time.monotonic() < end:
+                path = paths.pop(generator.randrange(len(paths))) if paths else generator.choice(self.PATHS)
+                body = await request(port, path)
+                body = hashlib.sha256(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body).hexdigest()
+                check(answers.setdefault(path, body) == body, f"GET {path} gave two different answers")
+                counts[0] += 1
+
+        def administer():
+            while counts[1] == 0 or time.monotonic() < end:
+                name = f"new{counts[1]}"
+                for words in (["vcl.load", name, configuration], ["vcl.use", name], ["ban", "req.url ~ /3000$"]):
+                    run.client(["varnishadm", "-n", folder, *words])
+                    counts[1] += 1
+
+        await asyncio.gather(asyncio.to_thread(administer), *(client(number) for number in range(CLIENTS)))
+        return (answers, *counts)
+
+
+class Named(Program):
+    """named: 8 clients ask for all kinds of records by UDP and TCP, zones are transferred, updated and reloaded."""
+
+    name = "named"
+    packages = {"named": "bind9", "dig": "bind9-dnsutils", "nsupdate": "bind9-dnsutils"}
+    serving = (Serving("named", 4_000),)
+    lasting = True
+    RECORDS = 4000
+    CONFIGURATION = """options {{ directory "{folder}"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; recursion no;
+          pid-file none; session-keyfile none; dnssec-validation no; allow-transfer {{ any; }}; }};
+        controls {{ }};
+        zone "example.test" {{ type primary; file "{folder}/zone"; }};
+        zone "dynamic.test" {{ type primary; file "{folder}/dynamic"; allow-update {{ any; }}; }};"""
+    HEAD = "$TTL 60\n@ IN SOA ns.example.test. it.example.test. 1 60 60 600 60\n@ NS ns.example.test.\n"
+
+    def load(self, run):
+        run.drop_privileges()
+        port, folder = free_port(), run.directory / "tmp"
+        lines = [f"h{i} A 10.1.{i // 250}.{i % 250 + 1}\nh{i} TXT \"{'text ' * (i % 40)}{i}\"\na{i} CNAME h{i}\n"
+                 for i in range(self.RECORDS)]
+        (folder / "zone").write_text(self.HEAD + "ns A 127.0.0.1\n" + "".join(lines))
+        (folder / "dynamic").write_text(self.HEAD)
+        (run.directory / "named.conf").write_text(self.CONFIGURATION.format(folder=folder, port=port))
+        if run.user:
+            os.chown(folder / "dynamic", run.user.pw_uid, run.user.pw_gid)
+        server = run.start([find("named"), "-g", "-n", "4", "-c", run.directory / "named.conf"])
+        server.wait_until(lambda: re.search(r"\brunning$", server.log.read_text(), re.M), "load its zones")
+        answers = asyncio.run(self.clients(run, port, server))
+        server.stop(signal.SIGTERM)
+        return answers
+
+    async def clients(self, run, port, server):
+        end = time.monotonic() + run.seconds
+        parts = await asyncio.gather(*(asyncio.to_thread(self.client, run, port, number, end) for number in range(8)),
+                                     asyncio.to_thread(self.administer, run, port, server, end))
+        return parts
+
+    def dig(self, run, port, *words):
+        """Asks from another address: on the server's, dig shares the server's port when it happens to choose it."""
+        said = run.client(["dig", "@127.0.0.1", "-b", "127.0.0.2", "-p", str(port), "+time=3", "+tries=10", *words])
+        return "".join(line for line in said.splitlines(keepends=True) if not line.startswith(";"))
+
+    def client(self, run, port, number, end):
+        """Rounds of the same few thousand questions; what the last has given, which each must give."""
+        generator, first = random.Random(number), None
+        kinds = [(f"{kind}{generator.randrange(self.RECORDS + 50)}.example.test", record)
+                 for _ in range(300) for kind, record in (("h", "A"), ("h", "TXT"), ("a", "A"), ("none", "MX"))]
+        batch = run.directory / f"questions{number}"
+        batch.write_text("".join(f"{name} {record} +noall +answer +authority {'+tcp' if i % 7 == 0 else ''}\n"
+                                 for i, (name, record) in enumerate(kinds)))
+        while first is None or time.monotonic() < end:
+            said = hashlib.sha256(self.dig(run, port, "-f", batch).encode()).hexdigest()
+            check(first in (None, said), "the same questions have two answers")
+            first = said
+        return first
+
+    def administer(self, run, port, server, end):
+        """Transfers, reloads, and updates that add and take away the same; what is there at the end."""
+        rounds = 0
+        while rounds < 2 or time.monotonic() < end:
+            server.process.send_signal(signal.SIGHUP)
+            changes = [f"update {'add' if rounds % 2 == 0 else 'delete'} d{i}.dynamic.test 60 A 10.2.3.{i % 250}\n" for i in range(400)]
+            run.client(["nsupdate"], input=f"server 127.0.0.1 {port}\nzone dynamic.test\n{''.join(changes)}send\n")
+            there = self.dig(run, port, "+noall", "+answer", "dynamic.test", "AXFR").count(" A ") or \
+                len(self.dig(run, port, "+noall", "+answer", "dynamic.test", "AXFR").splitlines())
+            check(there > 400 if rounds % 2 == 0 else there < 10, f"{there} records are there after an update")
+            rounds += 1
+        return hashlib.sha256(self.dig(run, port, "+noall", "+answer", "example.test", "AXFR").encode()).hexdigest()
 
 
 class Memcached(Program):

@@ -1,6 +1,8 @@
-"""Editors and tools for developers and administrators: emacs, vim, gdb, strace, valgrind, systemd-analyze."""
+"""Editors and tools for developers and administrators: emacs, vim, gdb, strace, valgrind, faketime, systemd-analyze."""
 
+import pathlib
 import re
+import sys
 
 from documents import digest
 from program import Program
@@ -109,6 +111,23 @@ class Valgrind(Program):
             check(results[-1].startswith("sums ") and "child " in results[-1], f"the program has not ended:\n{results[-1]}")
         check(len(set(results)) == 1, f"the tools differ: {results}")
         return results
+
+
+class Faketime(Program):
+    """faketime: Python, its threads and children at another time; libfaketime wraps the clocks and allocates in its wrappers.
+
+    The monotonic clock stays as it is: Python's waits with a limit never end with another, on the system's malloc too.
+    """
+
+    name = "faketime"
+    packages = {"faketime": "faketime"}
+    PYTHON = pathlib.Path(sys.executable).resolve()
+    serving = (Serving(PYTHON.name, 20_000, processes=2), Serving(PYTHON.name, 500, processes=10))
+
+    def load(self, run):
+        return [run.command([find("faketime"), "--exclude-monotonic", *when, self.PYTHON, run.load("clocks.py")],
+                            extra={"PYTHONMALLOC": "malloc"})
+                for when in (["2001-02-03 04:05:06"], ["-f", "@2030-01-01 00:00:00 x100"])]
 
 
 class SystemdAnalyze(Program):

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.baselines import Baseline
-    from hakmem_lab.cases import Case
-    from hakmem_lab.experiment import Session
-    from hakmem_lab.exports import Report
-    from hakmem_lab.many import Judged, Part
-    from hakmem_lab.results import Experiment, Plan
+    from hakmem_lab.decide.baselines import Baseline
+    from hakmem_lab.decide.exports import Report
+    from hakmem_lab.experiment.case_file import Case
+    from hakmem_lab.experiment.interleaved import Session
+    from hakmem_lab.experiment.multi_case import Judged, Part
+    from hakmem_lab.measure.results import Experiment, Plan
 
 ABOUT = r"""Compare two configurations of one program and decide.
 
@@ -78,7 +78,7 @@ class Asked:
 
     def plan(self, case: Case) -> Plan:
         """The plan of one case, which may know better."""
-        from hakmem_lab.results import Plan
+        from hakmem_lab.measure.results import Plan
 
         return Plan(
             command=case.words,
@@ -108,23 +108,24 @@ class Asked:
                     "--ready and --latency need --client", "The program is then a server: docs/lab.md, Servers."
                 )
             return {}
-        from hakmem_lab import latencies, servers
+        from hakmem_lab.measure import latencies, server_runner
 
         if case.ready is None:
-            raise LabError("--client needs --ready", servers.READY_EXAMPLE)
-        servers.parse_ready(case.ready)
+            raise LabError("--client needs --ready", server_runner.READY_EXAMPLE)
+        server_runner.parse_ready(case.ready)
         if case.latency is not None:
             latencies.check(case.latency)
         return {"client": case.client, "ready": case.ready, "latency": case.latency}
 
     def begin(self, case: Case, path: Path) -> Session:
         """The experiment of one case."""
-        from hakmem_lab import experiment, measure
-        from hakmem_lab.configuration import parse
+        from hakmem_lab.experiment import interleaved
+        from hakmem_lab.measure import one_run
+        from hakmem_lab.target.configuration import parse
 
-        metric = measure.Metric.parse(case.metric or self.metric, case.lower_is_better or self.lower_is_better)
+        metric = one_run.Metric.parse(case.metric or self.metric, case.lower_is_better or self.lower_is_better)
         configurations = [parse(self.a, "A", self.shared_object), parse(self.b, "B", self.shared_object)]
-        return experiment.begin("ab", self.plan(case), metric, configurations, path)
+        return interleaved.begin("ab", self.plan(case), metric, configurations, path)
 
 
 @dataclass(frozen=True)
@@ -197,17 +198,18 @@ def ab(
     github: opt.Github = False,
     record: opt.Record = None,
 ) -> None:
-    from hakmem_lab import experiment, verdict
-    from hakmem_lab import record as records
+    from hakmem_lab.decide import decision_record as records
+    from hakmem_lab.decide import verdict
+    from hakmem_lab.experiment import interleaved
 
-    folder = out if out is not None and out.suffix != ".jsonl" else experiment.FOLDER
+    folder = out if out is not None and out.suffix != ".jsonl" else interleaved.FOLDER
     forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
     wanted = Wanted(page, json, record, save, folder, forms)
     with forms.errors_too("hakmem ab"):
         if record is not None:
             records.check_free(record)
         if resume is not None:
-            finish(experiment.resume(resume, "ab"), wanted)
+            finish(interleaved.resume(resume, "ab"), wanted)
             return
         if until_decided and max_runs < runs:
             raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
@@ -218,7 +220,7 @@ def ab(
             b=b,
             runs=runs,
             warmup=warmup,
-            seed=experiment.new_seed() if seed is None else seed,
+            seed=interleaved.new_seed() if seed is None else seed,
             threshold=threshold,
             prediction=verdict.parse_prediction(predict) if predict is not None else None,
             max_runs=max_runs if until_decided else None,
@@ -235,14 +237,14 @@ def ab(
         asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
         forms.cases = [each.name for each in found]
         if known is None and len(found) == 1 and cases is None:
-            finish(asked.begin(found[0], experiment.results_path("ab", out)), wanted)
+            finish(asked.begin(found[0], interleaved.results_path("ab", out)), wanted)
         else:
             finish_all(asked, found, wanted, known, other_machine, out)
 
 
 def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
     """The baseline that was asked for."""
-    from hakmem_lab import baselines
+    from hakmem_lab.decide import baselines
 
     if save == name:
         raise LabError(f"--save {name} would replace what --against {name} reads", "Save under another name.")
@@ -272,7 +274,8 @@ def programs(
     """The cases: of the file, of the program and its parameters, or those of the baseline."""
     from dataclasses import replace
 
-    from hakmem_lab import cases, measure
+    from hakmem_lab.experiment import case_file
+    from hakmem_lab.measure import one_run
 
     if file is not None:
         if program or params or any(hooks.values()):
@@ -282,20 +285,20 @@ def programs(
             )
         if asked.max_runs is not None:
             raise LabError("--until-decided is for one program", "Leave it out, and give --runs.")
-        whole, found = cases.read(file)
+        whole, found = case_file.read(file)
         runs = asked.runs if whole.runs is None else whole.runs
         return replace(asked, runs=runs, warmup=asked.warmup if whole.warmup is None else whole.warmup), found
     if not program and known is not None:
         return replace(asked, max_runs=None), [case_again(name, each) for name, each in known.cases.items()]
-    measure.resolve(program)
+    one_run.resolve(program)
     if asked.max_runs is not None and (params or known is not None):
         raise LabError("--until-decided is for one program without parameters or baseline", "Give --runs instead.")
-    return asked, cases.of_program(program, cases.parse_params(params), **hooks)
+    return asked, case_file.of_program(program, case_file.parse_params(params), **hooks)
 
 
 def case_again(name: str, then: Experiment) -> Case:
     """A case as a baseline has measured it."""
-    from hakmem_lab.cases import Case
+    from hakmem_lab.experiment.case_file import Case
 
     plan, metric = then.head.plan, then.head.metric
     return Case(
@@ -316,15 +319,16 @@ def case_again(name: str, then: Experiment) -> Case:
 
 def decided(found: Experiment) -> bool:
     """Whether the runs so far allow GO or NO-GO."""
-    from hakmem_lab import verdict
+    from hakmem_lab.decide import verdict
 
     return verdict.compare(found, "A", "B").verdict != "INCONCLUSIVE"
 
 
 def finish(session: Session, wanted: Wanted) -> None:
     """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
-    from hakmem_lab import latencies, many, show, showing, verdict
-    from hakmem_lab import record as records
+    from hakmem_lab.decide import case_tables, latency_shifts, result_tables, verdict
+    from hakmem_lab.decide import decision_record as records
+    from hakmem_lab.experiment import multi_case
 
     case = one_name(session.experiment)
     wanted.forms.cases = [case]
@@ -339,18 +343,18 @@ def finish(session: Session, wanted: Wanted) -> None:
 
     def document() -> dict[str, Any]:
         head = session.experiment.head.model_dump(mode="json")
-        shifts = [each.model_dump(mode="json") for each in latencies.shifts(session.experiment)]
+        shifts = [each.model_dump(mode="json") for each in latency_shifts.shifts(session.experiment)]
         failures = [each.model_dump(mode="json") for each in session.experiment.failures]
         return {"head": head, "comparison": found.model_dump(mode="json"), "shifts": shifts, "failures": failures}
 
     if not wanted.json:
-        show.comparison(session.experiment, found)
-        showing.shifts(latencies.shifts(session.experiment))
+        result_tables.comparison(session.experiment, found)
+        case_tables.shifts(latency_shifts.shifts(session.experiment))
     files = {"results": str(session.path)}
     files |= opt.draw_page(wanted.page or session.path.with_suffix(".html"), draw)
     if (name := wanted.record) is not None:
         opt.kept(lambda: files.update(record=str(records.write(name, session.experiment, found))))
-    report = many.report_of_one(case, session.experiment, found)
+    report = multi_case.report_of_one(case, session.experiment, found)
     files |= keep(wanted, report, {case: session.experiment})
     opt.tell(files, wanted.json, document)
     wanted.forms.annotate(report)
@@ -359,14 +363,14 @@ def finish(session: Session, wanted: Wanted) -> None:
 
 def one_name(experiment: Experiment) -> str:
     """The name of the only case, as a baseline has it."""
-    from hakmem_lab import cases
+    from hakmem_lab.experiment import case_file
 
-    return cases.of_program(experiment.head.plan.command, {})[0].name
+    return case_file.of_program(experiment.head.plan.command, {})[0].name
 
 
 def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[str, str]:
     """Writes the forms for other programs, and the baseline; says which of them could not be."""
-    from hakmem_lab import baselines
+    from hakmem_lab.decide import baselines
 
     files = wanted.forms.write(report)
     if (name := wanted.save) is not None:
@@ -380,17 +384,18 @@ def finish_all(
     asked: Asked, found: list[Case], wanted: Wanted, known: Baseline | None, other_machine: bool, out: Path | None
 ) -> None:
     """Runs all cases, prints and writes what they have found; ends with the exit status of the verdict on all."""
-    from hakmem_lab import exports, many
+    from hakmem_lab.decide import exports
+    from hakmem_lab.experiment import multi_case
 
     if wanted.record is not None:
         raise LabError("--record is for one program", "Run the cases one by one, as parts of a record.")
     parts = begin_all(asked, found, out)
     if known is not None:
         for part in parts:
-            many.check(part, known, other_machine)
-    many.run(parts)
-    judged = many.judge(parts, known, other_machine)
-    report = many.report(parts, judged)
+            multi_case.check(part, known, other_machine)
+    multi_case.run(parts)
+    judged = multi_case.judge(parts, known, other_machine)
+    report = multi_case.report(parts, judged)
     show_all(parts, judged, report, wanted)
     wanted.forms.annotate(report)
     raise typer.Exit(exports.STATUS[judged.verdict])
@@ -398,24 +403,24 @@ def finish_all(
 
 def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
     """The experiments, in files of one folder."""
-    from hakmem_lab import experiment, many
+    from hakmem_lab.experiment import interleaved, multi_case
 
     if out is not None and out.suffix == ".jsonl":
         raise LabError(f"--out {out}: several cases need a folder", "Give a folder.")
-    stem = folder = experiment.results_path("ab", out).with_suffix("")
+    stem = folder = interleaved.results_path("ab", out).with_suffix("")
     number = 1
     while folder.exists():
         number += 1
         folder = stem.with_name(f"{stem.name}-{number}")
     return [
-        many.Part(case.name, asked.begin(case, many.file_of(folder, place, case.name)))
+        multi_case.Part(case.name, asked.begin(case, multi_case.file_of(folder, place, case.name)))
         for place, case in enumerate(found, start=1)
     ]
 
 
 def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) -> None:
     """The verdict first, then what is kept of it."""
-    from hakmem_lab import showing
+    from hakmem_lab.decide import case_tables
 
     folder = parts[0].session.path.parent
 
@@ -432,7 +437,7 @@ def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) 
         return {"heads": heads, "outcome": judged.model_dump(mode="json"), "failures": failures}
 
     if not wanted.json:
-        showing.cases(report)
+        case_tables.cases(report)
     files = {"results": str(folder)} | opt.draw_page(wanted.page or folder / "index.html", draw)
     files |= keep(wanted, report, {part.name: part.experiment for part in parts})
     opt.tell(files, wanted.json, document)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.console import out, remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.blocks import Blocks
-    from hakmem_lab.live import Allocator
-    from hakmem_lab.pieces import Piece
+    from hakmem_lab.inspect.address_ranges import AddressRange
+    from hakmem_lab.inspect.blocks import Blocks
+    from hakmem_lab.inspect.live import Allocator
 
 HELP = """Say what an address is to the allocator: a live or a free block, whose, of which size, with its neighbours.
 
@@ -40,16 +40,16 @@ def block(
         typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
     ] = None,
 ) -> None:
-    from hakmem_lab.blocks import Blocks
+    from hakmem_lab.inspect.blocks import Blocks
 
     wanted = parse(address)
     blocks = Blocks(open_target(target, file))
-    piece = blocks.at(wanted)
-    before, behind = blocks.neighbours(piece)
+    area = blocks.at(wanted)
+    before, behind = blocks.neighbours(area)
     if as_json:
-        out.file.write(json.dumps(as_document(blocks, wanted, piece, before, behind)) + "\n")
+        out.file.write(json.dumps(as_document(blocks, wanted, area, before, behind)) + "\n")
         return
-    for line in lines(blocks, wanted, piece, before, behind):
+    for line in lines(blocks, wanted, area, before, behind):
         out.print(line, soft_wrap=True, markup=False)
 
 
@@ -65,8 +65,8 @@ def parse(address: str) -> int:
 
 def open_target(target: str, file: Path | None = None) -> Allocator:
     """A core dump or, when there is no file of that name, a process."""
-    from hakmem_lab.core import Dead, is_elf
-    from hakmem_lab.live import Live
+    from hakmem_lab.inspect.core import Dead, is_elf
+    from hakmem_lab.inspect.live import Live
 
     path = Path(target)
     if not path.exists() and target.isdigit():
@@ -82,37 +82,39 @@ def open_target(target: str, file: Path | None = None) -> Allocator:
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def headline(address: int, piece: Piece) -> str:
-    if not piece.is_block:
-        return f"{address:#x} is {piece.says()}"
-    offset = address - piece.start
+def headline(address: int, area: AddressRange) -> str:
+    if not area.is_block:
+        return f"{address:#x} is {area.says()}"
+    offset = address - area.start
     where = "is the start of a" if offset == 0 else "lies in a"
-    return f"{address:#x} {where} {piece.says()}" + (f": at offset {offset}" if offset else "")
+    return f"{address:#x} {where} {area.says()}" + (f": at offset {offset}" if offset else "")
 
 
-def lines(blocks: Blocks, address: int, piece: Piece, before: Piece | None, behind: Piece | None) -> list[str]:
-    found = [headline(address, piece)]
+def lines(
+    blocks: Blocks, address: int, area: AddressRange, before: AddressRange | None, behind: AddressRange | None
+) -> list[str]:
+    found = [headline(address, area)]
 
     def add(name: str, text: str) -> None:
         found.append(f"  {name:<8} {text}")
 
-    if piece.state != "foreign":
-        add("range", f"{piece.start:#x} .. {piece.end:#x}")
-    if piece.asked is not None:
-        add("asked", f"{piece.asked} bytes")
-    if piece.span and piece.class_index is not None:
-        s = piece.span
-        add("class", f"{piece.class_index}, blocks of {blocks.sizes[piece.class_index]} bytes")
+    if area.state != "foreign":
+        add("range", f"{area.start:#x} .. {area.end:#x}")
+    if area.asked is not None:
+        add("asked", f"{area.asked} bytes")
+    if area.span and area.class_index is not None:
+        s = area.span
+        add("class", f"{area.class_index}, blocks of {blocks.sizes[area.class_index]} bytes")
         add(
             "span",
             f"{s['start']:#x}, {s['bytes'] >> 10} KiB: this is block {s['place']} of {s['blocks']}, "
             f"of which {s['frontier']} have been taken so far",
         )
-    for name, heap in (("of", piece.heap), ("held by", piece.holder)):
-        whose = None if heap is None else blocks.holders.heap(heap)
+    for name, heap in (("of", area.heap), ("held by", area.holder)):
+        whose = None if heap is None else blocks.heaps.heap(heap)
         if whose:
             add(name, whose.says())
-    for note in piece.notes:
+    for note in area.notes:
         add("note", note)
     for name, each in (("before", before), ("behind", behind)):
         if each:
@@ -123,19 +125,19 @@ def lines(blocks: Blocks, address: int, piece: Piece, before: Piece | None, behi
 
 
 def as_document(
-    blocks: Blocks, address: int, piece: Piece, before: Piece | None, behind: Piece | None
+    blocks: Blocks, address: int, area: AddressRange, before: AddressRange | None, behind: AddressRange | None
 ) -> dict[str, Any]:
     heaps = {
         name: vars(heap)
-        for name, number in (("heap", piece.heap), ("holder", piece.holder))
-        if number is not None and (heap := blocks.holders.heap(number))
+        for name, number in (("heap", area.heap), ("holder", area.holder))
+        if number is not None and (heap := blocks.heaps.heap(number))
     }
     return {
         "address": hex(address),
         "target": blocks.allocator.name,
-        "says": headline(address, piece),
-        "offset": address - piece.start,
-        "piece": piece.as_json() | heaps,
+        "says": headline(address, area),
+        "offset": address - area.start,
+        "piece": area.as_json() | heaps,
         "before": before.as_json() if before else None,
         "behind": behind.as_json() if behind else None,
     }

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import ERROR, LabError
+from hakmem_lab.terminal.errors import ERROR, LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.configuration import Configuration
-    from hakmem_lab.experiment import Session
+    from hakmem_lab.experiment.interleaved import Session
+    from hakmem_lab.target.configuration import Configuration
 
 ABOUT = r"""Run one program under every allocator found on the machine, in interleaved rounds.
 
@@ -67,28 +67,29 @@ def compare(
     junit: opt.Junit = None,
     github: opt.Github = False,
 ) -> None:
-    from hakmem_lab import experiment, measure
-    from hakmem_lab.results import Plan
+    from hakmem_lab.experiment import interleaved
+    from hakmem_lab.measure import one_run
+    from hakmem_lab.measure.results import Plan
 
     forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
     with forms.errors_too("hakmem compare"):
         if resume is not None:
-            session = experiment.resume(resume, "compare", drop_failures=True)
+            session = interleaved.resume(resume, "compare", drop_failures=True)
         else:
             plan = Plan(
                 command=list(program or []),
                 typed=opt.typed(),
                 runs=runs,
                 warmup=warmup,
-                seed=experiment.new_seed() if seed is None else seed,
+                seed=interleaved.new_seed() if seed is None else seed,
                 timeout_s=timeout,
                 retries=retries or None,
                 anyway=anyway or None,
             )
-            chosen = measure.Metric.parse(metric, lower_is_better)
+            chosen = one_run.Metric.parse(metric, lower_is_better)
             columns = configurations(alloc, list(config or []), library)
-            path = experiment.results_path("compare", out)
-            session = experiment.begin("compare", plan, chosen, columns, path, drop_failures=True)
+            path = interleaved.results_path("compare", out)
+            session = interleaved.begin("compare", plan, chosen, columns, path, drop_failures=True)
         forms.cases = session.experiment.labels
         with session:
             session.run()
@@ -97,8 +98,8 @@ def compare(
 
 def configurations(alloc: str, extra: list[str], library: Path | None) -> list[Configuration]:
     """The columns: the allocators asked for, then further configurations."""
-    from hakmem_lab import allocators
-    from hakmem_lab.configuration import parse
+    from hakmem_lab.target import allocators
+    from hakmem_lab.target.configuration import parse
 
     names = [each.strip() for each in alloc.split(",") if each.strip()]
     if names == ["all"]:
@@ -116,10 +117,10 @@ def configurations(alloc: str, extra: list[str], library: Path | None) -> list[C
 
 def conclude(session: Session, page: Path | None, forms: opt.Forms) -> None:
     """Prints and writes what was found."""
-    from hakmem_lab import comparing, show
+    from hakmem_lab.decide import allocator_comparison, result_tables
 
     experiment = session.experiment
-    found = comparing.analyse(experiment)
+    found = allocator_comparison.analyse(experiment)
 
     def draw(target: Path) -> None:
         from hakmem_lab.pages import compare as pages
@@ -131,9 +132,9 @@ def conclude(session: Session, page: Path | None, forms: opt.Forms) -> None:
         head = experiment.head.model_dump(mode="json")
         return {"head": head, "comparison": found.model_dump(mode="json"), "failures": failures}
 
-    report = comparing.report(experiment, found)
+    report = allocator_comparison.report(experiment, found)
     if not forms.json:
-        show.compare(experiment, found)
+        result_tables.compare(experiment, found)
     files = {"results": str(session.path)}
     files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
     files |= forms.write(report)

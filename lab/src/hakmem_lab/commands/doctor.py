@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab.console import out
-from hakmem_lab.errors import ERROR
+from hakmem_lab.terminal.console import out
+from hakmem_lab.terminal.errors import ERROR
 
 HELP = """Say whether HAKMEM is at work and what it works with: one finding per line.
 
@@ -36,7 +36,7 @@ def doctor(
 ) -> None:
     from rich.markup import escape
 
-    from hakmem_lab import doctor as look
+    from hakmem_lab.inspect import doctor_checks as look
 
     findings = (
         look.examine(look.of_process(pid))

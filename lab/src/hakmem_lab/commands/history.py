@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.history import Series
-    from hakmem_lab.results import Experiment
+    from hakmem_lab.decide.history import Series
+    from hakmem_lab.measure.results import Experiment
 
 ABOUT = """Draw how results have changed over commits, and mark the commits that changed them.
 
@@ -47,10 +47,11 @@ def history(
     ] = False,
     json: opt.Json = False,
 ) -> None:
-    from hakmem_lab import experiment, libhakmem
-    from hakmem_lab import history as histories
+    from hakmem_lab.decide import history as histories
+    from hakmem_lab.experiment import interleaved
+    from hakmem_lab.target import libhakmem
 
-    given = sources or [experiment.FOLDER]
+    given = sources or [interleaved.FOLDER]
     found = histories.gather(read(given), histories.positions(libhakmem.source_tree()))
     target = page or (given[0] if given[0].is_dir() else given[0].parent) / "history.html"
 
@@ -67,8 +68,8 @@ def history(
 
 def show(found: Sequence[Series]) -> None:
     """Each program's changes, one to a line."""
-    from hakmem_lab import console
-    from hakmem_lab import history as histories
+    from hakmem_lab.decide import history as histories
+    from hakmem_lab.terminal import console
 
     for each in found:
         console.out.print(f"{each.title} ({each.metric}): {len(each.points)} experiments", markup=False, soft_wrap=True)
@@ -84,8 +85,9 @@ def show(found: Sequence[Series]) -> None:
 
 def read(sources: list[Path]) -> list[tuple[str, Experiment]]:
     """Every experiment in these files and folders with its file; what a folder holds besides is passed over."""
-    from hakmem_lab import baselines, results
-    from hakmem_lab.sources import read as read_one
+    from hakmem_lab.decide import baselines
+    from hakmem_lab.measure import results
+    from hakmem_lab.pages.inputs import read as read_one
 
     found: list[tuple[str, Experiment]] = []
     for source in sources:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.amounts import counted, in_bytes
 from hakmem_lab.commands.profile import of_program
-from hakmem_lab.console import err, out
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.amounts import counted, in_bytes
+from hakmem_lab.terminal.console import err, out
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.formats import Stack
-    from hakmem_lab.profiles import Estimate
+    from hakmem_lab.profile.formats import Stack
+    from hakmem_lab.profile.heap_dumps import Estimate
 
 LEAKED = 23  # LeakSanitizer's exit status
 HELP = f"""Run a program and say at its end which blocks are lost: in use, while no pointer leads to them.
@@ -90,8 +90,8 @@ def leaks(
     top: Annotated[int, typer.Option(help="Leaks that are shown.", min=1)] = 20,
     library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
 ) -> None:
-    from hakmem_lab import formats
     from hakmem_lab.commands.profile import parse_bytes
+    from hakmem_lab.profile import formats
 
     rules = [rule for path in suppress or [] for rule in read_suppressions(path)]
     settings = {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}

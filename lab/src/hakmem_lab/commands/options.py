@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.exports import Report
+    from hakmem_lab.decide.exports import Report
 
 # Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
 PASS_ON = {"allow_interspersed_args": False}
@@ -192,7 +192,7 @@ class Forms:
 
     def write(self, report: Report) -> dict[str, str]:
         """Writes each form that has a file; returns the files by the forms' names, without those that could not be."""
-        from hakmem_lab import exports
+        from hakmem_lab.decide import exports
 
         written: dict[str, str] = {}
         for form, place in self.files.items():
@@ -201,7 +201,7 @@ class Forms:
 
     def annotate(self, report: Report) -> None:
         """GitHub's annotations, if they are wanted."""
-        from hakmem_lab import exports
+        from hakmem_lab.decide import exports
 
         if self.github:
             print_plain(exports.annotate(report), aside=self.json)
@@ -212,7 +212,7 @@ class Forms:
         try:
             yield
         except LabError as error:
-            from hakmem_lab import exports
+            from hakmem_lab.decide import exports
 
             report = exports.of_error(error, title, self.cases)
             files = self.write(report)
@@ -242,7 +242,7 @@ def print_plain(text: str, aside: bool) -> None:
 
 def list_files(files: dict[str, str]) -> None:
     """What was written, one to a line."""
-    from hakmem_lab import console
+    from hakmem_lab.terminal import console
 
     width = max((len(name) for name in files), default=0) + 2
     for name, path in files.items():
@@ -251,7 +251,7 @@ def list_files(files: dict[str, str]) -> None:
 
 def draw_page(target: Path, draw: Callable[[Path], object]) -> dict[str, str]:
     """Draws a page of results that are kept: where that cannot be, says why, and nothing else is lost."""
-    from hakmem_lab import console, extras
+    from hakmem_lab.terminal import console, extras
 
     if not extras.has("plotly"):
         console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem[pages]' brings it")
@@ -269,7 +269,7 @@ def tell(files: dict[str, str], json: bool, document: Callable[[], dict[str, Any
 
 def kept(write: Callable[[], object]) -> bool:
     """Writes what goes with a verdict that has been said; says what cannot be written, which costs nothing else."""
-    from hakmem_lab import console
+    from hakmem_lab.terminal import console
 
     try:
         write()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from hakmem_lab import libhakmem
 from hakmem_lab.commands.options import Library
+from hakmem_lab.target import libhakmem
 
 HELP = """Print the path of libhakmem.so.
 

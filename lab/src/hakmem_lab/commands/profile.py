@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hakmem_lab import attended, ending, process
-from hakmem_lab.amounts import counted, in_bytes
-from hakmem_lab.console import out, remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.children import foreground, shutdown
+from hakmem_lab.target import process
+from hakmem_lab.terminal.amounts import counted, in_bytes
+from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.formats import Report
-    from hakmem_lab.profiles import Profile
-    from hakmem_lab.profiling import Profiler
+    from hakmem_lab.profile.formats import Report
+    from hakmem_lab.profile.heap_dumps import Profile
+    from hakmem_lab.profile.remote_control import Profiler
 
 HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
 
@@ -69,7 +72,7 @@ def profile(
     ] = False,
     library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
 ) -> None:
-    from hakmem_lab import formats, profiles
+    from hakmem_lab.profile import formats, heap_dumps
 
     status, standard = 0, "live"
     if off:
@@ -80,12 +83,12 @@ def profile(
     if diff:
         if len(targets) != 2:
             raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
-        reports = [formats.named(profiles.read(Path(each))) for each in targets]
+        reports = [formats.named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
         report = formats.named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
     elif len(targets) == 1 and is_dump(Path(targets[0])):
-        report = formats.named(profiles.read(Path(targets[0])))
+        report = formats.named(heap_dumps.read(Path(targets[0])))
     else:
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = formats.named(found), "peak"
@@ -94,9 +97,33 @@ def profile(
         raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
     table(report, kind, top)
     for path in output or []:
-        formats.write(report, path, kind, " ".join(targets))
+        write(report, path, kind, " ".join(targets))
         remark(f"hakmem: wrote {path}")
     raise typer.Exit(status)
+
+
+def write(report: Report, path: Path, kind: str, title: str) -> None:
+    """Writes a report in the format that the file's ending names."""
+    from hakmem_lab.pages import flame
+    from hakmem_lab.profile import formats
+
+    by_ending: dict[str, Callable[[], bytes]] = {
+        ".pb.gz": lambda: formats.pprof(report),
+        ".speedscope.json": lambda: formats.speedscope(report, title).encode(),
+        ".json": lambda: json.dumps(formats.as_document(report)).encode(),
+        ".collapsed": lambda: formats.collapsed(report, kind).encode(),
+        ".folded": lambda: formats.collapsed(report, kind).encode(),
+        ".heap": lambda: formats.heap_v2(report).encode(),
+        ".html": lambda: flame.page(report, kind, title).encode(),
+    }
+    for ending, make in by_ending.items():
+        if path.name.endswith(ending):
+            try:
+                path.write_bytes(make())
+            except OSError as error:
+                raise LabError(f"{path}: {error.strerror}") from None
+            return
+    raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(by_ending)}.")
 
 
 def is_dump(path: Path) -> bool:
@@ -118,15 +145,18 @@ def parse_bytes(text: str) -> int:
 
 
 def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profile:
-    from hakmem_lab.course import Course
-    from hakmem_lab.profiling import Profiler, how_to_switch_off
+    from hakmem_lab.profile.memory_over_time import MemoryOverTime
+    from hakmem_lab.profile.remote_control import Profiler, how_to_switch_off
 
     profiler = Profiler(pid)
     begun = not profiler.counts
     again = profiler.started and (not begun or profiler.interval == interval)
     said = "what earlier profiles have sampled is in it too" if again else "blocks from before are not in it"
     passing = begun and not leave_on
-    with Course(pid) as course, ending.otherwise({"command": how_to_switch_off(pid)}) if passing else nullcontext():
+    with (
+        MemoryOverTime(pid) as memory,
+        shutdown.otherwise({"command": how_to_switch_off(pid)}) if passing else nullcontext(),
+    ):
         try:
             if begun:
                 profiler.start(interval)
@@ -138,7 +168,7 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
         finally:
             if passing:
                 switch_off(profiler)
-    found.course = course.points
+    found.memory = memory.points
     found.about = said
     return found
 
@@ -146,7 +176,7 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
 def switch_off(profiler: Profiler) -> None:
     """Once the process is asked to, nothing but its own silence keeps the profile on."""
     try:
-        with ending.undisturbed():
+        with shutdown.undisturbed():
             if profiler.counts:
                 profiler.request("stop")
     except LabError as error:
@@ -156,7 +186,7 @@ def switch_off(profiler: Profiler) -> None:
 
 def end_profile(pid: int) -> None:
     """What --off does."""
-    from hakmem_lab.profiling import Profiler
+    from hakmem_lab.profile.remote_control import Profiler
 
     profiler = Profiler(pid)
     if not profiler.counts:
@@ -176,20 +206,20 @@ def of_program(
     program: list[str], settings: dict[str, str], mode: str = "1", library: Path | None = None
 ) -> tuple[Profile, int]:
     """The profile of a program's main process, which it writes at its end, and its exit status."""
-    from hakmem_lab import profiles
     from hakmem_lab.commands.run import prepare
-    from hakmem_lab.course import Course
+    from hakmem_lab.profile import heap_dumps
+    from hakmem_lab.profile.memory_over_time import MemoryOverTime
 
     target, environment = prepare(program, None, [], None, None, False, False, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
-        courses: list[Course] = []
+        watched: list[MemoryOverTime] = []
 
-        def watch(pid: int) -> Course:
-            courses.append(Course(pid))
-            return courses[-1]
+        def watch(pid: int) -> MemoryOverTime:
+            watched.append(MemoryOverTime(pid))
+            return watched[-1]
 
-        pid, status = attended.run(target.path, program, environment, watch)
+        pid, status = foreground.run(target.path, program, environment, watch)
         dumps = sorted(Path(folder).glob("profile.*.f.json"))
         own = [path for path in dumps if path.name.startswith(f"profile.{pid}.")]
         if not own:
@@ -201,8 +231,8 @@ def of_program(
         if len(dumps) > 1:
             others = counted(len(dumps) - 1, "child process")
             remark(f"hakmem: {others} profiled too; only the program's own profile is shown")
-        found = profiles.read(own[-1])
-        found.course = courses[0].points
+        found = heap_dumps.read(own[-1])
+        found.memory = watched[0].points
         return found, 128 - status if status < 0 else status
 
 
@@ -211,8 +241,8 @@ def of_program(
 
 def table(report: Report, kind: str, rows: int) -> None:
     """The stacks that stand for most, by their innermost function of the program, with who called it."""
-    from hakmem_lab.profiles import ABOUT, Estimate
-    from hakmem_lab.symbols import without_standard
+    from hakmem_lab.profile.heap_dumps import ABOUT, Estimate
+    from hakmem_lab.profile.symbols import without_standard
 
     total = report.total(kind)
     found = sorted(

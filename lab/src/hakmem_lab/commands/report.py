@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab.amounts import counted
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.amounts import counted
+from hakmem_lab.terminal.errors import LabError
 
 ABOUT = """Make one HTML page of a set of results: verdicts first, then charts and sortable tables.
 
@@ -51,13 +51,14 @@ def report(
     ] = False,
     json: opt.Json = False,
 ) -> None:
-    from hakmem_lab import console, sources
+    from hakmem_lab.pages import inputs
     from hakmem_lab.pages import report as pages
+    from hakmem_lab.terminal import console
 
     if any(each.is_dir() for each in files):
         index(files, page, single_file, json)
         return
-    items = [pages.item(sources.read(path)) for path in files]
+    items = [pages.item(inputs.read(path)) for path in files]
     single = len(items) == 1
     path = page or (files[0].with_suffix(".html") if single else Path("report.html"))
     if path.resolve() in [each.resolve() for each in files]:
@@ -74,9 +75,9 @@ def report(
 
 def index(files: list[Path], page: Path | None, single: bool, json: bool) -> None:
     """The index of one folder; a file in it that is no result is named there and passed over."""
-    from hakmem_lab import console, sources
     from hakmem_lab.pages import index as pages
-    from hakmem_lab.pages import report
+    from hakmem_lab.pages import inputs, report
+    from hakmem_lab.terminal import console
 
     folder = files[0]
     if len(files) > 1 or page is not None:
@@ -86,7 +87,7 @@ def index(files: list[Path], page: Path | None, single: bool, json: bool) -> Non
         if path.parent.name == "baselines":
             continue
         try:
-            items.append(report.item(sources.read(path)))
+            items.append(report.item(inputs.read(path)))
         except LabError as error:
             problems.append(f"Not shown: {error.message}.")
     if not items:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab import attended, libhakmem, loading
-from hakmem_lab.configuration import nearest, parse
-from hakmem_lab.console import complain, remark
-from hakmem_lab.errors import ERROR, LabError
+from hakmem_lab.children import foreground
+from hakmem_lab.target import libhakmem, preload
+from hakmem_lab.target.configuration import nearest, parse
+from hakmem_lab.terminal.console import complain, remark
+from hakmem_lab.terminal.errors import ERROR, LabError
 
 HELP = """Run a program on HAKMEM. Its exit status and signals are the program's.
 
@@ -91,27 +91,27 @@ def run(
     try:
         target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
     except LabError as error:
-        error.status = loading.CANNOT_LOAD if error.status == ERROR else error.status
+        error.status = preload.CANNOT_LOAD if error.status == ERROR else error.status
         raise
     if python:
         environment.setdefault("PYTHONMALLOC", "malloc")
-    watch: attended.Watcher = lambda _: nullcontext()  # noqa: E731
+    watch: foreground.Watcher = lambda _: nullcontext()  # noqa: E731
     if sample is not None:
-        from hakmem_lab import sampling
+        from hakmem_lab.inspect import background_recorder
 
         if to_print(stats, stats_file):
-            sampling.prepare(sample)
-            watch = partial(sampling.beside, path=sample, interval=sample_interval)
+            background_recorder.prepare(sample)
+            watch = partial(background_recorder.beside, path=sample, interval=sample_interval)
         else:
-            sampling.start(sample, sample_interval)
+            background_recorder.start(sample, sample_interval)
     try:
         if to_print(stats, stats_file):
-            raise typer.Exit(attended.end_as(with_text(target, program, environment, watch)))
-        attended.restore_signals()
+            raise typer.Exit(foreground.end_as(with_text(target, program, environment, watch)))
+        foreground.restore_signals()
         os.execve(target.path, program, environment)
     except OSError as error:
         complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
-        raise typer.Exit(loading.CANNOT_RUN) from None
+        raise typer.Exit(preload.CANNOT_RUN) from None
 
 
 def to_print(stats: str | None, file: Path | None) -> bool:
@@ -119,14 +119,18 @@ def to_print(stats: str | None, file: Path | None) -> bool:
     return stats == "text" and file is None
 
 
-def with_text(target: loading.Program, program: list[str], environment: dict[str, str], watch: attended.Watcher) -> int:
+def with_text(
+    target: preload.Program, program: list[str], environment: dict[str, str], watch: foreground.Watcher
+) -> int:
     """Runs the program, then prints the statistics of its processes in the order in which they have ended; its status.
     The text goes through files, because many programs close standard error before they exit."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
         folder = Path(name)
         folder.chmod(0o1777)  # the program may become another user
         environment["HAKMEM_STATS"] = f"text:{folder}/%p"
-        pid, status = attended.run(target.path, program, environment, watch)
+        pid, status = foreground.run(target.path, program, environment, watch)
         sys.stdout.flush()
         # Of two that have ended within one tick of the clock the child was first, and has the higher id.
         written = sorted(folder.iterdir(), key=lambda each: (each.stat().st_mtime_ns, -int(each.name)))
@@ -146,7 +150,7 @@ def prepare(
     harden: bool,
     anyway: bool,
     hakmem: Path | None,
-) -> tuple[loading.Program, dict[str, str]]:
+) -> tuple[preload.Program, dict[str, str]]:
     """The program's file and its environment, when it will run on HAKMEM."""
     found = libhakmem.find(hakmem)
     if any(character in str(found) for character in " :"):
@@ -160,16 +164,16 @@ def prepare(
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
     elif stats_file is not None:
         raise LabError("--stats-file needs --stats", "Example: --stats json --stats-file out.json")
-    target = loading.look(program[0], environment)
+    target = preload.look(program[0], environment)
     if not anyway:
-        loading.check(target, found)
-        if loading.own_malloc(target):
+        preload.check(target, found)
+        if preload.own_malloc(target):
             remark(
                 f"hakmem: {target.file.path} brings a malloc of its own, which serves at least itself; "
                 "'hakmem doctor PID' tells when it runs"
             )
     others = [each for each in environment.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(found)]
-    sanitizer = next((each for each in others if loading.SANITIZERS.match(Path(each).name)), None)
+    sanitizer = next((each for each in others if preload.SANITIZERS.match(Path(each).name)), None)
     if sanitizer is not None and not anyway:
         raise LabError(
             f"not started: LD_PRELOAD brings a sanitizer ({sanitizer}), which works by its own malloc",

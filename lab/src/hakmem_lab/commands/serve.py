@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.errors import LabError
 
 HELP = """Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.
 
@@ -34,17 +34,17 @@ def serve(
         bool, typer.Option("--dashboard", help="Print a dashboard for Grafana instead, to be imported there.")
     ] = False,
 ) -> None:
-    from hakmem_lab.console import out, remark
+    from hakmem_lab.terminal.console import out, remark
 
     if dashboard:
         import importlib.resources
 
-        content = importlib.resources.files("hakmem_lab").joinpath("dashboard.json").read_text(encoding="utf-8")
+        content = importlib.resources.files("hakmem_lab.inspect").joinpath("dashboard.json").read_text(encoding="utf-8")
         out.file.write(content)
         return
     if pid is None:
         raise LabError("no process given", "Example: hakmem serve $(pgrep -n redis-server)")
-    from hakmem_lab.endpoint import Endpoint
+    from hakmem_lab.inspect.metrics_server import Endpoint
 
     endpoint = Endpoint(pid, listen)
     out.print(f"serving process {pid} at {endpoint.url}", markup=False, soft_wrap=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hakmem_lab.console import out, remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.snapshots import Snapshot
+    from hakmem_lab.inspect.snapshots import Snapshot
 
 HELP = """Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core dump.
 
@@ -43,7 +43,7 @@ def stats(
         typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
     ] = None,
 ) -> None:
-    from hakmem_lab import snapshots, views
+    from hakmem_lab.inspect import snapshot_tables, snapshots
 
     core = _is_core(target)
     snapshot = _of_core(target, with_map, file) if core else snapshots.load(target, with_map)
@@ -60,8 +60,8 @@ def stats(
             f"hakmem: the snapshot has version {snapshot.version}, this lab knows {snapshots.VERSION}: "
             "figures may mean something else; a newer lab reads it right"
         )
-    for each in views.whole(snapshot):
-        views.show(out, each)
+    for each in snapshot_tables.whole(snapshot):
+        snapshot_tables.show(out, each)
     if snapshot.profiled:
         out.print(f"A heap profile is on: hakmem profile --off {target} ends it.", soft_wrap=True, markup=False)
     if core:
@@ -71,14 +71,14 @@ def stats(
 
 
 def _is_core(target: str) -> bool:
-    from hakmem_lab import core
+    from hakmem_lab.inspect import core
 
     return core.is_elf(Path(target))
 
 
 def _of_core(target: str, with_map: bool, file: Path | None) -> Snapshot:
-    from hakmem_lab import snapshots
-    from hakmem_lab.core import Dead
+    from hakmem_lab.inspect import snapshots
+    from hakmem_lab.inspect.core import Dead
 
     dead = Dead(Path(target), file)
     for each in dead.core.remarks():

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import LabError
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.configuration import Configuration
-    from hakmem_lab.experiment import Session
-    from hakmem_lab.libhakmem import Option
+    from hakmem_lab.experiment.interleaved import Session
+    from hakmem_lab.target.configuration import Configuration
+    from hakmem_lab.target.libhakmem import Option
 
 ABOUT = r"""Measure one option over a list of values, or two over all pairs, and name the knee.
 
@@ -69,14 +69,15 @@ def sweep(
     json: opt.Json = False,
     record: opt.Record = None,
 ) -> None:
-    from hakmem_lab import experiment, measure
-    from hakmem_lab import record as records
-    from hakmem_lab.results import Plan
+    from hakmem_lab.decide import decision_record as records
+    from hakmem_lab.experiment import interleaved
+    from hakmem_lab.measure import one_run
+    from hakmem_lab.measure.results import Plan
 
     if record is not None:
         records.check_free(record)
     if resume is not None:
-        session = experiment.resume(resume, "sweep")
+        session = interleaved.resume(resume, "sweep")
     else:
         configurations, points = grid(list(option or []), list(values or []), set_, library)
         plan = Plan(
@@ -84,15 +85,15 @@ def sweep(
             typed=opt.typed(),
             runs=runs,
             warmup=warmup,
-            seed=experiment.new_seed() if seed is None else seed,
+            seed=interleaved.new_seed() if seed is None else seed,
             threshold=threshold,
             timeout_s=timeout,
             retries=retries or None,
             anyway=anyway or None,
         )
-        chosen = measure.Metric.parse(metric, lower_is_better)
-        path = experiment.results_path("sweep", out)
-        session = experiment.begin("sweep", plan, chosen, configurations, path, points=points)
+        chosen = one_run.Metric.parse(metric, lower_is_better)
+        path = interleaved.results_path("sweep", out)
+        session = interleaved.begin("sweep", plan, chosen, configurations, path, points=points)
     with session:
         session.run()
     conclude(session, page, json, record)
@@ -104,8 +105,8 @@ def grid(
     """A configuration for each combination of values, the base first."""
     import itertools
 
-    from hakmem_lab import libhakmem
-    from hakmem_lab.configuration import nearest, parse
+    from hakmem_lab.target import libhakmem
+    from hakmem_lab.target.configuration import nearest, parse
 
     if not 1 <= len(names) <= 2 or len(names) != len(lists):
         raise LabError(
@@ -133,7 +134,7 @@ def grid(
 
 def axis_values(option: Option, text: str) -> list[str]:
     """The values of one --values, the default first."""
-    from hakmem_lab import sweep as sweeps
+    from hakmem_lab.decide import sweep as sweeps
 
     listed = [each.strip() for each in text.split(",") if each.strip()]
     if len(listed) != len(set(listed)) or not listed:
@@ -145,9 +146,9 @@ def axis_values(option: Option, text: str) -> list[str]:
 
 def conclude(session: Session, page: Path | None, json: bool, record: str | None) -> None:
     """Prints and writes what the sweep has found."""
-    from hakmem_lab import record as records
-    from hakmem_lab import show
-    from hakmem_lab import sweep as sweeps
+    from hakmem_lab.decide import decision_record as records
+    from hakmem_lab.decide import result_tables
+    from hakmem_lab.decide import sweep as sweeps
 
     found = sweeps.analyse(session.experiment, session.experiment.labels[0])
 
@@ -160,7 +161,7 @@ def conclude(session: Session, page: Path | None, json: bool, record: str | None
         return {"head": session.experiment.head.model_dump(mode="json"), "sweep": found.model_dump(mode="json")}
 
     if not json:
-        show.sweep(session.experiment, found)
+        result_tables.sweep(session.experiment, found)
     files = {"results": str(session.path)}
     files |= opt.draw_page(page or session.path.with_suffix(".html"), draw)
     if record is not None:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from hakmem_lab import libhakmem, translation
-from hakmem_lab.configuration import parse
-from hakmem_lab.console import remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.target import libhakmem, translation
+from hakmem_lab.target.configuration import parse
+from hakmem_lab.terminal.console import remark
+from hakmem_lab.terminal.errors import LabError
 
 HELP = """Say in HAKMEM's terms what variables of jemalloc, mimalloc, tcmalloc or glibc say.
 

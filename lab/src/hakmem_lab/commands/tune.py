@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.amounts import counted
 from hakmem_lab.commands import options as opt
-from hakmem_lab.errors import NO_GO, LabError
+from hakmem_lab.terminal.amounts import counted
+from hakmem_lab.terminal.errors import NO_GO, LabError
 
 if TYPE_CHECKING:
-    from hakmem_lab.comparing import Gain
-    from hakmem_lab.experiment import Session
-    from hakmem_lab.results import Experiment, Trial
-    from hakmem_lab.search import Search
-    from hakmem_lab.verdict import Comparison
+    from hakmem_lab.decide.allocator_comparison import Gain
+    from hakmem_lab.decide.verdict import Comparison
+    from hakmem_lab.experiment.interleaved import Session
+    from hakmem_lab.experiment.search import Search
+    from hakmem_lab.measure.results import Experiment, Trial
 
 ABOUT = r"""Search for settings under which a program does better, and decide.
 
@@ -91,9 +91,10 @@ def tune(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    from hakmem_lab import experiment, measure
-    from hakmem_lab import search as searches
-    from hakmem_lab.results import MetricModel
+    from hakmem_lab.experiment import interleaved
+    from hakmem_lab.experiment import search as searches
+    from hakmem_lab.measure import one_run
+    from hakmem_lab.measure.results import MetricModel
 
     check_env(env)
     if resume is not None:
@@ -102,8 +103,8 @@ def tune(
     else:
         if objective not in OBJECTIVES:
             raise LabError(f"--objective {objective}: unknown", f"Known are {', '.join(OBJECTIVES)}.")
-        chosen = measure.Metric.parse(metric or objective, lower_is_better)
-        path = experiment.results_path("tune", out).with_suffix(searches.SUFFIX)
+        chosen = one_run.Metric.parse(metric or objective, lower_is_better)
+        path = interleaved.results_path("tune", out).with_suffix(searches.SUFFIX)
         plan = searches.SearchPlan(
             command=list(program or []),
             typed=opt.typed(),
@@ -117,12 +118,12 @@ def tune(
             rounds=trial_rounds,
             runs=runs,
             threshold=threshold,
-            seed=experiment.new_seed() if seed is None else seed,
+            seed=interleaved.new_seed() if seed is None else seed,
             timeout_s=timeout,
             retries=retries,
             anyway=anyway,
         )
-        measure.resolve(plan.command)
+        one_run.resolve(plan.command)
         plan.digest = searches.build_digest(searches.default_configuration(plan))
         found = searches.Search.create(plan, path)
     session = decide(found, path.with_suffix(".jsonl"))
@@ -151,11 +152,11 @@ def check_env(path: Path) -> None:
 
 def decide(found: Search, results: Path) -> Session | None:
     """Searches, then carries out the A/B experiment of the best setting; None when nothing was better."""
-    from hakmem_lab import experiment
-    from hakmem_lab.results import Plan
+    from hakmem_lab.experiment import interleaved
+    from hakmem_lab.measure.results import Plan
 
     if results.exists():  # the search is done, the decision was interrupted
-        session = experiment.resume(results, "tune")
+        session = interleaved.resume(results, "tune")
     else:
         found.run(found.warm_up())
         best = found.best()
@@ -173,7 +174,7 @@ def decide(found: Search, results: Path) -> Session | None:
             anyway=found.plan.anyway or None,
         )
         metric = found.plan.metric.metric()
-        session = experiment.begin("tune", plan, metric, found.configurations(best), results)
+        session = interleaved.begin("tune", plan, metric, found.configurations(best), results)
         session.note_trials(found.trials())
     with session:
         session.run()
@@ -182,7 +183,7 @@ def decide(found: Search, results: Path) -> Session | None:
 
 def conclude(found: Search, session: Session | None, env: Path, page: Path | None, json: bool) -> None:
     """Prints and writes what was found; ends with the verdict's exit status."""
-    from hakmem_lab import show, verdict
+    from hakmem_lab.decide import result_tables, verdict
 
     trials = found.trials()
     files = {"search": str(found.path)}
@@ -190,7 +191,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
     if not json:
         show_trials(trials, found.retried)
         if session is not None and compared is not None:
-            show.comparison(session.experiment, compared)
+            result_tables.comparison(session.experiment, compared)
     if session is not None and compared is not None:
         files["results"] = str(session.path)
         study, judged, results = session.experiment, compared, session.path
@@ -214,7 +215,7 @@ def conclude(found: Search, session: Session | None, env: Path, page: Path | Non
         }
 
     if not json:
-        show.say(sentence(trials, compared, env, "settings" in files))
+        result_tables.say(sentence(trials, compared, env, "settings" in files))
     opt.tell(files, json, document)
     raise typer.Exit(verdict.STATUS[compared.verdict] if compared else NO_GO)
 
@@ -224,20 +225,21 @@ def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hakmem_lab import console, show, tables
+    from hakmem_lab.decide import result_tables
+    from hakmem_lab.terminal import console, tables
 
     given_up = sum(each.state == "pruned" for each in trials)
     failed = [each for each in trials if each.state == "failed"]
-    show.say(f"[bold]{counted(len(trials), 'setting')} tried, {given_up} of them given up early[/]")
-    table = Table(**show.TABLE)
+    result_tables.say(f"[bold]{counted(len(trials), 'setting')} tried, {given_up} of them given up early[/]")
+    table = Table(**result_tables.TABLE)
     table.add_column("gain ± 95 % interval, %", justify="right")
     table.add_column("setting")
     complete = [each for each in trials if each.state == "complete" and each.gain is not None]
     for each in sorted(complete, key=lambda each: -(each.gain or 0.0))[:most]:
-        table.add_row(show.gain_cell(trial_gain(each)), escape(each.text))
+        table.add_row(result_tables.gain_cell(trial_gain(each)), escape(each.text))
     tables.show(console.out, table)
     if retried:
-        show.say(f"{retried} times a run of the search failed and was made again")
+        result_tables.say(f"{retried} times a run of the search failed and was made again")
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
 
@@ -246,8 +248,8 @@ def trial_gain(trial: Trial) -> Gain:
     """The mean of a trial's rounds, with its interval."""
     import numpy as np
 
-    from hakmem_lab import statistics
-    from hakmem_lab.comparing import Gain
+    from hakmem_lab.decide import statistics
+    from hakmem_lab.decide.allocator_comparison import Gain
 
     found = statistics.interval(np.log1p(np.array(trial.gains) / 100.0))
     return Gain(gain=found.gain, low=found.low, high=found.high)
@@ -275,11 +277,11 @@ def write_env(path: Path, study: Experiment, compared: Comparison, results: Path
     A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
     import shlex
 
-    from hakmem_lab import show, verdict
+    from hakmem_lab.decide import result_tables, verdict
 
     head = verdict.judged(study, compared).head
     settings = next(each.settings for each in head.series if each.label == "B")
-    gain = f"{show.gain(compared.gain)} ({show.between(compared.low, compared.high)})"
+    gain = f"{result_tables.gain(compared.gain)} ({result_tables.between(compared.low, compared.high)})"
     comments = [
         f"{MARK}: {compared.verdict}, {gain} over the default, {counted(compared.rounds, 'round')}.",
         f"# {head.metric.title}, of: {shlex.join(head.plan.command)}",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hakmem_lab import process
-from hakmem_lab.console import out, remark
-from hakmem_lab.errors import LabError
+from hakmem_lab.target import process
+from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hakmem_lab.watching import Watch
+    from hakmem_lab.inspect.sampler import Sampler
 
 HELP = """Watch a running process: what moves per class and second, hit rates, resident memory over time.
 
@@ -42,13 +42,13 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look and line.")] = False,
     with_map: Annotated[bool, typer.Option("--map", help="With --json: the map of SuperSlabs too.")] = False,
 ) -> None:
-    from hakmem_lab.watching import Watch
+    from hakmem_lab.inspect.sampler import Sampler
 
     if with_map and not as_json:
         raise LabError(
             "--map needs --json", "Example: hakmem watch --map --json PID > now.jsonl; hakmem report now.jsonl"
         )
-    seen = Watch(pid, with_map)
+    seen = Sampler(pid, with_map)
     views = 1 if once else count
     try:
         if as_json:
@@ -76,25 +76,25 @@ def after_each(interval: float, views: int | None) -> Iterator[None]:
         done += 1
 
 
-def each_line(seen: Watch, interval: float, views: int | None) -> None:
+def each_line(seen: Sampler, interval: float, views: int | None) -> None:
     for _ in after_each(interval, views):
         seen.step()
         out.file.write(json.dumps(seen.as_json()) + "\n")
         out.file.flush()
 
 
-def one_after_another(seen: Watch, interval: float, views: int | None) -> None:
+def one_after_another(seen: Sampler, interval: float, views: int | None) -> None:
     for _ in after_each(interval, views):
         seen.step()
         out.print(seen.frame(MOST_ROWS))
 
 
-def on_screen(seen: Watch, interval: float, views: int | None) -> None:
+def on_screen(seen: Sampler, interval: float, views: int | None) -> None:
     from rich.live import Live as Screen
 
-    from hakmem_lab.dashboard import Dashboard
+    from hakmem_lab.inspect.watch_screen import WatchScreen
 
-    shown = Dashboard(seen)
+    shown = WatchScreen(seen)
 
     def frame() -> RenderableType:
         return shown.frame(out.width, out.height)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import latencies, show
-from hakmem_lab.amounts import counted, number
-from hakmem_lab.latencies import Shift
+from hakmem_lab.decide import latency_shifts, result_tables
+from hakmem_lab.decide.latency_shifts import Shift
+from hakmem_lab.decide.verdict import Comparison, judged, summarize, values_of
+from hakmem_lab.measure.results import NOISE, Experiment
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
-from hakmem_lab.results import NOISE, Experiment
-from hakmem_lab.verdict import Comparison, judged, summarize, values_of
+from hakmem_lab.terminal.amounts import counted, number
 
 
 def gains_chart(found: Comparison, threshold: float, rounds: list[int]) -> go.Figure:
@@ -142,10 +142,10 @@ def verdict(experiment: Experiment, found: Comparison) -> Verdict:
     return Verdict(
         f"{series[found.other]} against {series[found.base]}: {shlex.join(head.plan.command)}",
         found.verdict,
-        f"{show.gain(found.gain)}  ({show.between(found.low, found.high)})",
+        f"{result_tables.gain(found.gain)}  ({result_tables.between(found.low, found.high)})",
         [
             f"{counted(found.rounds, 'round')}: {found.reason}.",
-            *show.sentences(found),
+            *result_tables.sentences(found),
             *filter(None, [experiment.retried()]),
         ],
     )
@@ -164,7 +164,7 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
         + (f", so that all looks together hold with {found.overall_confidence:.0%}." if head.plan.max_runs else "."),
     )
     page.chart(distribution_chart(experiment, labels))
-    shifts = latencies.shifts(experiment)
+    shifts = latency_shifts.shifts(experiment)
     if shifts:
         page.chart(
             shifts_chart(shifts),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from hakmem_lab import statistics
+from hakmem_lab.decide import statistics
+from hakmem_lab.decide.statistics import Interval
+from hakmem_lab.pages.inputs import Bench, BenchRow
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict
-from hakmem_lab.sources import Bench, BenchRow
-from hakmem_lab.statistics import Interval
 
 OURS, FLOOR = "hakmem", "floor"
 

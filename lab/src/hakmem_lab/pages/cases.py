@@ -8,12 +8,12 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab.amounts import counted
-from hakmem_lab.exports import Report
+from hakmem_lab.decide.exports import Report
+from hakmem_lab.decide.verdict import Comparison
+from hakmem_lab.measure.results import Experiment
 from hakmem_lab.pages import ab
 from hakmem_lab.pages.page import COLOURS, Cell, Link, Page, Verdict, provenance
-from hakmem_lab.results import Experiment
-from hakmem_lab.verdict import Comparison
+from hakmem_lab.terminal.amounts import counted
 
 HEIGHT_OF_ROW = 30
 

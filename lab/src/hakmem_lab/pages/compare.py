@@ -7,11 +7,11 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import show
-from hakmem_lab.comparing import Comparisons, Gain
+from hakmem_lab.decide import result_tables
+from hakmem_lab.decide.allocator_comparison import Comparisons, Gain
+from hakmem_lab.measure.results import Experiment
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict, link_to, provenance
-from hakmem_lab.results import Experiment
 
 
 def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure:
@@ -55,7 +55,7 @@ def has_wall_gains(found: Comparisons) -> bool:
 
 
 def interval_of(gain: Gain | None) -> str:
-    return show.between(gain.low, gain.high) if gain is not None else ""
+    return result_tables.between(gain.low, gain.high) if gain is not None else ""
 
 
 def rows_of(found: Comparisons) -> list[list[Cell]]:
@@ -110,7 +110,7 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     page.chart(time_against_memory(found, experiment), "Towards the lower left is better." if not found.printed else "")
     labels = [row.label for row in found.rows]
     page.chart(distribution_chart(experiment, labels))
-    page.chart(course_chart(experiment, labels), show.short_runs(experiment))
+    page.chart(course_chart(experiment, labels), result_tables.short_runs(experiment))
     runs_table(page, experiment)
     provenance(page, head)
 

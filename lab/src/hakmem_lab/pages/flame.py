@@ -9,9 +9,9 @@ import importlib.resources
 import json
 from typing import Any
 
-from hakmem_lab.amounts import counted, in_bytes
-from hakmem_lab.formats import Numbers, Report
-from hakmem_lab.profiles import ABOUT, Estimate, Profile
+from hakmem_lab.profile.formats import Numbers, Report
+from hakmem_lab.profile.heap_dumps import ABOUT, Estimate, Profile
+from hakmem_lab.terminal.amounts import counted, in_bytes
 
 
 def tree(report: Report) -> dict[str, Any]:
@@ -48,18 +48,18 @@ def tree(report: Report) -> dict[str, Any]:
 WIDTH, HEIGHT = 1000, 90
 
 
-def course(profile: Profile) -> str:
+def memory_chart(profile: Profile) -> str:
     """The resident memory over time, with the moments of the dump and of the highest use, if anybody has looked."""
-    if len(profile.course) < 2:
+    if len(profile.memory) < 2:
         return ""
-    first, last = profile.course[0][0], max(profile.course[-1][0], profile.time_ms)
-    most = max(resident for _, resident in profile.course)
+    first, last = profile.memory[0][0], max(profile.memory[-1][0], profile.time_ms)
+    most = max(resident for _, resident in profile.memory)
     span = max(last - first, 1)
 
     def across(at_ms: int) -> float:
         return WIDTH * (at_ms - first) / span
 
-    points = " ".join(f"{across(at):.1f},{HEIGHT * (1 - value / most):.1f}" for at, value in profile.course)
+    points = " ".join(f"{across(at):.1f},{HEIGHT * (1 - value / most):.1f}" for at, value in profile.memory)
     moments = [("peak", profile.peak_ms, "highest use"), ("dump", profile.time_ms, "this profile")]
     known = [(kind, at, name) for kind, at, name in moments if first <= at <= last]
     lines = "".join(
@@ -67,9 +67,9 @@ def course(profile: Profile) -> str:
         for kind, at, _ in known
     )
     said = "; ".join(f'<span class="{kind}">{name}</span> at {(at - first) / 1000:.2f} s' for kind, at, name in known)
-    return f"""<figure class="course"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
+    return f"""<figure class="memory"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
 aria-label="Resident memory over {span / 1000:.2f} seconds, at most {in_bytes(most)}">
-<polygon points="0,{HEIGHT} {points} {across(profile.course[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
+<polygon points="0,{HEIGHT} {points} {across(profile.memory[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
 <figcaption>Resident memory, at most {in_bytes(most)}, over {span / 1000:.2f} s: {said or "no moment known"}
 </figcaption></figure>"""
 
@@ -99,7 +99,7 @@ def page(report: Report, kind: str, title: str) -> str:
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
 ± {in_bytes(total.error)} {ABOUT[kind]}.{missed}{html.escape(about)}
 A frame is as wide as what was allocated below it; click to zoom.</p>
-{course(report.profile)}
+{memory_chart(report.profile)}
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>
 <label>by <select id="what">

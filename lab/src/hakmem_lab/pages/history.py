@@ -9,8 +9,8 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import show
-from hakmem_lab.history import ChangePoint, Series
+from hakmem_lab.decide import result_tables
+from hakmem_lab.decide.history import ChangePoint, Series
 from hakmem_lab.pages.page import COLOURS, Cell, Link, Page, Verdict
 
 
@@ -57,8 +57,8 @@ def sentence(each: ChangePoint) -> str:
     """A change in words."""
     way = "better" if each.gain > 0 else "worse"
     return (
-        f"{each.after} after {each.before}: {show.gain(each.gain)} ({show.between(each.low, each.high)}), {way}; "
-        f"p = {each.p:.3g}."
+        f"{each.after} after {each.before}: {result_tables.gain(each.gain)} "
+        f"({result_tables.between(each.low, each.high)}), {way}; p = {each.p:.3g}."
     )
 
 

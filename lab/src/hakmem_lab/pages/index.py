@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hakmem_lab.amounts import counted
+from hakmem_lab.measure.results import Experiment
 from hakmem_lab.pages import report
 from hakmem_lab.pages.page import Cell, Link, Page
 from hakmem_lab.pages.report import Item
-from hakmem_lab.results import Experiment
+from hakmem_lab.terminal.amounts import counted
 
 
 def _when(item: Item) -> datetime:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from hakmem_lab import views
-from hakmem_lab.amounts import counted, in_bytes
+from hakmem_lab.inspect import snapshot_tables
+from hakmem_lab.inspect.snapshots import MEGABYTE, Snapshot, hit_rate, pairs, what_pins
+from hakmem_lab.pages.inputs import Look, Recording
 from hakmem_lab.pages.page import COLOURS, Cell, Page, Verdict
-from hakmem_lab.snapshots import MEGABYTE, Snapshot, hit_rate, pairs, what_pins
-from hakmem_lab.sources import Look, Recording
+from hakmem_lab.terminal.amounts import counted, in_bytes
 
-PART_COLOURS = dict(zip(views.MEANINGS, COLOURS, strict=False))
+PART_COLOURS = dict(zip(snapshot_tables.MEANINGS, COLOURS, strict=False))
 STATES = {"free": 0, "unused": 1, "huge": 2, "huge_tail": 2, "hole": 3, "unknown": 3}
 STATE_NAMES = ("free SuperSlab", "unused slab", "huge block", "not ours")
 BUSIEST = 8
@@ -34,7 +34,7 @@ def ledger_chart(snapshot: Snapshot) -> go.Figure:
         figure.add_bar(
             y=["resident"],
             x=[in_mib(size)],
-            name=f"{name}: {views.MEANINGS.get(name, '')}",
+            name=f"{name}: {snapshot_tables.MEANINGS.get(name, '')}",
             orientation="h",
             marker_color=PART_COLOURS.get(name, COLOURS[-1]),
             hovertemplate=f"{name}: {in_bytes(size)}<extra></extra>",
@@ -158,7 +158,9 @@ def snapshot_body(page: Page, snapshot: Snapshot) -> None:
     if snapshot.latencies:
         page.chart(latency_chart(snapshot))
     if snapshot.classes:
-        names = [name for name in views.class_columns(snapshot) if any(row.get(name) for row in snapshot.classes)]
+        names = [
+            name for name in snapshot_tables.class_columns(snapshot) if any(row.get(name) for row in snapshot.classes)
+        ]
         rows: list[list[Cell]] = []
         for row in snapshot.classes:
             rate = hit_rate(row)

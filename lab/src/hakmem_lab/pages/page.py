@@ -22,9 +22,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from hakmem_lab.amounts import number
-from hakmem_lab.errors import LabError
-from hakmem_lab.results import Head
+from hakmem_lab.measure.results import Head
+from hakmem_lab.terminal.amounts import number
+from hakmem_lab.terminal.errors import LabError
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
 MOST_SERIES = 12  # of a chart that are put into words

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import comparing, sweep, verdict
-from hakmem_lab.amounts import counted
+from hakmem_lab.decide import allocator_comparison, sweep, verdict
+from hakmem_lab.inspect.snapshots import Snapshot
+from hakmem_lab.measure.results import Experiment, shown
 from hakmem_lab.pages import ab, bench, compare, inside, tune
 from hakmem_lab.pages import sweep as sweep_page
+from hakmem_lab.pages.inputs import Recording, Source
 from hakmem_lab.pages.page import COLOURS, Page, Verdict, link_to
-from hakmem_lab.results import Experiment, shown
-from hakmem_lab.snapshots import Snapshot
-from hakmem_lab.sources import Recording, Source
+from hakmem_lab.terminal.amounts import counted
 
 HEIGHT_OF_ROW = 30
 
@@ -89,7 +89,7 @@ def experiment_item(source: Source, experiment: Experiment) -> Item:
         first = sweep_page.verdict(experiment, swept)
         return Item(source, first, ratios, lambda page: sweep_page.body(page, experiment, swept))
     if kind == "compare":
-        found = comparing.analyse(experiment)
+        found = allocator_comparison.analyse(experiment)
         gains = [(row.label, row.gain) for row in found.rows if row.gain is not None]
         ratios = [Ratio(f"{label} over {found.base}", g.gain, g.low, g.high) for label, g in gains]
         first = compare.verdict(experiment, found)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab import show
+from hakmem_lab.decide import result_tables
+from hakmem_lab.decide.sweep import Point, Sweep, number
+from hakmem_lab.measure.results import Experiment
 from hakmem_lab.pages.ab import course_chart, distribution_chart, runs_table
 from hakmem_lab.pages.page import Cell, Page, Verdict, link_to, provenance
-from hakmem_lab.results import Experiment
-from hakmem_lab.sweep import Point, Sweep, number
 
 
 def gain_of(point: Point) -> float:
@@ -95,7 +95,7 @@ def verdict(experiment: Experiment, found: Sweep) -> Verdict:
     best = next(each for each in found.points if each.label == found.best)
     of = f"{', '.join(found.points[0].point)}: {shlex.join(experiment.head.plan.command)}"
     said = [each for each in (found.sentence, found.conditions.sentence, experiment.retried()) if each]
-    return Verdict(of, "SWEEP", f"best: {found.best} ({show.gain(gain_of(best))})", said)
+    return Verdict(of, "SWEEP", f"best: {found.best} ({result_tables.gain(gain_of(best))})", said)
 
 
 def body(page: Page, experiment: Experiment, found: Sweep) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab.amounts import counted
+from hakmem_lab.decide.sweep import number
+from hakmem_lab.decide.verdict import Comparison
+from hakmem_lab.measure.results import Experiment, Trial
 from hakmem_lab.pages import ab
 from hakmem_lab.pages.page import Cell, Page, Verdict, link_to
-from hakmem_lab.results import Experiment, Trial
-from hakmem_lab.sweep import number
-from hakmem_lab.verdict import Comparison
+from hakmem_lab.terminal.amounts import counted
 
 STANDS = "The default stands."
 

@@ -1,0 +1,1 @@
+"""Programs as children of a command: signals passed on, and ended whenever the command ends."""

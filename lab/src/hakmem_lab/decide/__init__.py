@@ -1,0 +1,1 @@
+"""From results to verdicts: statistics, noise, baselines, history, records, exports."""

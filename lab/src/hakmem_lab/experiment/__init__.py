@@ -1,0 +1,1 @@
+"""Experiments of many runs: interleaved rounds, cases, the search for settings."""

@@ -1,0 +1,1 @@
+"""The allocator seen from outside: a running process, a core dump, a snapshot."""

@@ -1,0 +1,101 @@
+"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it. core.py reads a dead
+one's."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from abc import ABC, abstractmethod
+
+from hakmem_lab.target import process
+from hakmem_lab.terminal.errors import LabError
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _find_call() -> ctypes._NamedFuncPointer | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
+    if call is not None:
+        call.restype = ctypes.c_ssize_t
+        call.argtypes = (
+            ctypes.c_int,
+            ctypes.POINTER(_IoVec),
+            ctypes.c_ulong,
+            ctypes.POINTER(_IoVec),
+            ctypes.c_ulong,
+            ctypes.c_ulong,
+        )
+    return call
+
+
+_CALL = _find_call()
+
+
+class Reader(ABC):
+    """Memory of a process, alive or not."""
+
+    @abstractmethod
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes at an address; a LabError when they cannot be had."""
+
+    def read_if_there(self, address: int, size: int) -> bytes | None:
+        """The same; None when they cannot be had."""
+        try:
+            return self.read(address, size)
+        except LabError:
+            return None
+
+    def word(self, address: int) -> int:
+        return int(struct.unpack("=Q", self.read(address, 8))[0])
+
+    def half(self, address: int) -> int:
+        return int(struct.unpack("=I", self.read(address, 4))[0])
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"={count}Q", self.read(address, 8 * count))
+
+    def text(self, address: int, most: int = 4096) -> str:
+        """The text that ends with a 0; it may lie at the end of what is mapped."""
+        found = b""
+        while b"\0" not in found and len(found) < most:
+            at = address + len(found)
+            found += self.read(at, 64 - at % 64)
+        return found.partition(b"\0")[0].decode(errors="replace")
+
+
+class Memory(Reader):
+    """The memory of one process that runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes at an address; a LabError when the process has ended, refuses, or has nothing there."""
+        if size == 0:
+            return b""
+        buffer = ctypes.create_string_buffer(size)
+        done = 0
+        while done < size:
+            done += self._step(address + done, ctypes.addressof(buffer) + done, size - done)
+        return buffer.raw
+
+    def _step(self, address: int, to: int, size: int) -> int:
+        if _CALL is None:
+            raise LabError("this C library has no process_vm_readv", "Use HAKMEM_STATS=json:FILE instead.")
+        here, there = _IoVec(to, size), _IoVec(address, size)
+        got = int(_CALL(self.pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
+        if got > 0:
+            return got
+        code = ctypes.get_errno()
+        if code == errno.EPERM:
+            raise process.refusal(self.pid)
+        if code == errno.ESRCH or not process.exists(self.pid):
+            raise LabError(f"process {self.pid} has ended", "Start it again, and look while it runs.")
+        raise LabError(
+            f"process {self.pid} has nothing at {address:#x}: {os.strerror(code)}",
+            "It may have started another program meanwhile; try again.",
+        )

@@ -1,0 +1,70 @@
+"""The map of SuperSlabs in a running process: which slabs are used, by blocks of which size, and how full they are.
+
+Read from outside while the process runs, so that a span may change between two looks at it; what cannot be (a span
+that is longer than its SuperSlab, more blocks used than it has) is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hakmem_lab.inspect import ledger
+from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.live import Allocator
+
+KINDS = ("free", "in_slabs", "huge", "huge_tail", "hole")
+MOST_SUPERS = 4096  # 8 GiB; beyond it a map says little, and its descriptors are megabytes
+
+
+def superslabs(live: Allocator) -> list[dict[str, Any]]:
+    """One row per SuperSlab up to the frontier: kind, slabs, and its spans as [first slab, slabs, block size, blocks in
+    the program's hands or in caches, blocks]; `dirty`: unused slabs that may hold old data."""
+    n = live.number
+    supers = min(live.memory.word(live.root["frontier"]), MOST_SUPERS)
+    if supers == 0 or "span_stride" not in n or "spans" not in live.root:
+        return []
+    per_super = 1 << n["super_shift"] - n["slab_shift"]
+    names = {n["kind_" + name]: name for name in KINDS}
+    kinds = ledger.super_kinds(live, supers)
+    masks = _masks(live, supers)
+    words, classes = ledger.slab_classes(live, supers * per_super)
+    sizes = live.class_table("size", np.uint32)
+    found = []
+    for place in range(supers):
+        row: dict[str, Any] = {"kind": names.get(int(kinds[place]), "unknown"), "slabs": per_super}
+        if kinds[place] == n["kind_in_slabs"]:
+            first = place * per_super
+            there = slice(first, first + per_super)
+            row["spans"] = _spans(live, first, words[there], classes[there], sizes)
+            row["dirty"] = (int(masks[place]) >> per_super & int(masks[place]) & (1 << per_super) - 1).bit_count()
+        found.append(row)
+    return found
+
+
+def _masks(live: Allocator, supers: int) -> Any:
+    """Of each SuperSlab its word: unused slabs in the lower half, those with old data in the upper."""
+    n = live.number
+    rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
+    at = n["super_slabs"]
+    return np.ascontiguousarray(rows.reshape(supers, n["super_stride"])[:, at : at + 8]).view(np.uint64)[:, 0]
+
+
+def _spans(live: Allocator, first: int, words: Any, classes: Any, sizes: Any) -> list[list[int]]:
+    """The spans of one SuperSlab."""
+    n, count = live.number, len(words)
+    stride = n["span_stride"]
+    table = np.frombuffer(live.memory.read(live.root["spans"] + first * stride, count * stride), np.uint8)
+    rows = table.reshape(count, stride)
+
+    def field(name: str, dtype: Any) -> Any:
+        at, size = n["span_" + name], np.dtype(dtype).itemsize
+        return np.ascontiguousarray(rows[:, at : at + size]).view(dtype)[:, 0].astype(np.int64)
+
+    back, slabs, blocks = field("back", np.uint8), field("slabs", np.uint8), field("blocks", np.uint16)
+    used = field("frontier", np.uint16) - field("free_count", np.uint16)
+    found = []
+    for slab in range(count):
+        possible = back[slab] == 0 and 0 < slabs[slab] <= count - slab and 0 <= used[slab] <= blocks[slab]
+        if words[slab] and classes[slab] >= 0 and possible:
+            size = int(sizes[classes[slab]])
+            found.append([slab, int(slabs[slab]), size, int(used[slab]), int(blocks[slab])])
+    return found

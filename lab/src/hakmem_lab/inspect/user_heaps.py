@@ -1,0 +1,115 @@
+"""User heaps, read from outside: the rows that HAKMEM_STATS=json has in "heaps"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol
+
+from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.process_memory import Reader
+
+MOST = 1000  # as many as the library shows
+NO_LIMIT = 2**64 - 1
+NAME = 48
+
+
+class Tables(Protocol):
+    """What is read of the allocator (live.Allocator)."""
+
+    memory: Reader
+    root: dict[str, int]
+    number: dict[str, int]
+
+    def class_table(self, field: str, dtype: Any) -> Any: ...
+
+    def blocks_of(self, heaps: Any) -> tuple[Any, Any]: ...
+
+
+def rows(allocator: Tables) -> list[dict[str, Any]]:
+    """A row for each heap; none with a library that does not say where they are."""
+    if "owns" not in allocator.root:
+        return []
+    return [*_of_shares(allocator), *_in_regions(allocator)][:MOST]
+
+
+def _name(content: bytes) -> str:
+    return re.sub(r"[^ -~]", "?", content.split(b"\0", 1)[0].decode("latin-1"))
+
+
+def _word(content: bytes, at: int, size: int = 8) -> int:
+    return int.from_bytes(content[at : at + size], "little")
+
+
+def _limit(value: int) -> int:
+    return 0 if value == NO_LIMIT else value
+
+
+def _of_shares(allocator: Tables) -> list[dict[str, Any]]:
+    n, memory = allocator.number, allocator.memory
+    own, seen = memory.word(allocator.root["owns"]), set[int]()
+    found: list[dict[str, Any]] = []
+    while own != 0 and own not in seen and len(found) < MOST:
+        seen.add(own)
+        content = memory.read(own, n["own_size"])
+        if _word(content, 0, 4) == n["own_alive"]:
+            huge = _word(content, n["own_huge_count"]), _word(content, n["own_huge_bytes"])
+            live, live_bytes, cached_bytes = _blocks(allocator, _word(content, n["own_shares"]))
+            found.append(
+                {
+                    "serial": _word(content, n["own_serial"]),
+                    "name": _name(content[n["own_name"] : n["own_name"] + NAME]),
+                    "used_bytes": _word(content, n["own_used"]),
+                    "peak_bytes": _word(content, n["own_peak"]),
+                    "live_bytes": live_bytes + huge[1],
+                    "live_blocks": live + huge[0],
+                    "cached_bytes": cached_bytes,
+                    "limit": _limit(_word(content, n["own_limit"])),
+                    "refused": _word(content, n["own_refused"]),
+                }
+            )
+        own = _word(content, n["own_next"])
+    return found
+
+
+def _blocks(allocator: Tables, share: int) -> tuple[int, int, int]:
+    """(blocks in the program's hands, their bytes, bytes of cached ones) of all shares in a list."""
+    n, seen = allocator.number, set[int]()
+    sizes = allocator.class_table("size", np.uint32)
+    totals = np.zeros(3, dtype=np.int64)
+    while share != 0 and share not in seen:
+        seen.add(share)
+        content = allocator.memory.read(share, n["heap_size"])
+        heap = np.frombuffer(content, dtype=np.uint8).reshape(1, n["heap_size"])
+        live, cached = allocator.blocks_of(heap)
+        totals += [live.sum(), (live * sizes).sum(), (cached * sizes).sum()]
+        share = _word(content, n["heap_next_share"])
+    return int(totals[0]), int(totals[1]), int(totals[2])
+
+
+def _in_regions(allocator: Tables) -> list[dict[str, Any]]:
+    n, memory, found = allocator.number, allocator.memory, []
+    table = memory.read(allocator.root["region_rows"], n["regions_most"] * n["region_row_stride"])
+    for at in range(0, len(table), n["region_row_stride"]):
+        row = table[at : at + n["region_row_stride"]]
+        if _word(row, n["region_row_size"]) == 0:
+            continue
+        # A region that the program has unmapped, or whose first word is another's, is none.
+        content = memory.read_if_there(_word(row, n["region_row_start"]), n["region_size"])
+        if content is None or _word(content, 0, 4) != n["region_alive"]:
+            continue
+        shift = _word(content, n["region_unit_shift"], 4)
+        units = _word(content, n["region_slab_units"]) + _word(content, n["region_large_units"])
+        found.append(
+            {
+                "serial": _word(row, n["region_row_serial"]),
+                "name": _name(content[n["region_name"] : n["region_name"] + NAME]),
+                "used_bytes": units << shift,
+                "peak_bytes": _word(content, n["region_peak"]),
+                "live_bytes": _word(content, n["region_live_bytes"]),
+                "live_blocks": _word(content, n["region_live_blocks"]),
+                "cached_bytes": 0,
+                "limit": _limit(_word(content, n["region_limit"])),
+                "refused": _word(content, n["region_refused"]),
+            }
+        )
+    return found

@@ -1,0 +1,1 @@
+"""One measured run, what it leaves in the results file, and what disturbed it."""

@@ -1,0 +1,306 @@
+"""Runs one program and says what it took: wall time, CPU time, peak memory, faults, and a figure it prints.
+
+Peak memory needs care.  The kernel starts a process's high-water mark with the memory of the process that
+executed it, so a child of this interpreter would never be seen below the interpreter's own 100 MB.  The program
+is therefore started by `setsid --fork`, which is small and ends at once; this process has declared itself the
+reaper of orphans and waits for the program itself.  A session of its own also means that Ctrl-C reaches the lab
+alone, which then ends the program and all that it has started: daemons too, since a process whose parents have ended
+becomes a child of the reaper, whatever its session.
+
+Wall time includes the start of the launcher, about a millisecond; CPU time, memory and faults do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hakmem_lab.children import shutdown
+from hakmem_lab.terminal.errors import LabError
+
+LAST_LINES = 12
+QUANTILE = r"p\d+(\.\d+)?"  # of a client's latencies
+BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is compared: wall time, CPU time, peak memory, or a number that the program prints."""
+
+    name: str  # one of BUILT_IN, or a regular expression with one group
+    higher_is_better: bool
+
+    @classmethod
+    def parse(cls, text: str, lower_is_better: bool = False) -> Metric:
+        """One of BUILT_IN, or a regular expression with exactly one group, higher being better unless told."""
+        if text in BUILT_IN or re.fullmatch(QUANTILE, text):
+            return cls(text, higher_is_better=False)
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            raise LabError(
+                f"--metric {text}: none of {', '.join(BUILT_IN)}, nor a regular expression: {error}",
+                r"Example: --metric 'ops_per_s=([0-9.]+)'",
+            ) from error
+        if groups != 1:
+            raise LabError(
+                f"--metric {text}: needs exactly one group around the number, has {groups}",
+                r"Example: --metric 'ops_per_s=([0-9.]+)'",
+            )
+        return cls(text, higher_is_better=not lower_is_better)
+
+    @property
+    def printed(self) -> bool:
+        """Whether the program prints the number."""
+        return self.name not in BUILT_IN and not re.fullmatch(QUANTILE, self.name)
+
+    @property
+    def unit(self) -> str:
+        return {"time": "s", "cpu": "s", "rss": "MiB", "mix": "√(s·MiB)"}.get(self.name, "")
+
+    def of(self, outcome: Outcome) -> float:
+        """The value of a run; a LabError when the program did not print one that is above 0."""
+        if self.name == "time":
+            return outcome.wall_s
+        if self.name == "cpu":
+            return outcome.cpu_s
+        if self.name == "rss":
+            return outcome.peak_rss_bytes / (1 << 20)
+        if self.name == "mix":
+            return math.sqrt(outcome.wall_s * outcome.peak_rss_bytes / (1 << 20))
+        if not self.printed:
+            return self._quantile(outcome)
+        found = re.search(self.name, outcome.output, re.MULTILINE)
+        if found is None:
+            raise LabError(
+                f"the program's output has no match for --metric {self.name}",
+                last_words(outcome.output),
+            )
+        try:
+            value = float(found.group(1).replace(",", ""))
+        except (ValueError, AttributeError) as error:
+            raise LabError(f"--metric {self.name} matches '{found.group(1)}', which is not a number") from error
+        if not 0 < value < float("inf"):
+            raise LabError(f"--metric {self.name} gives {value:g}; ratios need numbers above 0")
+        return value
+
+    def _quantile(self, outcome: Outcome) -> float:
+        """One of a client's latencies."""
+        if outcome.quantiles is None:
+            raise LabError(
+                f"--metric {self.name} needs the latencies of a client", "Give --client and --latency REGEX."
+            )
+        if self.name not in outcome.quantiles:
+            known = ", ".join(name for name in outcome.quantiles if name != "count")
+            raise LabError(f"the client's latencies are too few for --metric {self.name}", f"They give {known}.")
+        return outcome.quantiles[self.name]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run."""
+
+    status: int  # as a shell has it: 128 + signal for a run that a signal ended
+    wall_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    peak_rss_bytes: int
+    minor_faults: int
+    major_faults: int
+    switches: int  # both kinds of context switches
+    output: str  # standard output, then standard error
+    quantiles: dict[str, float] | None = None  # of the latencies that a client has printed
+
+    @property
+    def cpu_s(self) -> float:
+        return self.cpu_user_s + self.cpu_system_s
+
+
+class RunFailed(LabError):
+    """A program that could not be started, ended badly or did not end in time."""
+
+
+def last_words(text: str) -> str:
+    """The end of what a program printed, as advice to whoever wonders why it failed."""
+    lines = text.strip().splitlines()[-LAST_LINES:]
+    return "\n".join(["Its last words:", *lines]) if lines else "It printed nothing."
+
+
+def resolve(command: Sequence[str]) -> list[str]:
+    """The command with the program's full path; a LabError when there is none."""
+    if not command:
+        raise LabError("no program given", "Put it after --, for example: hakmem ab ... -- PROGRAM ARGUMENTS")
+    program = shutil.which(command[0])
+    if program is None:
+        there = Path(command[0]).exists()
+        raise LabError(
+            f"{command[0]}: " + ("is not executable" if there else "no such program"),
+            "Give a path, or the name of a program in PATH."
+            + ("" if there else " './dev build' builds the benchmarks."),
+        )
+    return [program, *command[1:]]
+
+
+def _started_at(pid: int) -> int:
+    """When the process began, in the kernel's ticks; its name, which may have blanks, ends with the last bracket."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _leader_among_new(before: set[int]) -> int:
+    """The process that leads a new session, once it does: the launcher's child makes it after the launcher has ended,
+    and until then there is no session that a time-out could end.
+
+    A program that has already ended may have left children here, which began later."""
+    while True:
+        sessions = {pid: os.getsid(pid) for pid in shutdown.children() - before}
+        leaders = [pid for pid, session in sessions.items() if session == pid]
+        if leaders:
+            return min(leaders, key=lambda pid: (_started_at(pid), pid))
+        if os.getsid(0) not in sessions.values():
+            raise RunFailed("the started program was not found")
+        time.sleep(0.001)
+
+
+def _launch(
+    command: list[str],
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    complaints: IO[bytes],
+    source: IO[bytes] | int,
+    before: set[int],
+) -> int:
+    """Starts the program in a session of its own and returns its process id.
+
+    before: the children that this process had.
+
+    The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
+    launcher, setter = shutil.which("setsid"), shutil.which("env")
+    if launcher is None or setter is None:
+        raise LabError("setsid or env is missing; both start the measured program", "Install util-linux and coreutils.")
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    started = subprocess.Popen(
+        [launcher, "--fork", setter, "-i", *assignments, *command],
+        stdin=source,
+        stdout=output,
+        stderr=complaints,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+    )
+    if started.wait() != 0:
+        raise RunFailed("the program could not be started: setsid failed")
+    return _leader_among_new(before)
+
+
+def _end_session(leader: int, how: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, how)
+
+
+@contextlib.contextmanager
+def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
+    """Ends the session when the time is up (the event says so) and on any exception, Ctrl-C above all."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        _end_session(leader)
+
+    timer = threading.Timer(timeout_s, end) if timeout_s is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield late
+    except BaseException:
+        _end_session(leader)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(leader, 0)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+@contextlib.contextmanager
+def opened(source: Path | None) -> Iterator[IO[bytes] | int]:
+    """The input of a program: a file, or nothing."""
+    if source is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise LabError(f"--input {source}: {error.strerror}", "Give a file that can be read.") from error
+    with file:
+        yield file
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float | None = None,
+    source: Path | None = None,
+) -> Outcome:
+    """Runs a resolved command once and returns what it took, whatever its exit status.
+
+    source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
+    RunFailed then, as when it cannot be started."""
+    shutdown.ready()
+    shutdown.become_reaper()
+    before = shutdown.children()
+    with (
+        opened(source) as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as complaints,
+        shutdown.otherwise(shutdown.end_writers(output, complaints)),
+    ):
+        began = time.perf_counter()
+        try:
+            leader = _launch(list(command), environment, output, complaints, given, before)
+            with _watched(leader, timeout_s) as late:
+                _, status, usage = os.wait4(leader, 0)
+            ended = time.perf_counter()
+        finally:
+            shutdown.end_descendants(before)
+        texts = []
+        for stream in (output, complaints):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    if late.is_set():
+        raise RunFailed(f"no end after {timeout_s:g} s", last_words(texts[1]))
+    code = os.waitstatus_to_exitcode(status)
+    return Outcome(
+        status=code if code >= 0 else 128 - code,
+        wall_s=ended - began,
+        cpu_user_s=usage.ru_utime,
+        cpu_system_s=usage.ru_stime,
+        peak_rss_bytes=usage.ru_maxrss * 1024,
+        minor_faults=usage.ru_minflt,
+        major_faults=usage.ru_majflt,
+        switches=usage.ru_nvcsw + usage.ru_nivcsw,
+        output="".join(texts),
+    )
+
+
+def require_success(outcome: Outcome) -> Outcome:
+    """The outcome, or a RunFailed with the end of what the program said."""
+    if outcome.status == 0:
+        return outcome
+    if outcome.status > 128:
+        number = outcome.status - 128
+        names = {each.value: each.name for each in signal.Signals}
+        how = f"ended by signal {number} ({names.get(number, 'unknown')})"
+    else:
+        how = f"exit status {outcome.status}"
+    raise RunFailed(how, last_words(outcome.output))

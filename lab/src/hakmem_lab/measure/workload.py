@@ -1,0 +1,95 @@
+"""One run as a plan has it: what is prepared, the program with its input, what is cleaned up after it.
+
+Only the program is measured.  A preparation that fails ends the experiment: what follows would measure something
+else; so does a clean-up, since the next run would begin elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from hakmem_lab.children import shutdown
+from hakmem_lab.measure import one_run
+from hakmem_lab.measure.machine_load import Meter
+from hakmem_lab.measure.results import MachineLoad, Plan
+from hakmem_lab.terminal.errors import LabError
+
+if TYPE_CHECKING:
+    from hakmem_lab.measure.allocator_check import AllocatorCheck
+
+Made = TypeVar("Made")
+
+
+def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str], object]) -> Made:
+    """What a run makes, which is made again at most so many times where the program failed.
+
+    note: is told of each failure that another try follows, and which one that is."""
+    for number in range(1, retries + 1):
+        try:
+            return run()
+        except one_run.RunFailed as error:
+            note(error, f"{number} of {retries}")
+    return run()
+
+
+def run(
+    plan: Plan, command: Sequence[str], environment: Mapping[str, str], watch: AllocatorCheck | None = None
+) -> tuple[one_run.Outcome, MachineLoad | None]:
+    """Runs the resolved command once; whatever its exit status, what was prepared is cleaned up.
+
+    watch: looks at the program's processes meanwhile."""
+    _hook("--prepare", plan.prepare)
+    try:
+        meter = Meter()
+        source = Path(plan.input) if plan.input is not None else None
+        with watch or contextlib.nullcontext():
+            outcome = _measured(plan, command, environment, source, watch)
+        beside = meter.stop(outcome.cpu_s)
+    finally:
+        _hook("--cleanup", plan.cleanup)
+    return outcome, beside
+
+
+def _measured(
+    plan: Plan,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    source: Path | None,
+    watch: AllocatorCheck | None,
+) -> one_run.Outcome:
+    """The program alone, or as the server of a client."""
+    if plan.client is None:
+        return one_run.run(command, environment, plan.timeout_s, source)
+    from hakmem_lab.measure import latencies, server_runner
+
+    aside = watch.without if watch is not None else set()
+    outcome = server_runner.run(command, environment, plan.client, plan.ready or "", plan.timeout_s, source, aside)
+    if plan.latency is None or outcome.status != 0:
+        return outcome
+    return dataclasses.replace(outcome, quantiles=latencies.quantiles(plan.latency, outcome.output))
+
+
+def _hook(option: str, command: str | None) -> None:
+    """Runs a shell command in the lab's own environment; a LabError when it fails."""
+    if command is None:
+        return
+    shutdown.ready()
+    shutdown.become_reaper()
+    before = shutdown.children()
+    with tempfile.TemporaryFile() as output, shutdown.otherwise(shutdown.end_writers(output)):
+        words = ["/bin/sh", "-c", command]
+        shell = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            shell.wait()
+        except BaseException:
+            shutdown.end_descendants(before)
+            raise
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    if shell.returncode != 0:
+        raise LabError(f"{option} '{command}': exit status {shell.returncode}", one_run.last_words(said))

@@ -1,0 +1,262 @@
+"""Profiles in the forms that other tools read: pprof's, collapsed stacks, speedscope's, jemalloc's; and our JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from hakmem_lab.profile.heap_dumps import Estimate, Profile
+from hakmem_lab.profile.symbols import Frame, Symbols
+
+Stack = tuple[Frame, ...]
+
+
+@dataclass
+class Report:
+    """A profile with names: what each stack stands for, by kind."""
+
+    stacks: dict[Stack, dict[str, Estimate]]
+    kinds: tuple[str, ...]
+    interval: int
+    profile: Profile
+    lifetimes: dict[Stack, list[float]] = dataclasses.field(default_factory=dict)  # blocks freed, by LIFETIMES_MS
+
+    def total(self, kind: str) -> Estimate:
+        return sum((values.get(kind, Estimate()) for values in self.stacks.values()), Estimate())
+
+
+def named(profile: Profile, symbols: Symbols | None = None) -> Report:
+    """The profile's sites by the stacks of their functions."""
+    symbols = symbols or Symbols(profile.mappings, pid=profile.pid)
+    symbols.learn(address for site in profile.sites for address in site.frames)
+    stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
+    lifetimes: dict[Stack, list[float]] = {}
+    for site in profile.sites:
+        stack = symbols.stack(site.frames) or (Frame("(no stack)"),)
+        values = stacks[stack]
+        for kind in profile.kinds:
+            values[kind] = values.get(kind, Estimate()) + profile.of(site, kind)
+        if any(site.lifetimes):
+            former = lifetimes.get(stack) or [0.0] * len(site.lifetimes)
+            lifetimes[stack] = [a + b for a, b in zip(former, profile.lifetimes(site), strict=True)]
+    return Report(dict(stacks), profile.kinds, profile.interval, profile, lifetimes)
+
+
+def difference(before: Report, after: Report) -> Report:
+    """What is live in `after` beyond `before`, by stack."""
+    stacks: dict[Stack, dict[str, Estimate]] = {}
+    for stack in before.stacks.keys() | after.stacks.keys():
+        grown = after.stacks.get(stack, {}).get("live", Estimate()) - before.stacks.get(stack, {}).get(
+            "live", Estimate()
+        )
+        stacks[stack] = dict(after.stacks.get(stack, {})) | {"growth": grown}
+    return Report(stacks, ("growth", *after.kinds), after.interval, after.profile, after.lifetimes)
+
+
+# --- profile.proto ----------------------------------------------------------------------------------------------------
+
+# Of pprof's schema what is written here: message: (field, number, type, repeated).
+SCHEMA: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+    "ValueType": (("type", 1, "int64", False), ("unit", 2, "int64", False)),
+    "Sample": (("location_id", 1, "uint64", True), ("value", 2, "int64", True)),
+    "Mapping": (
+        ("id", 1, "uint64", False),
+        ("memory_start", 2, "uint64", False),
+        ("memory_limit", 3, "uint64", False),
+        ("file_offset", 4, "uint64", False),
+        ("filename", 5, "int64", False),
+        ("has_functions", 7, "bool", False),
+        ("has_filenames", 8, "bool", False),
+        ("has_line_numbers", 9, "bool", False),
+    ),
+    "Line": (("function_id", 1, "uint64", False), ("line", 2, "int64", False)),
+    "Location": (("id", 1, "uint64", False), ("mapping_id", 2, "uint64", False), ("line", 4, "Line", True)),
+    "Function": (
+        ("id", 1, "uint64", False),
+        ("name", 2, "int64", False),
+        ("system_name", 3, "int64", False),
+        ("filename", 4, "int64", False),
+    ),
+    "Profile": (
+        ("sample_type", 1, "ValueType", True),
+        ("sample", 2, "Sample", True),
+        ("mapping", 3, "Mapping", True),
+        ("location", 4, "Location", True),
+        ("function", 5, "Function", True),
+        ("string_table", 6, "string", True),
+        ("period_type", 11, "ValueType", False),
+        ("period", 12, "int64", False),
+        ("default_sample_type", 14, "int64", False),
+    ),
+}
+PPROF_TYPES = {
+    "live": "inuse",
+    "allocated": "alloc",
+    "peak": "peak",
+    "leaked": "leaked",
+    "short": "short",
+    "pinned": "pinned",
+    "growth": "growth",
+}
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """The classes of the messages of SCHEMA."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    types = {
+        "int64": kinds.TYPE_INT64,
+        "uint64": kinds.TYPE_UINT64,
+        "bool": kinds.TYPE_BOOL,
+        "string": kinds.TYPE_STRING,
+    }
+    file = descriptor_pb2.FileDescriptorProto(
+        name="hakmem/profile.proto", package="perftools.profiles", syntax="proto3"
+    )
+    for name, fields in SCHEMA.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind, repeated in fields:
+            row = message.field.add(name=field, number=number)
+            row.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            row.type = types.get(kind, kinds.TYPE_MESSAGE)
+            if kind not in types:
+                row.type_name = f".perftools.profiles.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"perftools.profiles.{name}"))
+        for name in SCHEMA
+    }
+
+
+class Numbers:
+    """Gives each thing a number, in the order in which they come."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.of: dict[Any, int] = {}
+
+    def __call__(self, thing: Any) -> int:
+        return self.of.setdefault(thing, len(self.of) + self.first)
+
+
+def pprof(report: Report) -> bytes:
+    """profile.proto, gzipped: objects and bytes of each kind, and a location for each frame."""
+    profile = messages()["Profile"]()
+    strings, locations, functions, modules = Numbers(0), Numbers(1), Numbers(1), Numbers(1)
+    strings("")
+    for kind in report.kinds:
+        for what, unit in (("objects", "count"), ("space", "bytes")):
+            profile.sample_type.add(type=strings(f"{PPROF_TYPES[kind]}_{what}"), unit=strings(unit))
+    for stack, values in report.stacks.items():
+        found = [values.get(kind, Estimate()) for kind in report.kinds]
+        profile.sample.add(
+            location_id=[locations(frame) for frame in stack],
+            value=[round(each) for value in found for each in (value.objects, value.bytes)],
+        )
+    for frame, number in locations.of.items():
+        function = functions((frame.name, frame.file))
+        location = profile.location.add(id=number, mapping_id=modules(frame.module) if frame.module else 0)
+        location.line.add(function_id=function, line=frame.line)
+    for (name, file), number in functions.of.items():
+        profile.function.add(id=number, name=strings(name), system_name=strings(name), filename=strings(file))
+    for module, number in modules.of.items():
+        profile.mapping.add(
+            id=number, filename=strings(module), has_functions=True, has_filenames=True, has_line_numbers=True
+        )
+    profile.period_type.type, profile.period_type.unit = strings("space"), strings("bytes")
+    profile.period = report.interval
+    profile.default_sample_type = strings(f"{PPROF_TYPES[report.kinds[0]]}_space")
+    profile.string_table.extend(strings.of)
+    return gzip.compress(profile.SerializeToString(deterministic=True), mtime=0)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def collapsed(report: Report, kind: str) -> str:
+    """One stack per line, outermost function first, and its bytes."""
+    lines = []
+    for stack, values in report.stacks.items():
+        size = round(values.get(kind, Estimate()).bytes)
+        if size > 0:
+            lines.append(";".join(frame.name.replace(";", ":") for frame in reversed(stack)) + f" {size}")
+    return "".join(f"{line}\n" for line in sorted(lines))
+
+
+def speedscope(report: Report, name: str) -> str:
+    """https://www.speedscope.app/file-format-schema.json: a sampled profile for each kind."""
+    frames = Numbers(0)
+    profiles = []
+    for kind in report.kinds:
+        samples, weights = [], []
+        for stack, values in report.stacks.items():
+            size = round(values.get(kind, Estimate()).bytes)
+            if size > 0:
+                samples.append([frames(frame) for frame in reversed(stack)])
+                weights.append(size)
+        profiles.append(
+            {
+                "type": "sampled",
+                "name": kind,
+                "unit": "bytes",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": samples,
+                "weights": weights,
+            }
+        )
+    shared = [
+        {"name": frame.name} | ({"file": frame.file, "line": frame.line} if frame.file else {}) for frame in frames.of
+    ]
+    document = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": name,
+        "exporter": "hakmem",
+        "activeProfileIndex": 0,
+        "shared": {"frames": shared},
+        "profiles": profiles,
+    }
+    return json.dumps(document)
+
+
+def as_document(report: Report) -> dict[str, Any]:
+    """Our own JSON: stacks with names, objects, bytes and standard errors."""
+
+    def one(value: Estimate) -> dict[str, float]:
+        return {"objects": round(value.objects, 1), "bytes": round(value.bytes), "error": round(value.error)}
+
+    stacks = [
+        {
+            "frames": [vars(frame) for frame in stack],
+            **{kind: one(values.get(kind, Estimate())) for kind in report.kinds},
+        }
+        for stack, values in report.stacks.items()
+    ]
+    totals = {kind: one(report.total(kind)) for kind in report.kinds}
+    return {"interval": report.interval, "missed": report.profile.missed, "totals": totals, "stacks": stacks}
+
+
+def heap_v2(report: Report) -> str:
+    """jemalloc's text, with addresses, for tools that look up the names themselves."""
+    profile = report.profile
+
+    def line(live: Sequence[int], allocated: Sequence[int]) -> str:
+        return f"  t*: {live[0]}: {live[1]} [{allocated[0]}: {allocated[1]}]\n"
+
+    def summed(kind: str) -> list[int]:
+        return [sum(site.counted[kind][place] for site in profile.sites) for place in (0, 1)]
+
+    text = f"heap_v2/{profile.interval}\n" + line(summed("live"), summed("allocated"))
+    for site in profile.sites:
+        text += "@" + "".join(f" {address:#x}" for address in site.frames) + "\n"
+        text += line(site.counted["live"], site.counted["allocated"])
+    return text + "\nMAPPED_LIBRARIES:\n" + profile.text

@@ -1,0 +1,219 @@
+"""Profiles of the library's heap profiler: what its two forms of dumps say, and what follows from a sample.
+
+A block of n bytes is in the sample with probability p = 1 - exp(-n / interval). A site's samples are about as long, so
+their mean stands for each: `count` samples are count / p blocks, with a variance of count (1 - p) / p**2."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem_lab.terminal.errors import LabError
+
+KINDS = ("live", "allocated", "peak", "leaked", "short", "pinned", "growth")
+ABOUT = {
+    "live": "in use at the moment of the dump",
+    "allocated": "allocated since the profile began",
+    "peak": "in use at the moment of the highest use",
+    "leaked": "in use, and no pointer leads to it",
+    "short": "allocated and freed again within 16 ms",
+    "pinned": "free but resident, in spans that blocks in use keep",
+    "growth": "more, or less, in use than in the profile before",
+}
+SHORT_BUCKETS = 3  # below 1 ms, 4 ms, 16 ms
+LIFETIMES_MS = [0, *(4**i for i in range(11))]  # where each bucket of lifetimes begins
+Counted = tuple[int, int]  # samples, and the bytes asked for by them
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of blocks and bytes; `error` is the standard error of the bytes."""
+
+    objects: float = 0.0
+    bytes: float = 0.0
+    variance: float = 0.0
+
+    @property
+    def error(self) -> float:
+        return math.sqrt(self.variance)
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.objects + other.objects, self.bytes + other.bytes, self.variance + other.variance)
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        return Estimate(self.objects - other.objects, self.bytes - other.bytes, self.variance + other.variance)
+
+
+def estimate(counted: Counted, interval: int) -> Estimate:
+    """What these samples stand for."""
+    count, total = counted
+    if count <= 0:
+        return Estimate()
+    mean = total / count
+    chance = 1.0 if interval <= 1 else -math.expm1(-mean / interval)
+    if chance <= 0:  # blocks of no bytes
+        return Estimate(float(count), 0.0, 0.0)
+    return Estimate(count / chance, total / chance, count * mean**2 * (1 - chance) / chance**2)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What the spans of a size class hold: blocks in use, and resident bytes that are free and cannot go back."""
+
+    size: int
+    live: int
+    pinned: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One stack, its innermost return address first, for blocks of about one size."""
+
+    frames: tuple[int, ...]
+    counted: dict[str, Counted]
+    lifetimes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mapping:
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+@dataclass
+class Profile:
+    interval: int
+    sites: list[Site]
+    mappings: list[Mapping]
+    pid: int = 0
+    missed: int = 0
+    leaks_searched: bool = False
+    time_ms: int = 0
+    peak_ms: int = 0
+    path: Path | None = None
+    text: str = ""  # of the mappings, as the kernel has it
+    about: str = ""  # what is in it, and what is not
+    kinds: tuple[str, ...] = field(default=("live", "allocated"))
+    memory: list[tuple[int, int]] = field(default_factory=list)  # milliseconds of time_ms' clock, resident bytes
+    spans: list[Spans] = field(default_factory=list)  # by size
+
+    def with_spans(self, spans: list[Spans]) -> None:
+        """Makes known what the size classes held at the moment of the dump, and with it the kind `pinned`."""
+        self.spans = sorted(spans, key=lambda each: each.size)
+        self.kinds = (*self.kinds, "pinned")
+
+    def of(self, site: Site, kind: str) -> Estimate:
+        if kind == "pinned":
+            return self._pinned(site)
+        return estimate(site.counted.get(kind, (0, 0)), self.interval)
+
+    def lifetimes(self, site: Site) -> list[float]:
+        """The blocks that have been freed, by how long they lived."""
+        blocks, samples = self.of(site, "allocated").objects, site.counted.get("allocated", (0, 0))[0]
+        return [count * blocks / samples if samples else 0.0 for count in site.lifetimes]
+
+    def _pinned(self, site: Site) -> Estimate:
+        """A site's part of what is pinned in the spans of its class: as large as its part of their blocks in use. A
+        profile knows how many blocks are whose, not which lies beside which."""
+        counted = site.counted.get("live", (0, 0))
+        if counted[0] <= 0:
+            return Estimate()
+        place = bisect.bisect_left(self.spans, counted[1] / counted[0], key=lambda each: each.size)
+        spans = self.spans[place] if place < len(self.spans) else Spans(0, 0, 0)
+        if not spans.pinned or not spans.live:
+            return Estimate()
+        blocks, each = estimate(counted, self.interval), spans.pinned / spans.live
+        mean = blocks.bytes / blocks.objects
+        return Estimate(blocks.objects, blocks.objects * each, blocks.variance * (each / mean) ** 2 if mean else 0.0)
+
+    def total(self, kind: str) -> Estimate:
+        return sum((self.of(site, kind) for site in self.sites), Estimate())
+
+
+def parse_maps(text: str) -> list[Mapping]:
+    """The executable mappings of files in /proc/PID/maps."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ \d+ *(.*)", line)
+        if match and "x" in match[3] and match[5].startswith("/"):
+            found.append(Mapping(int(match[1], 16), int(match[2], 16), int(match[4], 16), match[5]))
+    return found
+
+
+def pair(values: list[int]) -> Counted:
+    return values[0], values[1]
+
+
+def minus(first: Counted, second: Counted) -> Counted:
+    return first[0] - second[0], first[1] - second[1]
+
+
+def short_lived(freed: Counted, lifetimes: list[int]) -> Counted:
+    """Of freed samples those that lived for a short time, as long as the others."""
+    count = sum(lifetimes[:SHORT_BUCKETS])
+    return (count, freed[1] * count // freed[0]) if freed[0] else (0, 0)
+
+
+def from_json(text: str) -> Profile:
+    data = json.loads(text)
+    sites = []
+    for each in data["sites"]:
+        allocated, freed = pair(each["allocated"]), pair(each["freed"])
+        counted = {
+            "live": minus(allocated, freed),
+            "allocated": allocated,
+            "peak": pair(each["peak"]),
+            "leaked": pair(each["unreachable"]),
+            "short": short_lived(freed, each["lifetimes"]),
+        }
+        sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"])))
+    kinds = ("live", "allocated", "peak", "short", *(["leaked"] if data["leaks_searched"] else []))
+    return Profile(
+        interval=data["interval"],
+        sites=sites,
+        mappings=parse_maps(data["maps"]),
+        pid=data["pid"],
+        missed=data["missed"],
+        leaks_searched=data["leaks_searched"],
+        time_ms=data["time_ms"],
+        peak_ms=data["peak_ms"],
+        text=data["maps"],
+        kinds=kinds,
+    )
+
+
+def from_heap_v2(text: str) -> Profile:
+    """jemalloc's text, which the library writes as well; of threads' lines only the sum is read."""
+    head, _, maps = text.partition("\nMAPPED_LIBRARIES:\n")
+    lines = head.splitlines()
+    interval = int(lines[0].partition("/")[2])
+    sites: list[Site] = []
+    frames: tuple[int, ...] | None = None
+    for line in lines[1:]:
+        if line.startswith("@"):
+            frames = tuple(int(word, 16) for word in line.split()[1:])
+        elif frames is not None and line.strip().startswith("t*:"):
+            live, total, count, bytes_ = (int(word) for word in re.findall(r"\d+", line.partition(":")[2]))
+            sites.append(Site(frames, {"live": (live, total), "allocated": (count, bytes_)}))
+    return Profile(interval, sites, parse_maps(maps), text=maps)
+
+
+def read(path: Path) -> Profile:
+    """A dump of either form; a LabError when the file is neither."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        profile = from_heap_v2(text) if text.startswith("heap_v2/") else from_json(text)
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise LabError(
+            f"{path} is no heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."
+        ) from None
+    profile.path = path
+    return profile

@@ -1,0 +1,171 @@
+"""Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has
+it looked for by the signal that the process has said, or else by its next call of malloc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hakmem_lab.inspect import ledger
+from hakmem_lab.inspect.live import Live
+from hakmem_lab.profile import heap_dumps
+from hakmem_lab.target import process
+from hakmem_lab.terminal.errors import LabError
+
+ANSWER_S = 10.0
+ADVICE = (
+    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N, N the number of "
+    "a signal that it does not use, and it answers at once."
+)
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def write_memory(pid: int, address: int, content: bytes) -> None:
+    """Bytes into another process; a LabError when it has ended or may not be written to."""
+    call = ctypes.CDLL(None, use_errno=True).process_vm_writev
+    call.restype = ctypes.c_ssize_t
+    buffer = ctypes.create_string_buffer(content, len(content))
+    here, there = _IoVec(ctypes.addressof(buffer), len(content)), _IoVec(address, len(content))
+    one = ctypes.c_ulong(1)
+    if call(pid, ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == len(content):
+        return
+    if not process.exists(pid):
+        raise LabError(f"process {pid} has ended", "Start it again.")
+    raise process.refusal(pid)
+
+
+class Profiler:
+    """The heap profiler of a process that runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.live = Live(pid)
+        if "profile" not in self.live.root:
+            raise LabError(f"process {pid} runs a HAKMEM without a heap profiler", "Use a newer library.")
+
+    def _at(self, name: str) -> int:
+        return int(self.live.root["profile"] + self.live.number[f"profile_{name}"])
+
+    def half(self, name: str) -> int:
+        return self.live.memory.half(self._at(name))
+
+    @property
+    def counts(self) -> bool:
+        return self.live.is_profiled
+
+    @property
+    def started(self) -> bool:
+        """Whether a profile has ever been begun."""
+        return self.half("session") != 0
+
+    @property
+    def interval(self) -> int:
+        return self.live.memory.word(self._at("interval"))
+
+    def put(self, name: str, content: bytes) -> None:
+        write_memory(self.pid, self._at(name), content)
+
+    def request(self, what: str) -> None:
+        """Asks for a start, a stop or a dump, and waits until it is done."""
+        before = self.half("answered")
+        number = self.half("signal")
+        undo = self._lead_to_slow_path()
+        self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
+        if number:
+            os.kill(self.pid, signal.Signals(number) if number < 32 else number)
+        deadline = time.monotonic() + ANSWER_S
+        try:
+            while self.half("answered") == before:
+                if time.monotonic() > deadline and self.half("request"):
+                    raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
+                if not process.exists(self.pid):
+                    raise LabError(f"process {self.pid} has ended", "Start it again.")
+                time.sleep(0.01)
+        except BaseException:
+            if process.exists(self.pid):  # what is not answered yet must not be later, when nobody asks any more
+                self.put("request", struct.pack("=I", 0))
+                undo()
+            raise
+        code = self.half("result")
+        if code:
+            if not self.counts:
+                undo()
+            raise LabError(f"process {self.pid}: the request '{what}' failed: {os.strerror(code)}")
+
+    def _lead_to_slow_path(self) -> Callable[[], None]:
+        """Has the next call of malloc look for a request, which a thread's cache would serve without; gives what undoes
+        it. While a profile counts, a word decides; else the table of bins, which the kernel lets a debugger write."""
+        number, root = self.live.number, self.live.root
+        if "profile_bins" not in root:  # an older library
+            return lambda: None
+        if self.counts:
+            former = struct.pack("=I", self.half("malloc_counts"))
+            self.put("malloc_counts", struct.pack("=I", 0))
+            return lambda: self.put("malloc_counts", former)
+        count = number["profile_bins_exchanged"]
+        table = self.live.memory.read(root["profile_bins"], 2 * count)
+
+        def write(content: bytes) -> None:
+            with suppress(OSError), (process.folder(self.pid) / "mem").open("r+b", buffering=0) as memory:
+                memory.seek(root["profile_bins"])
+                memory.write(content)
+
+        write(struct.pack("=H", number["profile_empty_bin"]) * count)
+        return lambda: write(table)
+
+    def start(self, interval: int) -> None:
+        self.put("interval", struct.pack("=Q", interval))
+        self.request("start")
+
+    def dump(self) -> heap_dumps.Profile:
+        """What is known now."""
+        with shared_folder(self.pid) as folder:
+            path = folder / "profile.json"
+            text = os.fsencode(path) + b"\0"
+            if len(text) > self.live.number["profile_path_size"]:
+                raise LabError(f"{folder}: too long a name", "Set TMPDIR to a shorter one.")
+            self.put("path", text)
+            self.request("dump")
+            spans = spans_of(self.live)
+            found = process.inside(self.pid, str(path))
+            profile = heap_dumps.read(found if found.exists() else path)
+        if spans:
+            profile.with_spans(spans)
+        return profile
+
+
+def how_to_switch_off(pid: int) -> list[str]:
+    """The command line, for a program to run."""
+    return [sys.executable, "-m", "hakmem_lab", "profile", str(pid), "--off"]
+
+
+def spans_of(live: Live) -> list[heap_dumps.Spans]:
+    """What the size classes hold; nothing of a process that has ended, or that may not be looked at page by page."""
+    try:
+        snapshot = live.snapshot()
+        if not ledger.add(live, snapshot):
+            return []
+    except LabError:
+        return []
+    return [heap_dumps.Spans(row["size"], row["live"], row["pinned"]) for row in snapshot["classes"]]
+
+
+@contextmanager
+def shared_folder(pid: int) -> Iterator[Path]:
+    """A new folder into which the process may write."""
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
+        owner = (process.folder(pid)).stat()
+        if owner.st_uid != os.getuid() and os.getuid() == 0:
+            os.chown(name, owner.st_uid, owner.st_gid)
+        yield Path(name)

@@ -1,0 +1,1 @@
+"""What is run or looked at: libraries, allocators, their options, programs, processes."""

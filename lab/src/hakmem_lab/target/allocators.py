@@ -1,0 +1,161 @@
+"""Who is measured: HAKMEM and its variants, the system's malloc, the installed peers, the floor.
+
+Finds the peers' libraries, and proves with the dynamic linker's own log that a preloaded library really
+serves malloc: a library that cannot be loaded is otherwise skipped with a mere warning.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem_lab.target import peers
+
+HAKMEM = "hakmem"
+SYSTEM = "system"
+FLOOR = "floor"
+
+PEERS = peers.NAMES
+LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib", "/lib64")
+
+# Variables of the allocators: kept for the programs, but shown, since they change what is measured.
+TUNING_VARIABLES = re.compile(r"HAKMEM_|MIMALLOC_|MALLOC_|TCMALLOC_|GLIBC_TUNABLES$|_RJEM_|JE_")
+
+
+@dataclass(frozen=True)
+class Allocator:
+    name: str
+    kind: str  # "ours", "peer" or "floor"
+    shared_object: Path | None = None  # what to preload
+
+    def environment(self) -> dict[str, str]:
+        """The environment in which a program runs on this allocator and on nothing else."""
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_DEBUG")}
+        if self.shared_object is not None:
+            environment["LD_PRELOAD"] = str(self.shared_object)
+        return environment
+
+
+def command_output(command: list[str]) -> str:
+    """The command's output, or nothing when there is no such command or it fails."""
+    path = os.environ.get("PATH", os.defpath) + os.pathsep + "/sbin" + os.pathsep + "/usr/sbin"
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        return ""
+    done = subprocess.run(
+        [program, *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.stdout if done.returncode == 0 else ""
+
+
+def installed_libraries() -> list[Path]:
+    """Every library that the dynamic linker knows, then those in the usual folders."""
+    known = [
+        Path(line.rsplit("=> ", 1)[1]) for line in command_output(["ldconfig", "-p"]).splitlines() if "=> " in line
+    ]
+    for folder in LIBRARY_FOLDERS:
+        root = Path(folder)
+        known += sorted(root.glob("*.so*")) + sorted(root.glob("*-linux-*/*.so*"))
+    return [path for path in known if path.is_file()]
+
+
+def find_peers() -> dict[str, Path | None]:
+    """The library of each peer, or None for one that is not there: first those built from source, then packages."""
+    files = installed_libraries()
+    found: dict[str, Path | None] = {each.name: each.path if each.path.is_file() else None for each in peers.BUILT}
+    for name, pattern in peers.INSTALLED.items():
+        found[name] = next((path for path in files if re.fullmatch(pattern, path.name)), None)
+    return found
+
+
+def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
+    """The file in which the program's malloc was found, and the linker's words if it wasn't found."""
+    environment = {**allocator.environment(), "LD_DEBUG": "bindings", "LD_BIND_NOW": "1"}
+    done = subprocess.run(
+        [str(program), "--help"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    binding = re.search(
+        r"binding file " + re.escape(str(program)) + r" \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'", done.stderr
+    )
+    if binding is not None and done.returncode == 0:
+        return Path(binding.group(1)), ""
+    said = [line for line in done.stderr.splitlines() if line and not re.match(r"\s*\d+:", line)]
+    return None, (said or [f"exit status {done.returncode}"])[0]
+
+
+def why_not_loaded(allocator: Allocator, program: Path) -> str | None:
+    """None when the preloaded library serves malloc, else what is wrong."""
+    if allocator.shared_object is None:
+        return None
+    found, said = served_by(allocator, program)
+    if found is None:
+        return said
+    if not os.path.samefile(found, allocator.shared_object):
+        return f"malloc comes from {found}, not from {allocator.shared_object}"
+    return None
+
+
+def package_version(library: Path) -> str:
+    """The version of the package that brought the library, where a package manager knows."""
+    for path in (library, library.resolve(), Path("/usr") / library.resolve().relative_to("/")):
+        owner = command_output(["dpkg-query", "-S", str(path)]).split(": ")[0].strip()
+        if owner:
+            return command_output(["dpkg-query", "-W", "-f", "${Package} ${Version}", owner]).strip()
+    return command_output(["rpm", "-qf", str(library.resolve())]).strip()
+
+
+def describe(allocator: Allocator) -> str:
+    """One line for the report: which code this column stands for."""
+    if allocator.kind == "floor":
+        return "the same loops without refill, checks or ownership: a limit, not an allocator"
+    if allocator.shared_object is None:
+        return "the C library's malloc, " + (os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
+    built = peers.built(allocator.shared_object)
+    if built is not None:
+        return f"{allocator.shared_object} ({built.release}, built from crate {built.crate} {built.version})"
+    version = package_version(allocator.shared_object) if allocator.kind == "peer" else ""
+    return f"{allocator.shared_object.resolve()}" + (f" ({version})" if version else "")
+
+
+def first_line(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()[0].strip()
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.lower().startswith(("model name", "cpu model", "hardware")):
+            return line.split(":", 1)[1].strip()
+    return os.uname().machine
+
+
+def environment_facts() -> dict[str, str]:
+    """What a reader needs to judge the figures."""
+    kernel = os.uname()
+    facts = {
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs usable",
+        "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
+        "huge pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "load": f"{' '.join(first_line('/proc/loadavg').split()[:3])} over the 1, 5 and 15 minutes before",
+    }
+    tuning = [f"{k}={v}" for k, v in sorted(os.environ.items()) if TUNING_VARIABLES.match(k)]
+    if tuning:
+        facts["variables"] = " ".join(tuning)
+    return facts

@@ -1,0 +1,206 @@
+"""A running process as /proc shows it: its mappings, its environment, who may look inside.
+
+Every function takes a process id. A process that has ended, or that may not be looked at, is a LabError that says
+which rule forbids it and how to get round it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem_lab.terminal.errors import LabError
+
+CAP_SYS_PTRACE = 1 << 19
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One line of /proc/PID/maps; end is the first address after it."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    inode: int
+    path: str
+    resident: int = 0  # bytes, where smaps was read
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ (\d+)\s*(.*)")
+
+
+def folder(pid: int) -> Path:
+    return Path(f"/proc/{pid}")
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process that has not ended; one that is waited for (a zombie) has."""
+    try:
+        return status_field(pid, "State")[:1] not in ("Z", "X")
+    except LabError:
+        return False
+
+
+def read(pid: int, name: str) -> bytes:
+    """A file of /proc/PID."""
+    try:
+        content = (folder(pid) / name).read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        raise LabError(
+            f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it."
+        ) from None
+    except PermissionError:
+        raise refusal(pid) from None
+    return content
+
+
+def text(pid: int, name: str) -> str:
+    return read(pid, name).decode(errors="replace")
+
+
+def status_field(pid: int, name: str) -> str:
+    found = re.search(rf"^{name}:\s*(.*)$", text(pid, "status"), re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def kilobytes(pid: int, name: str) -> int:
+    """A field of /proc/PID/status that is in kB, in bytes; 0 where there is none."""
+    words = status_field(pid, name).split()
+    return int(words[0]) * 1024 if words else 0
+
+
+def minor_faults(pid: int) -> int:
+    """Page faults of the process itself that needed no reading from disk."""
+    return int(text(pid, "stat").rpartition(")")[2].split()[7])
+
+
+def command(pid: int) -> str:
+    words = read(pid, "cmdline").split(b"\0")
+    return " ".join(word.decode(errors="replace") for word in words if word) or status_field(pid, "Name")
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment that the process was started with."""
+    entries = read(pid, "environ").decode(errors="replace").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def executable(pid: int) -> str:
+    try:
+        return os.readlink(folder(pid) / "exe")
+    except FileNotFoundError:
+        raise LabError(
+            f"there is no process {pid}", "Give the id of a running process; 'pgrep NAME' finds it."
+        ) from None
+    except PermissionError:
+        raise refusal(pid) from None
+
+
+def parse_mappings(lines: Iterator[str]) -> Iterator[Mapping]:
+    """From the lines of maps, or of smaps, whose Rss becomes `resident`."""
+    last: Mapping | None = None
+    for line in lines:
+        found = MAPPING.match(line)
+        if found:
+            if last:
+                yield last
+            start, end, permissions, offset, inode, path = found.groups()
+            last = Mapping(int(start, 16), int(end, 16), permissions, int(offset, 16), int(inode), path)
+        elif last and line.startswith("Rss:"):
+            last = Mapping(**{**vars(last), "resident": int(line.split()[1]) * 1024})
+    if last:
+        yield last
+
+
+def mappings(pid: int, resident: bool = False) -> list[Mapping]:
+    """All mappings by address; with their resident bytes if asked, which costs the kernel a look at every page."""
+    found = list(parse_mappings(iter(text(pid, "smaps" if resident else "maps").splitlines())))
+    if not found and exists(pid):
+        raise LabError(f"process {pid} has no memory of its own: it is a thread of the kernel", "Give another process.")
+    if not found:
+        raise LabError(f"process {pid} has ended", "Start it again, and look while it runs.")
+    return found
+
+
+def inside(pid: int, path: str) -> Path:
+    """A file as the process sees it: it may be in a container with files of its own."""
+    seen = folder(pid) / "root" / path.lstrip("/")
+    return seen if seen.exists() else Path(path)
+
+
+# --- who may look inside ----------------------------------------------------------------------------------------------
+
+
+def may_trace_anybody() -> bool:
+    return bool(int(status_field(os.getpid(), "CapEff") or "0", 16) & CAP_SYS_PTRACE)
+
+
+def yama_scope() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def namespace(pid: int, name: str) -> str | None:
+    try:
+        return os.readlink(folder(pid) / "ns" / name)
+    except OSError:
+        return None
+
+
+def another_user(pid: int) -> tuple[int, int] | None:
+    """(theirs, ours) when the process runs as somebody else."""
+    theirs = [int(word) for word in status_field(pid, "Uid").split()]
+    ours = os.geteuid()
+    return None if set(theirs) == {ours} else (next(uid for uid in theirs if uid != ours), ours)
+
+
+def refusal(pid: int) -> LabError:
+    """The rule that keeps us from reading the process, and the way round it."""
+    head = f"process {pid} may not be read"
+    as_root = f"run this command as root: sudo hakmem ... {pid}"
+    if not exists(pid):
+        return LabError(f"process {pid} has ended", "Start it again, and look while it runs.")
+    users = another_user(pid)
+    if users and not may_trace_anybody():
+        return LabError(
+            f"{head}: it belongs to user {users[0]}, and you are user {users[1]}",
+            f"Look as that user (sudo -u '#{users[0]}' hakmem ...), or {as_root}.",
+        )
+    scope = yama_scope()
+    if scope == 3:
+        return LabError(
+            f"{head}: kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",
+            "Use HAKMEM_STATS=json:FILE with HAKMEM_STATS_SIGNAL=N instead; the process writes its figures itself.",
+        )
+    try:
+        hidden = (folder(pid) / "status").stat().st_uid != int(status_field(pid, "Uid").split()[1])
+    except OSError:
+        hidden = False
+    if hidden and not may_trace_anybody():
+        return LabError(
+            f"{head}: it is not dumpable (PR_SET_DUMPABLE is 0: it has been privileged, or wants to keep a secret)",
+            f"To look all the same, {as_root}.",
+        )
+    if scope in (1, 2) and not may_trace_anybody():
+        return LabError(
+            f"{head}: kernel.yama.ptrace_scope is {scope}, so only "
+            + ("its own parents" if scope == 1 else "CAP_SYS_PTRACE")
+            + " may",
+            f"Either {as_root}, or allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0.",
+        )
+    theirs = namespace(pid, "user")
+    if theirs is not None and theirs != namespace(os.getpid(), "user"):
+        head += ", and it is in another user namespace (a container)"
+    return LabError(
+        f"{head}: the kernel refuses (ptrace rules, a seccomp profile, or a capability that is missing)",
+        f"In a container: start it with --cap-add=SYS_PTRACE, or look from outside of it. Else {as_root}.",
+    )

@@ -1,0 +1,68 @@
+"""Prints a table where there is room for all of it, else a line for each figure: a number is never cut."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from hakmem_lab.terminal.console import make_console
+
+TEXT_LEAST = 16  # a column of words is folded to this width before the table is given up
+PADDING = 3
+EDGES = 2
+
+
+def plain(cell: RenderableType) -> str:
+    """What a cell says, without colours."""
+    if isinstance(cell, Text):
+        return cell.plain
+    return Text.from_markup(cell, emoji=False).plain if isinstance(cell, str) else str(cell)
+
+
+def is_of_numbers(column: Column) -> bool:
+    return column.justify == "right"
+
+
+def _needed(column: Column) -> int:
+    """The width below which something of the column would be lost."""
+    said = [plain(column.header), *map(plain, column.cells)]
+    if is_of_numbers(column) or column.no_wrap:
+        return max(cell_len(each) for each in said)
+    longest = max((cell_len(word) for each in said for word in each.split()), default=0)
+    return min(max(cell_len(each) for each in said), max(TEXT_LEAST, longest))
+
+
+def width(table: Table) -> int:
+    """The least width at which the table says all that is in it."""
+    return sum(_needed(column) + PADDING for column in table.columns) + EDGES
+
+
+def show(console: Console, table: Table) -> None:
+    """Prints the table, or its rows as lines `name value` where a terminal is too narrow for it.
+
+    What is no terminal is as wide as the table."""
+    for column in table.columns:
+        column.no_wrap = column.no_wrap or is_of_numbers(column)
+    if width(table) <= console.width:
+        console.print(table)
+    elif not console.is_terminal:
+        make_console(console.file, width(table)).print(table)
+    else:
+        lines(console, table)
+
+
+def lines(console: Console, table: Table) -> None:
+    """A line for each cell that says something, the rows apart."""
+    if table.title:
+        console.print(Text(plain(table.title), "bold"), soft_wrap=True)
+    names = [plain(column.header) for column in table.columns]
+    columns = [list(column.cells) for column in table.columns]
+    for place, row in enumerate(zip(*columns, strict=True)):
+        if place:
+            console.print()
+        for name, cell in zip(names, row, strict=True):
+            if plain(cell):
+                console.print(f"{name} {plain(cell)}".strip(), markup=False, soft_wrap=True)
+    console.print()

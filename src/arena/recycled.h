@@ -1,0 +1,104 @@
+/* Freed memory that huge blocks use again. Called by huge/.
+ *
+ * Waiting runs: the runs that a thread has freed last wait in front of the arena for its next requests of just those sizes. Such a pair
+ * of free and malloc takes no lock and reads nothing of the arena's.
+ *
+ *   a word    0: nothing waits;  else (bytes << 12) | first SuperSlab
+ *   a line    the runs of one heap, or of a few that share it by their numbers, and how many bytes may wait there
+ *
+ * A waiting run is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. The thread that
+ * puts it into a word or takes it out, by an exchange, has it alone.
+ *
+ * The arena never lacks waiting memory: each request for a run or a longer one has all of them given back first
+ * (hak__waiting_end_locked), and so do each step of upkeep and each count of memory in use. So they are at most as much as was
+ * in use a moment ago, and no peak is higher for them. The policy of retention bounds the sum: lines draw from it, and it is whole
+ * again when all runs have been given back. A line's bytes are summed each time, not counted: a count that several threads keep
+ * without a lock can pass below zero, and would then allow everything. Two threads that put at once into one line may exceed its
+ * room by a run.
+ *
+ * Lent pages: a run is found by its addresses, and parts of it may have no pages while emptied SuperSlabs elsewhere have some. Moving
+ * those costs a hundredth of faulting new ones in, and nothing is resident twice (docs/decisions/0049). A piece that has moved is a
+ * separate mapping until it is unmapped (hak_super.moved), so their number is limited. */
+#pragma once
+
+#include "arena/arena.h"
+
+enum { HAK_WAITING_BITS = 24 };   /* of a SuperSlab's number */
+_Static_assert(HAK_WINDOW_SUPERS <= 1ull << HAK_WAITING_BITS, "a SuperSlab's number fits below the bytes of whole pages");
+
+struct hak_waiting_line {
+    hak_line_aligned _Atomic uint64_t run[HAK_WAITING_RUNS];
+    _Atomic size_t room;                    /* bytes that may wait here in all: what the line has drawn */
+};
+_Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
+extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
+
+/* Read by every thread, changed by few. */
+struct hak_waiting_rules {
+    hak_line_aligned _Atomic size_t left;   /* bytes that no line has drawn */
+    _Atomic size_t page;                    /* hak__page_size */
+    _Atomic bool any;                       /* something may have been put since they were last given back; true at the start */
+};
+extern struct hak_waiting_rules hak__waiting_rules;
+
+hak_inline struct hak_waiting_line *hak__waiting_line(uint32_t heap_id) { return &hak__waiting[heap_id % HAK_WAITING_LINES]; }
+
+hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_WAITING_BITS) << 12; }
+
+/* Reserves bytes of the shared allowance until `bytes` may wait in the line; false: too little is left. */
+bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
+
+/* A word for a run of `bytes` bytes, or NULL: none is free, or they are more than may wait. */
+hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
+{
+    _Atomic uint64_t *free = NULL;
+    uint64_t pages = 0;
+#pragma GCC unroll 8
+    for (uint32_t i = HAK_WAITING_RUNS; i-- > 0;) {
+        uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
+        free = run == 0 ? &line->run[i] : free;
+        pages += run >> HAK_WAITING_BITS;
+    }
+    if (free == NULL)
+        return NULL;
+    bytes += (size_t)pages << 12;
+    return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? free : NULL;
+}
+
+/* Whether the run waits from now on; false: another one does. seq_cst with the read of `any`: the thread that gives back clears that
+ * first and reads the words afterwards, so that one of the two sees the other. */
+hak_inline bool hak__waiting_put(_Atomic uint64_t *word, size_t first, size_t bytes)
+{
+    hak_assert(bytes % 4096 == 0 && first < HAK_WINDOW_SUPERS, "a word has room for whole pages and a SuperSlab's number");
+    uint64_t none = 0, run = (uint64_t)bytes << (HAK_WAITING_BITS - 12) | first;
+    if (!hak_cas_strong(word, &none, run, HAK_SEQ_CST, HAK_RELAXED))
+        return false;
+    if (!hak_load(&hak__waiting_rules.any, HAK_SEQ_CST))
+        hak_store(&hak__waiting_rules.any, true, HAK_RELAXED);
+    return true;
+}
+
+/* The first SuperSlab of a run that is n bytes long in whole pages, and its bytes; or HAK_NO_SUPER. acquire: pairs with the put of
+ * another thread. */
+hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, size_t *bytes)
+{
+    size_t page = hak_load(&hak__waiting_rules.page, HAK_RELAXED);
+    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++) {
+        uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
+        *bytes = hak__waiting_bytes(run);
+        if (n <= *bytes && *bytes - n < page && hak_cas_strong(&line->run[i], &run, 0, HAK_ACQUIRE, HAK_RELAXED))
+            return (size_t)run & (((size_t)1 << HAK_WAITING_BITS) - 1);
+    }
+    return HAK_NO_SUPER;
+}
+
+/* Gives back all waiting runs. The policy is asked anew then. */
+void hak__waiting_end(void);
+
+/* Moves pages of emptied SuperSlabs into a run just taken for a block of `bytes` bytes, where it has none; the block's content is then
+ * undefined. False: a part of the run is no longer mapped, and the block can't be had. */
+bool hak__supers_fill(size_t first, size_t bytes);
+
+/* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
+
+void hak__waiting_end_locked(void);

@@ -1,0 +1,251 @@
+/* How blocks come back: drained by their owner, collected from what other threads have freed, or ended with their span. Also the
+ * search for a free block in the heaps' own state, before a double free is reported: the key in the block's first word may be the
+ * program's own (span/span.h).
+ *
+ * The search locks one heap at a time, so no batch, slot area or span of it moves. Meanwhile the owner may do what it does without
+ * the lock: pop, push, and add to its outbox.
+ *
+ * Finding a block is proof. A thread that frees a block in use was handed that block, and the hand-over orders the pop of the
+ * block, the publication of its bucket or the clearing of its bits before the search. The top of the stack and the count of the
+ * bucket are read with acquire, before what lies below them: an older pointer there was overwritten before the top moved over it
+ * again. The search skips stale pointers: those above the top, and in the part of a bucket that a sweeper has published.
+ *
+ * Not finding it proves nothing: it may be on its way from one heap to another. */
+#include "heap/heap.h"
+
+#include "base/assert.h"
+#include "base/retain.h"
+#include "diag/report.h"
+#include "heap/spans.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+
+/* --- the search for a free block -------------------------------------------------------------------------------------- */
+
+static hak_cold bool is_in_bin(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    void **bottom = heap->classes[class].bottom, **slot = hak_peek(&hak__heap_bin(heap, class)->top);
+    while (slot > bottom)
+        if (hak_peek(--slot) == p)
+            return true;
+    return false;
+}
+
+static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
+{
+    const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak__slab_of(p) % HAK_OUTBOX_BUCKETS];
+    uint32_t taken = hak_load(&bucket->taken, HAK_RELAXED);
+    for (uint32_t i = hak_load(&bucket->count, HAK_ACQUIRE); i > taken; i--)
+        if (bucket->blocks[i - 1] == p)
+            return true;
+    return false;
+}
+
+/* A span changes hands only under the locks of both heaps, so the word is stable during the search. */
+hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p)
+{
+    uint32_t index;
+    if (hak__owner_of(p) != hak__owner_tagged(heap->tag, class))
+        return false;
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
+        return false;
+    uint64_t taken = span->free[index / 64] | hak_load(&span->remote[index / 64], HAK_RELAXED);
+    return index >= span->frontier || (taken >> index % 64 & 1) != 0;
+}
+
+hak_cold bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    return is_in_bin(heap, class, p) || is_in_outbox(heap, p) || hak__heap_has_in_span(heap, class, p);
+}
+
+hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p,
+                            unsigned tries)
+{
+    if (!hak__enter_foreign(heap, tries))
+        return false;
+    bool found = question(heap, class, p);
+    hak__heap_unlock(heap);
+    return found;
+}
+
+hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *question, uint32_t class, const void *p,
+                             unsigned tries)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != except && hak__heap_ask(hak__heap_by_id(id), question, class, p, tries))
+            return true;
+    return false;
+}
+
+/* --- ends of spans ------------------------------------------------------------------------------------------------ */
+
+/* For a span that is wholly free or not listed: ends it if it is empty and may not stay, else lists it. */
+static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak__span_allocated(span) == 0) {
+        struct hak_span *first = heap->classes[span->class].spans;
+        bool last = first == NULL || (first == span && span->next == NULL);
+        bool stays = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions;
+        if (!stays && !hak__retain_empty_span(last, hak__classes[span->class].size)) {
+            hak__span_unguard(span);
+            hak__heap_end_span(heap, span);
+            return;
+        }
+        if (!stays)
+            heap->sources.idle_classes |= 1ull << span->class;
+    }
+    if (!span->listed)
+        hak__heap_list(heap, span);
+    hak__warm_regained(heap, span);
+}
+
+/* A span has got blocks back. */
+hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
+{
+    if (hak_unlikely(hak__span_allocated(span) == 0 || !span->listed))
+        after_give_slow(heap, span);
+    else
+        hak__warm_regained(heap, span);
+}
+
+/* --- giving --------------------------------------------------------------------------------------------------------- */
+
+static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_span *span, const void *block,
+                            const char *function)
+{
+    if (fault == HAK_SPAN_DOUBLE_FREE)
+        hak__misuse_double_free(function, block, hak__classes[span->class].size);
+    hak__misuse_invalid(function, block, "not the start of a block");
+}
+
+/* Counts blocks that are back in a span; `counter` is the class's drained or collected. */
+hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_counter *counter, uint32_t count)
+{
+    hak_count(counter, count);
+    hak__heap_large_moved(heap, class_index, 0 - (size_t)count);
+    hak__heap_idle_more(heap, count * (size_t)hak__classes[class_index].size);
+}
+
+static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
+{
+    enum hak_span_fault fault = hak__span_give_single(span, block);
+    if (hak_unlikely(fault != HAK_SPAN_OK))
+        heap_report(fault, span, block, function);
+    note_given(heap, span->class, &heap->classes[span->class].drained, 1);
+    hak__heap_end_span(heap, span);
+    return 1;
+}
+
+static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *const *blocks, uint32_t count,
+                          const char *function)
+{
+    uint32_t given;
+    enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
+    if (hak_unlikely(fault != HAK_SPAN_OK))
+        heap_report(fault, span, blocks[given], function);
+    hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
+    note_given(heap, span->class, &heap->classes[span->class].drained, given);
+    after_give(heap, span);
+    return given;
+}
+
+void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
+{
+    while (count > 0) {
+        struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
+        hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
+        uint32_t given = span->single ? give_single(heap, span, *blocks, function) : give_some(heap, span, blocks, count, function);
+        blocks += given;
+        count -= given;
+    }
+}
+
+/* Counts a single-block span that another thread has ended. The figures are sums over all heaps, so it does not matter whose counters
+ * say so: the caller's, or for a thread without a heap the owner's. Caller holds the heap lock. */
+static void note_ended(struct hak_heap *heap, uint32_t class, unsigned slabs)
+{
+    hak_count(&heap->classes[class].collected, 1);
+    hak_count(&heap->classes[class].span_count, (uint64_t)-1);
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)slabs);
+    hak_count(&heap->counts.remote_frees, 1);
+}
+
+void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function)
+{
+    size_t slab = hak__slab_of(block);
+    struct hak_span *span = &hak__spans[slab];
+    if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
+        && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
+        heap_report(HAK_SPAN_DOUBLE_FREE, span, block, function);
+    uint32_t class = hak__owner_class(word);
+    if (block != hak__slab_start(slab))
+        hak__misuse_invalid(function, block, "not the start of a block");
+    /* Of two threads that free the block at once, the exchange lets one through. acquire: pairs with set_words in span.c. */
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_ACQUIRE, HAK_RELAXED))
+        hak__misuse_double_free(function, block, hak__classes[class].size);
+    unsigned slabs = span->slabs;
+    struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
+    hak_fetch_add(&owner->large_remote_freed, hak__classes[class].size, HAK_RELAXED);
+    span->free_count = span->frontier;   /* no block is allocated any more */
+    hak__span_destroy(span);
+    hak__pool_give(slab, slabs);
+    if (heap != NULL) {
+        note_ended(heap, class, slabs);
+    } else if (hak__enter_foreign(owner, HAK_HEAP_ASK_TRIES)) {
+        note_ended(owner, class, slabs);
+        hak__heap_unlock(owner);
+    }
+}
+
+/* A block freed by another thread already bears the key: its owner or a third thread has freed it too, unless the program stored
+ * the key itself. */
+static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
+{
+    struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
+    return hak__heap_has_free(heap, span->class, p) || hak__heaps_ask(heap, hak__heap_has_free, span->class, p, 1);
+}
+
+static void collect_span(struct hak_heap *heap, struct hak_span *span)
+{
+    enum hak_span_fault fault;
+    uint32_t culprit = 0, count = hak__span_collect_owner(span, is_free_already, &fault, &culprit);
+    if (hak_unlikely(fault != HAK_SPAN_OK)) {
+        size_t offset = (size_t)culprit * hak__classes[span->class].size;
+        heap_report(fault, span, hak__span_start(span) + offset, "free");
+    }
+    if (count == 0)
+        return;
+    note_given(heap, span->class, &heap->classes[span->class].collected, count);
+    heap->classes[span->class].returned_lately = true;
+    heap->classes[span->class].dry = 0;
+    after_give(heap, span);
+}
+
+void hak__heap_collect(struct hak_heap *heap)
+{
+    if (hak_load(&heap->pending, HAK_RELAXED) != NULL)
+        hak__remote_receive(heap, collect_span);
+}
+
+/* --- heaps of other threads ------------------------------------------------------------------------------------------ */
+
+void hak__heap_sweep(struct hak_heap *heap)
+{
+    if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {
+        hak__heap_collect(heap);
+        hak__heap_unlock(heap);
+    }
+}
+
+uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most)
+{
+    uint32_t last = hak__heap_last_id(), id = after;
+    for (uint32_t left = (uint32_t)hak_min(most, last); left > 0; left--) {
+        id = id < last ? id + 1 : 1;
+        if (hak__heap_by_id(id) != mine)
+            hak__heap_sweep(hak__heap_by_id(id));
+    }
+    return id;
+}
+

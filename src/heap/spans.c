@@ -1,0 +1,320 @@
+/* A heap's spans: begin and end, the list of those with blocks to give, the warm pool. See spans.h. */
+#include "heap/spans.h"
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "diag/options.h"
+#include "os/os.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+
+void hak__heap_init(void)
+{
+    hak__spans = hak__span_memory();
+    hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
+}
+
+/* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
+
+/* The head is stored atomically, since other threads check whether there are any (take.c). A span of a draining SuperSlab goes
+ * behind the first; there is no pointer to the list's end. */
+void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
+    if (*head != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS))
+        before = *head;
+    span->listed = true;
+    span->prev = before;
+    span->next = before != NULL ? before->next : *head;
+    if (span->next != NULL)
+        span->next->prev = span;
+    if (before != NULL)
+        before->next = span;
+    else
+        hak_owner_store(head, span);
+}
+
+void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
+{
+    if (span->warm != 0)
+        hak__warm_leave(heap, span);
+    if (span->prev != NULL)
+        span->prev->next = span->next;
+    else
+        hak_owner_store(&heap->classes[span->class].spans, span->next);
+    if (span->next != NULL)
+        span->next->prev = span->prev;
+    span->listed = false;
+}
+
+/* --- the warm pool ---------------------------------------------------------------------------------------------------- */
+
+/* The rates are 90 % and 95 %. */
+enum { FIRST_BUDGET = 3, SPAN_LOOKS = 4, RATE_LOW = 230, RATE_HIGH = 243 };
+
+void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_heap_class *class = &heap->classes[span->class];
+    hak_assert(class->warm_count < HAK_WARM_MAX && span->warm == 0 && span->listed, "a listed span joins a pool with room");
+    heap->warm[span->class][class->warm_count] = (uint32_t)hak__span_slab(span);
+    span->warm = ++class->warm_count;
+}
+
+void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_heap_class *class = &heap->classes[span->class];
+    struct hak_span *last = hak__warm_newest(heap, span->class);
+    heap->warm[span->class][span->warm - 1] = (uint32_t)hak__span_slab(last);
+    last->warm = span->warm;
+    span->warm = 0;
+    class->warm_count--;
+}
+
+/* --- its budget ------------------------------------------------------------------------------------------------------ */
+
+/* The run of hits that has just ended changes the rate, and the rate the budget: a class that misses often is worth a longer search
+ * of its list. */
+static void warm_adapt(struct hak_heap_class *class)
+{
+    uint32_t hits = (uint32_t)hak_counted(&class->warm_hits), run = hits - class->warm_hits_then;
+    uint32_t sample = 255 - 255 / (run + 1u);
+    class->warm_hits_then = hits;
+    if (class->warm_budget == 0) {
+        class->warm_budget = FIRST_BUDGET;
+        class->warm_rate = RATE_LOW;
+        return;
+    }
+    class->warm_rate = (uint8_t)((3u * class->warm_rate + sample) / 4);
+    if (class->warm_rate < RATE_LOW)
+        class->warm_budget = (uint8_t)hak_min(2u * class->warm_budget, HAK_WARM_MAX);
+    else if (class->warm_rate > RATE_HIGH && class->warm_budget > 1)
+        class->warm_budget--;
+}
+
+/* How many spans a miss may put into the pool: what the option says, if somebody has set it. */
+static uint32_t budget_of(const struct hak_heap_class *class)
+{
+    bool fixed = hak__option_origin(HAK_OPTION_warm_pool_prefill) != HAK_FROM_DEFAULT;
+    return fixed ? (uint32_t)hak__option(HAK_OPTION_warm_pool_prefill) : class->warm_budget;
+}
+
+/* A quarter of a batch, or half a span where that is less: less than a whole batch, because a refill that is a little
+ * short costs less than a search through several spans (docs/decisions/0005). */
+static uint32_t blocks_needed(uint32_t class_index)
+{
+    const struct hak_class *sizes = &hak__classes[class_index];
+    size_t batch = sizes->batch < 32 ? sizes->batch : hak__option(HAK_OPTION_refill_count);
+    return (uint32_t)hak_min(hak_div_up(batch, 4), (sizes->blocks + 1u) / 2);
+}
+
+/* --- a miss ----------------------------------------------------------------------------------------------------------- */
+
+void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    warm_adapt(class);
+    class->warm_need = (uint16_t)(budget_of(class) == 0 ? 0 : blocks_needed(class_index));
+}
+
+bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t budget = budget_of(class), looks = budget * SPAN_LOOKS, count = 0;
+    struct hak_span *found[HAK_WARM_MAX];
+    budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t)class->warm_count);
+    for (struct hak_span *span = class->spans; span != NULL && count < budget && looks > 0; span = span->next, looks--)
+        if (span->warm == 0 && span->free_count >= class->warm_need)
+            found[count++] = span;
+    hak_count(&class->warm_prefilled, count);
+    while (count > 0)   /* the first of the list is to be the newest of the pool */
+        hak__warm_join(heap, found[--count]);
+    return class->warm_count != 0;
+}
+
+void hak__warm_keep(struct hak_heap *heap, struct hak_span *span)
+{
+    struct hak_heap_class *class = &heap->classes[span->class];
+    if (class->warm_need == 0 || span->warm != 0 || !hak__warm_good(span, class->warm_need))
+        return;
+    hak__warm_join(heap, span);
+    hak_count(&class->warm_prefilled, 1);
+}
+
+bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class_index)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    bool valid = class->warm_count <= HAK_WARM_MAX;
+    uint32_t members = 0;
+    for (const struct hak_span *span = class->spans; span != NULL; span = span->next)
+        members += span->warm != 0;
+    for (uint32_t i = 0; i < class->warm_count && valid; i++) {
+        const struct hak_span *span = hak__warm_member(heap, class_index, i);
+        valid &= span->warm == i + 1 && span->listed && span->class == class_index;
+        valid &= hak__warm_good(span, class->warm_need) && hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id;
+    }
+    return hak__holds(valid && members == class->warm_count, "the warm pool is of listed spans that know their places", class);
+}
+
+/* --- begin and end ---------------------------------------------------------------------------------------------------- */
+
+static void count_begun(struct hak_heap *heap, struct hak_span *span)
+{
+    hak_count(&heap->counts.slabs, span->slabs);
+    hak_count(&heap->classes[span->class].span_count, 1);
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return;
+    hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    if (!span->fresh)
+        span->account = heap->share.account;
+}
+
+/* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit. */
+bool hak__span_admit(struct hak_heap *heap, unsigned slabs)
+{
+    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+void hak__span_discount(struct hak_heap *heap, unsigned slabs)
+{
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+}
+
+static uint32_t owner_of_spans(const struct hak_heap *heap)
+{
+    return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0);
+}
+
+/* Slabs that could not become a span. */
+static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
+{
+    hak__span_discount(heap, slabs);
+    hak__pool_give(slab, slabs);
+}
+
+static void count_ended(struct hak_heap *heap, const struct hak_span *span)
+{
+    hak_count(&heap->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&heap->classes[span->class].span_count, (uint64_t)-1);
+}
+
+/* A hardened span is mapped whole from the start. */
+static bool harden_span(struct hak_heap *heap, struct hak_span *span)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
+    unsigned slabs = span->slabs;
+    if (hak__span_reach(span, (size_t)slabs << HAK_SLAB_SHIFT)) {
+        hak__span_harden(span, owner_of_spans(heap));
+        return true;
+    }
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        hak__bitmaps_give(heap, bitmaps, bytes);
+    give_back(heap, slab, slabs);
+    return false;
+}
+
+/* A span for a single block; NULL if the system refuses its memory. */
+struct hak_span *hak__heap_begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+{
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
+    if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
+        count_begun(heap, span);
+        return span;
+    }
+    hak__span_destroy(span);
+    give_back(heap, slab, slabs);
+    return NULL;
+}
+
+struct hak_span *hak__heap_begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
+    void *bitmaps = bytes == 0 ? NULL : hak__bitmaps_take(heap, bytes);
+    if (bytes != 0 && bitmaps == NULL) {
+        give_back(heap, slab, slabs);
+        return NULL;
+    }
+    struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), bitmaps, fresh);
+    if (hak_unlikely(hak__hardened.on) && !harden_span(heap, span))
+        return NULL;
+    hak__heap_list(heap, span);
+    count_begun(heap, span);
+    return span;
+}
+
+/* Ends a span, but leaves its slabs to the caller. */
+void hak__heap_dissolve_span(struct hak_heap *heap, struct hak_span *span)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
+    if (span->listed)
+        hak__heap_unlist(heap, span);
+    count_ended(heap, span);
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
+    hak__span_discount(heap, span->slabs);
+    void *bitmaps = hak__span_destroy(span);
+    if (bitmaps != NULL)
+        hak__bitmaps_give(heap, bitmaps, bytes);
+}
+
+void hak__heap_adopt_span(struct hak_heap *heap, struct hak_heap *former, struct hak_span *span)
+{
+    uint32_t class = span->class, blocks = hak__span_allocated(span);
+    hak__heap_unlist(former, span);
+    hak__span_change_owner(span, heap->id);
+    hak__heap_list(heap, span);
+    hak__heap_large_moved(former, class, 0 - (size_t)blocks);
+    hak__heap_large_moved(heap, class, blocks);
+    count_ended(former, span);
+    count_begun(heap, span);
+    hak_count(&heap->counts.adopted, 1);
+}
+
+void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
+{
+    unsigned slabs = span->slabs;
+    hak__heap_dissolve_span(heap, span);
+    if (hak__pool_give_assigned(hak__span_slab(span), slabs, heap->id))
+        hak__assigned_emptied(heap, hak__span_slab(span));
+}
+
+void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
+{
+    unsigned slabs = span->slabs;
+    hak__span_unguard(span);
+    hak__heap_dissolve_span(heap, span);
+    hak__pool_give_idle(hak__span_slab(span), slabs);
+}
+
+void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
+{
+    heap->sources.idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
+            next = span->next;
+            hak__span_retreat(span);
+            if (hak__span_allocated(span) != 0 || span->keys == HAK_SPAN_HARDENED)
+                continue;
+            hak__heap_end_span(heap, span);
+        }
+    }
+}
+
+bool hak__heap_is_valid(struct hak_heap *heap)
+{
+    bool valid = true;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        const struct hak_span *before = NULL;
+        for (struct hak_span *span = heap->classes[c].spans; span != NULL; before = span, span = span->next) {
+            if (!hak__holds(span->prev == before && span->listed && span->class == c,
+                            "the spans with free blocks are linked both ways, by class", span))
+                return false;
+            valid &= hak__holds(hak__span_has_blocks(span), "a listed span has blocks to give", span);
+            valid &= hak__holds(hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id,
+                                "a listed span is its heap's", span);
+            valid &= hak__span_is_valid(span);
+        }
+        valid &= hak__warm_is_valid(heap, c);
+    }
+    return valid;
+}

@@ -1,0 +1,525 @@
+/* Where blocks come from: the warm pool, listed spans, new spans, and for a thread's first blocks the common heaps. Called by cache/,
+ * under the heap lock.
+ *
+ * A new span's slabs come from the stages of the shared pool, in order, each counted in the heap (hak_heap.counts):
+ *
+ *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
+ *                    blocks any of those assigned to this heap (large.c)
+ *   0.5  own empty   the heap's own span of another class, of which no block is allocated
+ *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
+ *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for some idle
+ *                    heaps has been collected
+ *   3    locked      a new SuperSlab: a free one of the arena, or a new one
+ *
+ * The first three touch no page that was not in use before. */
+#include "heap/heap.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bits.h"
+#include "heap/spans.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+
+/* A class's first spans are short (docs/decisions/0040, 0059). */
+enum { SHORT_SPANS = 3 };
+
+/* Heaps that are looked at before a SuperSlab is opened, so that it costs the same with ten thousand threads (docs/decisions/0079). */
+enum { HEAPS_SWEPT = 64 };
+
+/* --- adoption: spans of heaps whose threads have ended --------------------------------------------------------------------
+ *
+ * The adopter first takes the parked heap off the list, so nobody else can adopt from it; locks it, because a sweeper may have; and
+ * parks it again afterwards. Rewriting the owner words is then safe: no thread matches the old tag any more, and only the adopter
+ * matches the new one. A thread that has read the old word frees as a stranger,
+ * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
+
+enum { HEAPS_PER_CALL = 4 };
+
+/* Whether the heap may be worth locking: a guess without the lock. */
+static bool sources_promising(struct hak_heap *heap, uint32_t class)
+{
+    return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
+}
+
+/* The few blocks that the thread left for the next one move with their spans. */
+static void give_what_is_left(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    void **bottom = heap->classes[index].bottom;
+    if (heap->left == HAK_LEFT_NOTHING || bin->top == bottom)
+        return;
+    hak__heap_give(heap, bottom, (uint32_t)(bin->top - bottom), "free");
+    hak_owner_store(&bin->top, bottom);
+}
+
+/* A heap that a forked child has parked is as the fork found it: blocks in its bin may lie in the adopted spans, and are drained as
+ * another heap's from then on. */
+static bool caches_blocks(struct hak_heap *heap, uint32_t index)
+{
+    return hak__heap_bin(heap, index)->top != heap->classes[index].bottom;
+}
+
+static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t class)
+{
+    struct hak_span *span;
+    give_what_is_left(former, class);
+    former->foreign[class] |= former->classes[class].spans != NULL && caches_blocks(former, class);
+    while ((span = former->classes[class].spans) != NULL)
+        hak__heap_adopt_span(heap, former, span);
+}
+
+bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
+{
+    struct hak_heap *seen[HEAPS_PER_CALL];
+    uint32_t count = 0;
+    if (!hak__heap_any_parked(sources_promising, class, HEAPS_PER_CALL))
+        return false;
+    hak__heaps_borrow(true);
+    while (count < HEAPS_PER_CALL && heap->classes[class].spans == NULL) {
+        struct hak_heap *former = hak__heap_borrow();
+        if (former == NULL)
+            break;
+        seen[count++] = former;
+        if (!sources_promising(former, class))
+            continue;
+        hak__heap_collect(former);
+        take_over(heap, former, class);
+    }
+    while (count > 0) {
+        hak__heap_unlock(seen[--count]);
+        hak__heap_park(seen[count]);
+    }
+    hak__heaps_borrow(false);
+    return heap->classes[class].spans != NULL;
+}
+
+/* --- the stages ------------------------------------------------------------------------------------------------------- */
+
+static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
+{
+    if (heap->sources.home == 0)
+        return HAK_NO_RUN;
+    /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
+    uint64_t word = hak_load(&hak__supers[(heap->sources.home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
+    if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
+        return HAK_NO_RUN;
+    return hak__pool_take_near(heap->sources.home - 1, count, fresh);
+}
+
+/* A class keeps its last span when that empties (heap.c). */
+static size_t own_empty(struct hak_heap *heap, unsigned count)
+{
+    for (uint64_t idle = heap->sources.idle_classes; idle != 0; idle &= idle - 1) {
+        struct hak_span *span = heap->classes[hak_ctz64(idle)].spans;
+        if (span == NULL || hak__span_allocated(span) != 0) {
+            heap->sources.idle_classes &= ~(idle & -idle);
+        } else if (span->slabs == count) {
+            heap->sources.idle_classes &= ~(idle & -idle);
+            hak__span_unguard(span);
+            hak__heap_dissolve_span(heap, span);
+            return hak__span_slab(span);
+        }
+    }
+    return HAK_NO_RUN;
+}
+
+/* How many slabs a new span of the class gets. The first ones are short: of most sizes above 16 KiB a thread uses only a few
+ * blocks at a time, and the rest of a full span would lie idle. */
+static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
+{
+    bool few = hak_counted(&heap->classes[class_index].span_count) < SHORT_SPANS && !hak__hardened.on;
+    return few ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
+}
+
+/* If a full span of large blocks has several, a run for just one serves too: such runs fill the ends of SuperSlabs that full spans
+ * leave over. */
+static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
+    *count = full;
+    size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_take(full, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__assigned_take(heap, full, fresh);
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || single == full || hak__hardened.on)
+        return slab;
+    *count = single;
+    slab = hak__pool_take(single, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, single, fresh);
+}
+
+static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
+{
+    size_t slab = find_unused(heap, class_index, count, fresh);
+    if (slab != HAK_NO_RUN)
+        return slab;
+    heap->sources.swept = hak__heaps_sweep(heap, heap->sources.swept, HEAPS_SWEPT);
+    slab = find_unused(heap, class_index, count, fresh);
+    return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
+}
+
+/* Slabs that are not resident make the process grow like a new SuperSlab, while others are resident and unused, but too short or out
+ * of sight. */
+static void grown_by(struct hak_heap *heap, unsigned count)
+{
+    heap->sources.clean_slabs += count;
+    if (heap->sources.clean_slabs < HAK_SUPER_SLABS)
+        return;
+    heap->sources.clean_slabs = 0;
+    hak__pool_trim();
+}
+
+/* Opens a SuperSlab. If the system gives none, those assigned to other heaps serve too. */
+static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, bool *fresh)
+{
+    if (heap->sources.no_new_span)
+        return HAK_NO_RUN;
+    heap->sources.clean_slabs = 0;
+    hak__pool_trim();
+    size_t slab = hak__pool_open(count, large ? HAK_OPEN_LARGE : HAK_OPEN_SMALL, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_take_assigned(count, true, fresh);
+    if (slab == HAK_NO_RUN)
+        slab = hak__pool_open(count, HAK_OPEN_BARE, fresh);
+    if (hak_likely(slab != HAK_NO_RUN))
+        return slab;
+    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    return hak__pool_take(count, fresh);
+}
+
+/* A single-block span ends with its block, so there is none to adopt; and a share must not take others' blocks with it when its
+ * heap ends. */
+static bool may_adopt(const struct hak_heap *heap, uint32_t class_index)
+{
+    return (hak__classes[class_index].blocks > 1 || hak__hardened.on) && !hak__heap_is_share(heap);
+}
+
+/* Finds slabs for a span of the class, `count` of them, and says which stage they come from. */
+static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    bool large = class_index >= HAK_CLASS_FIRST_LARGE;
+    *count = wanted_slabs(heap, class_index);
+    *stage = HAK_STAGE_OWN_HINT;
+    size_t slab = large ? hak__assigned_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_OWN_EMPTY;
+        slab = own_empty(heap, *count);
+    }
+    if (slab == HAK_NO_RUN && may_adopt(heap, class_index) && hak__heap_adopt(heap, class_index)) {
+        *stage = HAK_STAGE_ADOPTED;
+        return HAK_NO_RUN;
+    }
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_CLAIMED;
+        slab = sources_claimed(heap, class_index, count, fresh);
+    }
+    if (slab == HAK_NO_RUN) {
+        *stage = HAK_STAGE_LOCKED;
+        *count = wanted_slabs(heap, class_index);
+        slab = sources_locked(heap, *count, large, fresh);
+    } else if (*fresh) {
+        grown_by(heap, *count);
+    }
+    if (slab != HAK_NO_RUN && large && *stage != HAK_STAGE_OWN_HINT)
+        hak__assigned_add(heap, slab);
+    return slab;
+}
+
+/* The same within the limit of a share's heap. The slabs that are counted beforehand are the most that there can be. */
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    unsigned most = wanted_slabs(heap, class_index);
+    *stage = HAK_STAGE_LOCKED;
+    if (hak_unlikely(!hak__span_admit(heap, most))) {
+        hak__heap_spare(heap, class_index);
+        most = wanted_slabs(heap, class_index);
+        if (!hak__span_admit(heap, most))
+            return HAK_NO_RUN;
+    }
+    size_t slab = search_slabs(heap, class_index, count, fresh, stage);
+    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
+    return slab;
+}
+
+struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count;
+    enum hak_stage stage;
+    bool fresh = false;
+    size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
+    if (stage == HAK_STAGE_ADOPTED) {
+        hak_count(&heap->counts.stages[stage], 1);
+        return heap->classes[class_index].spans;
+    }
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    if (count == 1)   /* single slabs gather here, so that long runs stay whole elsewhere */
+        heap->sources.home = slab + 1;
+    hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
+    struct hak_span *span = hak__heap_begin_span(heap, class_index, slab, count, fresh);
+    hak_count(&heap->counts.stages[stage], span != NULL);
+    return span;
+}
+
+/* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */
+static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
+    bool fresh = false;
+    if (!hak__span_admit(heap, count))
+        return NULL;
+    unsigned most = count;
+    size_t slab = hak__assigned_take(heap, count, &fresh);
+    if (slab == HAK_NO_RUN && single != count) {
+        count = single;
+        slab = hak__assigned_take(heap, count, &fresh);
+    }
+    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - count);
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    hak_count(&heap->counts.runs_claimed, 1);
+    hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
+    struct hak_span *span = hak__heap_begin_single(heap, class_index, slab, count, fresh);
+    if (span != NULL && span->blocks != 1)
+        hak__heap_list(heap, span);
+    return span;
+}
+
+/* A block of a class of single-block spans, which are never listed; NULL when the system refuses. */
+static void *new_single(struct hak_heap *heap, uint32_t class_index)
+{
+    unsigned count;
+    enum hak_stage stage;
+    bool fresh = false;
+    size_t slab = find_slabs(heap, class_index, &count, &fresh, &stage);
+    if (slab == HAK_NO_RUN)
+        return NULL;
+    hak_count(&heap->counts.runs_claimed, stage != HAK_STAGE_LOCKED);
+    hak_count(&heap->counts.stages[stage], 1);
+    struct hak_span *span = hak__heap_begin_single(heap, class_index, slab, count, fresh);
+    return span == NULL ? NULL : hak__span_take_single(span);
+}
+
+/* --- taking --------------------------------------------------------------------------------------------------------- */
+
+hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t count)
+{
+    hak_count(&heap->classes[class_index].refilled, count);
+    hak__heap_large_moved(heap, class_index, count);
+    hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
+}
+
+/* Takes from a span down to out[0]; false if no other span should be asked, because the frontier moves one page per miss. */
+hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
+{
+    *got += hak__span_take(span, out, want - *got);
+    bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
+    hak__warm_lost(heap, span);
+    return !at_frontier && *got < want;
+}
+
+/* Takes from a span of the warm pool, then from the next ones. */
+hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
+{
+    uint32_t class_index = span->class, got = 0;
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    while (take_from(heap, span, out, want, &got) && class->warm_count != 0)
+        span = hak__warm_newest(heap, class_index);
+    return got;
+}
+
+/* Asks the listed spans in turn, then makes a new one. */
+static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    uint32_t got = 0;
+    if (class->spans == NULL && hak__heap_new_span(heap, class_index) == NULL)
+        return 0;
+    while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
+        continue;
+    if (class->spans != NULL)
+        hak__warm_keep(heap, class->spans);
+    return got;
+}
+
+static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    hak__warm_missed(heap, class_index);
+    hak__heap_collect(heap);
+    if (hak__warm_prefill(heap, class_index))
+        return take_warm(heap, hak__warm_newest(heap, class_index), out, want);
+    return take_listed(heap, class_index, out, want);
+}
+
+/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move
+ * a frontier first takes in what others have freed. */
+hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_index)
+{
+    const struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak_unlikely(class->warm_count == 0))
+        return NULL;
+    struct hak_span *span = hak__warm_newest(heap, class_index);
+    if (span->free_count >= class->warm_need || hak_load(&heap->pending, HAK_RELAXED) == NULL)
+        return span;
+    hak__heap_collect(heap);
+    return class->warm_count == 0 ? NULL : hak__warm_newest(heap, class_index);
+}
+
+static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    hak__heap_collect(heap);
+    *out = new_single(heap, class_index);
+    if (*out == NULL)
+        return 0;
+    note_taken(heap, class_index, 1);
+    return 1;
+}
+
+/* No memory to move a span's frontier: takes freed blocks of other spans, or has an empty span give up its memory. */
+static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    for (struct hak_span *span = heap->classes[class_index].spans; span != NULL; span = span->next) {
+        uint32_t got = 0;
+        if (span->free_count != 0) {
+            take_from(heap, span, out, want, &got);
+            return got;
+        }
+    }
+    hak__heap_spare(heap, class_index);
+    struct hak_span *first = heap->classes[class_index].spans;
+    uint32_t got = 0;
+    if (first != NULL)
+        take_from(heap, first, out, want, &got);
+    return got;
+}
+
+uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
+        return take_single(heap, class_index, out);
+    struct hak_span *span = warm_span(heap, class_index);
+    uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
+    if (hak_unlikely(got == 0 && class->spans != NULL))
+        got = take_scarce(heap, class_index, out, want);
+    hak_count(&class->warm_hits, span != NULL);
+    note_taken(heap, class_index, got);
+    if (got != want)
+        memmove(out, out + (want - got), got * sizeof *out);
+    return got;
+}
+
+void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    hak__heap_collect(heap);
+    struct hak_span *span = class->spans;
+    if (span == NULL)
+        span = hak__heap_new_span(heap, class_index);
+    if (span == NULL || !span->fresh || span->free_count != 0)
+        return NULL;
+    void *block = hak__span_take_fresh(span);
+    if (block != NULL)
+        hak__warm_lost(heap, span);
+    note_taken(heap, class_index, block != NULL);
+    return block;
+}
+
+void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
+{
+    void *block = NULL;
+    if (heap->assigned.count == 0) {
+        heap->sources.no_new_span = true;
+        hak__heap_take(heap, class_index, &block, 1);
+        heap->sources.no_new_span = false;
+        return block;
+    }
+    hak__heap_collect(heap);
+    struct hak_span *span = heap->classes[class_index].spans;
+    if (span == NULL && (span = assigned_span(heap, class_index)) == NULL)
+        return NULL;
+    if (span->listed) {
+        hak__heap_take(heap, class_index, &block, 1);
+        return block;
+    }
+    note_taken(heap, class_index, 1);
+    return hak__span_take_single(span);
+}
+
+/* --- common heaps ------------------------------------------------------------------------------------------------------
+ *
+ * The common heaps belong to no thread. They serve the first blocks of small classes to the threads of a process that has many:
+ * otherwise a thread that uses little would have a page of its own for each class. What such a thread frees beyond a block or two
+ * returns at once, for any other's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
+ * it.
+ *
+ * A thread locks one as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a thread may
+ * be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */
+
+/* The blocks of a class that a thread gets from here; the bytes that one request takes. */
+enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
+
+/* Smaller ones lie several to a cache line; of larger ones hardly two share a page. */
+enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
+
+/* One common heap for so many heaps; how many of them a thread tries. */
+enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
+
+static _Atomic uint32_t commons[COMMON_MAX];   /* ids */
+static _Atomic uint32_t common_count;
+
+bool hak__common_add(struct hak_heap *heap)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    if (count == COMMON_MAX || heap->id / HEAPS_EACH <= count)
+        return false;
+    if (!hak_cas_strong(&common_count, &count, count + 1, HAK_RELAXED, HAK_RELAXED))
+        return false;
+    /* release: pairs with the acquire in enter_common; the heap is open. */
+    hak_store(&commons[count], heap->id, HAK_RELEASE);
+    return true;
+}
+
+void hak__common_fork_child(void)
+{
+    hak_store(&common_count, 0, HAK_RELAXED);
+    for (uint32_t i = 0; i < COMMON_MAX; i++)
+        hak_store(&commons[i], 0, HAK_RELAXED);
+}
+
+uint32_t hak__common_first(uint32_t class)
+{
+    bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
+    return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
+}
+
+/* Locks a free one, or returns NULL. Threads begin at different ones. The last may have no id yet. */
+static struct hak_heap *enter_common(uint32_t first)
+{
+    uint32_t count = hak_load(&common_count, HAK_RELAXED);
+    for (uint32_t i = 0; i < count && i < COMMON_TRIES; i++) {
+        uint32_t id = hak_load(&commons[(first + i) % count], HAK_ACQUIRE);
+        if (id != 0 && hak__enter_foreign(hak__heap_by_id(id), 1))
+            return hak__heap_by_id(id);
+    }
+    return NULL;
+}
+
+uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **out)
+{
+    struct hak_heap_class *class = &heap->classes[class_index];
+    struct hak_heap *source = enter_common(heap->id);
+    if (source == NULL)
+        return 0;
+    uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
+    want = (uint32_t)hak_min(want, class->capacity);
+    heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
+    uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
+    hak__heap_unlock(source);
+    class->common_left = (uint8_t)(class->common_left - got);
+    hak_count(&heap->counts.common_taken, got);
+    return got;
+}

@@ -1,0 +1,185 @@
+/* Blocks of hardened spans, and malloc in such a process (harden/harden.h). As in any other process, nearly all calls pop from a stack
+ * of the thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited
+ * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
+#include "kinds/hardened.h"
+
+#include <errno.h>
+
+#include "alloc.h"
+#include "base/bits.h"
+#include "base/forked.h"
+#include "cache/quarantine.h"
+#include "diag/latency.h"
+#include "diag/report.h"
+#include "guard/check.h"
+#include "harden/harden.h"
+#include "harden/zero_size.h"
+#include "kinds/kind.h"
+#include "own/own.h"
+#include "profile/profile.h"
+#include "request.h"
+#include "sample/sample.h"
+#include "span/shield.h"
+#include "thread.h"
+#include "trace/trace.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+enum { CALLS_PER_UPKEEP = 256 };
+
+/* Whether the heap's hidden bins are used without its lock. */
+hak_inline bool is_quick(const struct hak_heap *heap)
+{
+    return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED && hak__hardened.quick
+                      && heap->quarantine != NULL);
+}
+
+/* So that a program whose calls all hit takes steps of upkeep too. */
+hak_inline void count_call(struct hak_heap *heap)
+{
+    if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0)) {
+        heap->quarantine->unwinds_left = (uint32_t)hak_min(heap->quarantine->unwinds_left + HAK_UNWINDS_MORE, HAK_UNWINDS_MOST);
+        hak__upkeep_poll_now(heap);
+    }
+}
+
+/* --- malloc ------------------------------------------------------------------------------------------------------------- */
+
+static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint32_t id)
+{
+    void *block = n > PTRDIFF_MAX - HAK_SUPER_SIZE ? NULL : hak__alloc_huge(hak__harden_huge_room(n), align, zero);
+    if (block == NULL)
+        return hak__no_memory();
+    hak__harden_huge_seal(block, n);
+    hak__trace_allocated(block, id, n);
+    return block;
+}
+
+static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32_t id)
+{
+    void *block;
+    *zero = hak__hardened.zero;
+    /* A default heap's blocks of no bytes are ordinary ones, which end with it. */
+    if (n == 0 && align <= HAK_ALIGN && hak__request_standard() == NULL && (block = hak__zero_size_malloc()) != NULL) {
+        hak__trace_allocated(block, id, n);
+        return block;
+    }
+    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN
+        && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+        return block;
+    uint32_t class = hak__harden_class(align, n);
+    if (class >= HAK_CLASSES)
+        return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
+    block = hak__alloc_timed(class, n);
+    if (hak_likely(block != NULL))
+        hak__trace_allocated(block, id, n);
+    return block;
+}
+
+hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
+{
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    return memalign_by(align, n, zero, hak__trace_take(hak__heap_current(), &here));
+}
+
+hak_noinline void *hak__malloc_hardened(size_t n)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    uint32_t id = hak__trace_take(heap, &here);
+    bool zero;
+    if (hak_unlikely(n - 1 >= HAK_MID_MAX - HAK_SEAL || !is_quick(heap)))
+        return memalign_by(HAK_ALIGN, n, &zero, id);
+    uint32_t class = hak__class_of(n + (hak__hardened.canary ? HAK_SEAL : 0));
+    count_call(heap);
+    void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(&heap->classes[class].hidden);
+    if (hak_unlikely(block == NULL))
+        return memalign_by(HAK_ALIGN, n, &zero, id);
+    hak__harden_begin_block(heap, block, class, n);
+    hak__trace_allocated(block, id, n);
+    return block;
+}
+
+/* --- free --------------------------------------------------------------------------------------------------------------- */
+
+static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    hak__harden_size(p, word, "free", NULL);
+    hak__trace_freed(p, id);
+    if (hak_unlikely(hak__profile_ever()))
+        hak__profile_forget(p);
+    struct hak_heap *heap = hak__request_enter();   /* for its quarantine, however few blocks the thread will free */
+    if (hak_likely(heap != NULL)) {
+        hak__harden_free(heap, p, word, "free");
+        hak__heap_unlock(heap);
+        hak__upkeep_poll(heap);
+    } else {
+        hak__free_late(p, word, "free");
+    }
+    hak__check_poll();
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+/* Long blocks, and blocks that leave the quarantine, take system calls. Every free may come to the latter, so they keep errno. */
+static void hardened_free(void *p, uint32_t word, const char *function)
+{
+    if (hak_unlikely(hak__owner_is_own(word))) {
+        hak__kind_user_heap.free(p, word, function);
+        return;
+    }
+    if (!hak__shield_lift(p))
+        return;
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
+    if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
+        free_hardened_slow(p, word, id);
+        return;
+    }
+    count_call(heap);
+    hak__trace_freed(p, id);
+    hak__harden_clear(heap, p, class);
+    hak__quarantine_add(heap, p, word, "free");
+}
+
+void hak__freed_hardened(const void *p)
+{
+    struct hak_here here = HAK_HERE(&hak__thread_word);
+    hak__trace_freed(p, hak__trace_take(hak__heap_current(), &here));
+}
+
+/* --- the rest of the table ------------------------------------------------------------------------------------------------ */
+
+static size_t hardened_usable(const void *p, const char *function)
+{
+    return hak__harden_size(p, hak__owner_of(p), function, "this block is free");
+}
+
+static void hardened_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t have = hak__harden_asked(p, hak__owner_class(hak__owner_of(p)), n);
+    (void)align;
+    if (n != have)
+        hak__misuse_size(function, p, n, have);
+}
+
+static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    uint32_t class = hak__owner_class(hak__owner_of(p));
+    if (!hak__harden_resize(hak__thread_attach(), p, class, have, n, how != HAK_RESIZE_FITTING))
+        return NULL;
+    hak__trace_resized(p, n);
+    return p;
+}
+
+static bool hardened_live(const void *p) { return hak__harden_is_live(p, hak__owner_class(hak__owner_of(p))); }
+
+const struct hak_kind hak__kind_hardened = {
+    .free = hardened_free, .usable = hardened_usable, .check_size = hardened_check_size, .resize = hardened_resize,
+    .lift = hak__block_lift, .heap = hak__own_of, .live = hardened_live, .describe = hak__block_describe, .around = hak__block_start,
+};

@@ -1,0 +1,207 @@
+/* The slow half of free for blocks of spans: a full bin, another heap's block, one that looks wrong. See kind.h. Called by free.c. */
+#include <errno.h>
+
+#include "base/forked.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "diag/latency.h"
+#include "guard/check.h"
+#include "guard/exact.h"
+#include "kinds/kind.h"
+#include "profile/profile.h"
+#include "span/shield.h"
+#include "thread.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+/* --- the thread's own -------------------------------------------------------------------------------------------------------- */
+
+static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
+{
+    if (!hak__heap_lock(heap))
+        return false;
+    if (heap->closed_reasons[class] != 0)
+        hak__closed_free(heap, class, p, function);
+    else
+        hak__cache_overflow(heap, class, p, function);
+    hak__heap_unlock(heap);
+    hak__upkeep_poll(heap);
+    return true;
+}
+
+void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
+{
+    uint32_t word = heap->tag | (uint32_t)class_offset;
+    hak__kind_of(p, word)->free(p, word, "free");
+}
+
+/* Puts a large block into the thread's large cache; false if that takes more than a push. */
+hak_inline bool free_to_cache(struct hak_heap *heap, uint32_t class, void *p)
+{
+    uint32_t turns = hak__large_cache_begin(&heap->large_cache);
+    if (turns == 0)
+        return false;
+    bool cached = hak__large_cache_push_quickly(heap, class, p);
+    hak__large_cache_end(&heap->large_cache, turns);
+    return cached;
+}
+
+/* Frees by the reasons for which the bin is closed; false: the slow path has to. */
+hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
+{
+    uint32_t reasons = heap->closed_reasons[class];
+    if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
+        return free_to_cache(heap, class, p);
+    return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
+}
+
+hak_inline uint32_t full_class(size_t class_offset) { return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset }); }
+
+static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    if (hak_unlikely((heap->closed_reasons[full_class(class_offset)] & HAK_CLOSED_PROFILED) != 0))
+        hak__profile_forget(p);
+    if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
+        hak__free_unattached(p, hak__owner_of(p), "free");
+    hak__check_poll();
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
+{
+    if (!closed_free(heap, full_class(class_offset), p))
+        free_full_slow(p, class_offset, heap);
+}
+
+/* --- another heap's ----------------------------------------------------------------------------------------------------------- */
+
+/* Caller holds the heap lock. */
+static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void *p)
+{
+    hak__outbox_add_slow(heap, p, word, "free");
+    hak__heap_unlock(heap);
+    hak__upkeep_poll(heap);
+}
+
+/* Neither this thread's bin nor its outbox has taken the block. */
+static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    hak__fork_check();
+    heap = hak__heap_current();   /* a child may have had to leave its own */
+    if (hak_unlikely(hak__profile_ever()))
+        hak__profile_forget(p);
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__heap_lock(heap))
+        hak__free_unattached(p, word, "free");
+    else
+        free_remote(heap, word, p);
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+/* Takes another heap's block into the bin, for the thread's own next request. */
+hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
+{
+    hak__mark_freed(p);
+    hak__cache_absorb(heap, offset, p);
+}
+
+/* Puts another heap's block into the outbox. A sentinel has none. */
+hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
+{
+    return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
+}
+
+/* What the block is has to be asked: its span's heap, the word and the block itself do not say the usual. */
+static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
+
+static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
+{
+    const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
+    if (!hak__own_free_full(p, share->tag | (uint32_t)class_offset))
+        free_by_kind(p, hak__owner_of(p));
+}
+
+/* A block of the share that the thread used last (own/own.h) is freed as one of its own; any other is looked at again. */
+static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
+    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+                     || hak__looks_freed(p))) {
+        free_by_kind(p, hak__owner_of(p));
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
+        free_share_full(p, offset.bytes, heap);
+}
+
+/* Whether the slab whose word ^ the heap's tag this is has a class, as only 0 and the words of threads' spans have without the bit
+ * of a heap of one's own. A tag has none, so the difference has the word's. */
+hak_inline bool has_class(size_t owner_diff)
+{
+    return (owner_diff & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0;
+}
+
+/* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block that
+ * goes into the outbox is not touched: its line may lie in another processor's cache, and its owner, who will use it next, checks
+ * and marks it (docs/decisions/0069). */
+void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    if (hak_unlikely(!has_class(owner_diff))) {
+        free_share(p, owner_diff, heap, slab);
+        return;
+    }
+    struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
+    bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
+    if (absorbs)
+        hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
+    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+                     || (absorbs && hak__looks_freed(p)))) {
+        free_by_kind(p, (uint32_t)owner_diff ^ heap->tag);
+        return;
+    }
+    size_t number = HAK_PROTECT ? (size_t)(slab - hak__window.map) : hak__slab_of(p);
+    if (absorbs)
+        free_absorb(heap, offset, p);
+    else if (hak_unlikely(!free_post(heap, number, p)))
+        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
+}
+
+void hak__free_outside(void *p)
+{
+    if (hak_unlikely(p != NULL))
+        hak__kind_beside(p, 0)->free(p, 0, "free");
+}
+
+/* --- what looks wrong ---------------------------------------------------------------------------------------------------------- */
+
+/* The heap's own state tells, and misuse ends the program. If the program has taken its pages' rights for good, nothing is left to do. */
+hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
+{
+    bool usable = hak__shield_lift(p);
+    hak__check_block(p, word, function, NULL);
+    if (!usable)
+        return;
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_class_offset offset = hak__owner_offset(word);
+    if ((word ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT) {
+        hak__mark_freed(p);
+        if (!hak__cache_push(hak__bin_at(heap, offset), p))
+            hak__free_full(p, offset.bytes, heap);
+    } else if (hak__cache_absorbs(heap, offset)) {
+        free_absorb(heap, offset, p);
+    } else if (!free_post(heap, hak__slab_of(p), p)) {
+        free_rest(p, word, heap);
+    }
+}
+
+const struct hak_kind hak__kind_plain = {
+    .free = hak__free_block, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
+    .describe = hak__block_describe, .around = hak__block_start,
+};

@@ -1,0 +1,121 @@
+/* Blocks of user heaps (own/own.h). They are freed into their share, under its lock unless the thread has it. A thread that has waited
+ * for the lock checks again: the block may be another heap's, or none. See kind.h. */
+#include <errno.h>
+
+#include "base/forked.h"
+#include "cache/cache.h"
+#include "diag/report.h"
+#include "guard/exact.h"
+#include "harden/harden.h"
+#include "kinds/kind.h"
+#include "own/own.h"
+#include "profile/profile.h"
+#include "span/shield.h"
+#include "thread.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+/* The share is entered, and the block is of it. */
+static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine, const char *function)
+{
+    uint32_t class = hak__owner_class(word);
+    if (hak__hardened_at(hak__slab_of(p)))
+        hak__harden_free(share, p, word, function);
+    else if (!mine)
+        hak__heap_give(share, &p, 1, function);
+    else if (share->closed_reasons[class] != 0)
+        hak__closed_free(share, class, p, function);
+    else if (!hak__cache_push(&share->bins[class], p))
+        hak__cache_overflow(share, class, p, function);
+}
+
+static bool is_mine(const struct hak_heap *share)
+{
+    const struct hak_heap *mine = hak__heap_current();
+    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
+}
+
+/* The block has been checked. What a share that a forked child has given up would get is not used again. False: it is no block
+ * of the share any more. */
+static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
+{
+    bool locked = hak__heap_lock(share), still = hak__owner_of(p) == word;
+    if (still && !hak__hardened_at(hak__slab_of(p)))
+        hak__mark_freed(p);
+    if (still && locked)
+        share_give(share, p, word, is_mine(share), function);
+    if (locked)
+        hak__heap_unlock(share);
+    return still;
+}
+
+/* Ends the program unless p is the start of a block in use in the span that the word names; false: nobody can use it. */
+static bool check_own(void *p, uint32_t word, const char *function)
+{
+    if (!hak__owner_has_class(word))
+        hak__misuse_invalid(function, p, hak__why_invalid(p, word));
+    if (hak__hardened_at(hak__slab_of(p))) {
+        if (!hak__shield_lift(p))
+            return false;
+        hak__harden_size(p, word, function, NULL);
+        return true;
+    }
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    const struct hak_class *class = hak__owner_sizes(word);
+    if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
+        bool usable = hak__shield_lift(p);
+        hak__check_block(p, word, function, NULL);
+        return usable;
+    }
+    return true;
+}
+
+/* A sample that stays in its place, before another thread may get the block. */
+hak_inline void forget_sample(const void *p, uint32_t word)
+{
+    if (hak_unlikely(hak__profile_ever()) && hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE)
+        hak__profile_forget(p);
+}
+
+static void poll_mine(void)
+{
+    struct hak_heap *mine = hak__heap_current();
+    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
+        hak__upkeep_poll(mine);
+}
+
+hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
+{
+    int saved = errno;
+    hak__fork_check();
+    bool usable = check_own(p, word, function);
+    forget_sample(p, word);
+    bool done = !usable || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
+    poll_mine();
+    errno = saved;
+    return done;
+}
+
+hak_noinline bool hak__own_free_full(void *p, uint32_t word)
+{
+    int saved = errno;
+    hak__fork_check();
+    forget_sample(p, word);
+    bool done = free_in(hak__heap_by_id(hak__owner_id(word)), p, word, "free");
+    if (!done)
+        hak__mark_live(p);
+    poll_mine();
+    errno = saved;
+    return done;
+}
+
+static void user_heap_free(void *p, uint32_t word, const char *function)
+{
+    if (hak_unlikely(!hak__own_free(p, word, function)))   /* its heap has given it away, or ended */
+        word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
+}
+
+const struct hak_kind hak__kind_user_heap = {
+    .free = user_heap_free, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
+    .heap = hak__own_of, .live = hak__block_live, .describe = hak__block_describe, .around = hak__block_start,
+};

@@ -1,0 +1,431 @@
+/* Hardened spans: guards, closed blocks, random order, and memory that is clear. See hardened.h. */
+#include "span/hardened.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "arena/limit.h"
+#include "arena/mapping.h"
+#include "arena/runs.h"
+#include "base/assert.h"
+#include "base/bits.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "os/os.h"
+#include "span/shield.h"
+
+/* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
+ * the mappings that the kernel allows. */
+enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512,
+       PAGES_CLEARED = 16, GATE_TRIES = 100 };
+
+struct hak_hardened hak__hardened = { .open = true };
+static _Atomic uint32_t splits;            /* guards made by protection */
+static _Atomic bool no_kernel_guards;
+
+/* --- settings ---------------------------------------------------------------------------------------------------------- */
+
+static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 0; }
+
+/* Where the guard page takes the only block's end, the block is shorter; else there may be one block less. */
+static void lay_out_class(struct hak_hardened *to, uint32_t index)
+{
+    const struct hak_class *class = &hak__classes[index];
+    size_t whole = (size_t)class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
+    size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
+    to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
+    to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
+    to->bound[index] = to->blocks[index] * hak__class_excess(class);
+}
+
+void hak__hardened_begin(void)
+{
+    struct hak_hardened *to = &hak__hardened;
+    if (to->on)
+        return;
+    if (!HAK_PROTECT && hardened_is_wanted())
+        hak__warn("this build does not check frees and has no hardened mode: harden is ignored");
+    hak_store(&to->open, HAK_PROTECT && hardened_is_wanted(), HAK_RELAXED);
+    if (!HAK_PROTECT || !hardened_is_wanted())
+        return;
+    unsigned parts = hak__option_harden_parts(hak__option(HAK_OPTION_harden));
+    to->canary = (parts & HAK_HARDEN_canary) != 0;
+    to->zero = (parts & HAK_HARDEN_zero) != 0;
+    to->random = (parts & HAK_HARDEN_random) != 0;
+    to->regions = (parts & HAK_HARDEN_regions) != 0;
+    to->zero_size = (parts & HAK_HARDEN_zero_size) != 0;
+    to->guards = (parts & HAK_HARDEN_guards) != 0 && hak__page_size() < HAK_SLAB_SIZE;
+    to->quarantine = hak__option(HAK_OPTION_harden_quarantine);
+    for (unsigned i = 0; i < 3; i++)
+        to->keys[i] = hak__os->random();
+    to->keys[1] |= 1;
+    to->fill = hak__os->random() | 0x0101010101010101ull;
+    to->never_key = hak__freed_key ^ 2;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        lay_out_class(to, index);
+    to->quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
+    hak__window.exact_sizes = true;
+    hak_owner_store(&hak__window.sized_slabs, 0);
+    to->on = true;
+}
+
+/* --- guards ------------------------------------------------------------------------------------------------------------- */
+
+static char *guard_of(const struct hak_span *span)
+{
+    return hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT) - hak__page_size();
+}
+
+/* The kernel's guards take the pages' content away. False: it refuses, or knows no guards. */
+static bool guard_pages(char *start, size_t bytes)
+{
+    if (hak_load(&no_kernel_guards, HAK_RELAXED))
+        return false;
+    int code = hak__arena_advise(start, bytes, HAK_OS_GUARD);
+    if (code == 0)
+        return true;
+    hak__arena_advise(start, bytes, HAK_OS_UNGUARD);   /* some may have been made */
+    if (code == EINVAL)
+        hak_store(&no_kernel_guards, true, HAK_RELAXED);
+    return false;
+}
+
+/* Protection keeps the content. False: the kernel refuses, or knows guards, or there are enough splits. */
+static bool forbid_pages(char *start, size_t bytes)
+{
+    if (!hak_load(&no_kernel_guards, HAK_RELAXED))
+        return false;
+    if (hak_fetch_add(&splits, 1, HAK_RELAXED) < hak__limit_mappings() / MAPPINGS_PER_SPLIT
+        && hak__arena_advise(start, bytes, HAK_OS_FORBID) == 0)
+        return true;
+    hak_fetch_sub(&splits, 1, HAK_RELAXED);
+    return false;
+}
+
+/* Both ways, because the kernel may have refused guards only when these had been made (of locked memory it does). */
+static bool reopen_pages(char *start, size_t bytes)
+{
+    bool split = hak_load(&no_kernel_guards, HAK_RELAXED), done = hak__arena_advise(start, bytes, HAK_OS_UNGUARD) == 0;
+    if (!split)
+        return done;
+    if (hak__arena_advise(start, bytes, HAK_OS_ALLOW) != 0)
+        return false;
+    hak_fetch_sub(&splits, hak_load(&splits, HAK_RELAXED) != 0, HAK_RELAXED);
+    return true;
+}
+
+/* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
+static void guard_block(const struct hak_span *span)
+{
+    if (!guard_pages(guard_of(span), hak__page_size()))
+        forbid_pages(guard_of(span), hak__page_size());
+}
+
+void hak__span_harden(struct hak_span *span, uint32_t owner)
+{
+    span->keys = HAK_SPAN_HARDENED;
+    span->single = false;
+    span->random = hak__os->random();
+    hak_store(&span->closed, 0, HAK_RELAXED);
+    hak_store(&span->gate, 0, HAK_RELAXED);
+    span->blocks = hak__hardened.blocks[span->class];
+    hak__span_change_owner(span, owner);
+    hak__span_map_places(span);
+    if (hak__hardened.guards)
+        guard_block(span);
+}
+
+/* --- spans without memory ---------------------------------------------------------------------------------------------- */
+
+bool hak__span_sleep(struct hak_span *span)
+{
+    hak_assert(span->keys == HAK_SPAN_HARDENED && hak__span_allocated(span) == 0, "an empty hardened span");
+    size_t bytes = hak_min(span->reach, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    hak__span_unguard(span);
+    if (!hak__piece_unmap(hak__span_start(span), bytes)) {
+        hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+        return false;
+    }
+    memset(span->free, 0, span->words * sizeof *span->free);
+    span->summary = 0;
+    span->frontier = span->free_count = 0;
+    span->fresh = span->purged = true;
+    span->reach = 0;
+    return true;
+}
+
+static hak_cold bool span_wake(struct hak_span *span)
+{
+    if (!hak__span_reach(span, (size_t)span->slabs << HAK_SLAB_SHIFT))
+        return false;
+    hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+    return true;
+}
+
+/* --- clear memory ------------------------------------------------------------------------------------------------------- */
+
+/* The whole pages of a long range, of which most may never have been touched; a range within one page has none, and ends there. */
+static char *pages_of(const char *start, size_t bytes, size_t *whole)
+{
+    size_t page = hak__page_size();
+    uintptr_t first = hak_align_up((uintptr_t)start, page), last = hak_align_down((uintptr_t)start + bytes, page);
+    *whole = last > first ? last - first : 0;
+    return (char *)hak_min(first, (uintptr_t)start + bytes);
+}
+
+/* Which of up to PAGES_ASKED pages are there, a byte for each; all, where the kernel does not say. Behind the last one is 0. */
+struct pages_there {
+    uint64_t words[PAGES_ASKED / 8 + 1];
+    size_t count;
+};
+
+static void hardened_ask(struct pages_there *there, const char *pages, size_t bytes)
+{
+    there->count = bytes / hak__page_size();
+    there->words[there->count / 8] = there->words[(there->count + 7) / 8] = 0;
+    if (hak__os_resident((uintptr_t)pages, bytes, (unsigned char *)there->words) != 0)
+        memset(there->words, 1, there->count);
+}
+
+static size_t sum_there(const struct pages_there *there)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i * 8 < there->count; i++)
+        sum += hak_popcount64(there->words[i]);
+    return sum;
+}
+
+/* Calls for each page that is there, until one says no. */
+hak_inline bool each_there(const struct pages_there *there, char *pages, bool look(char *page, size_t bytes))
+{
+    size_t page = hak__page_size();
+    for (size_t i = 0; i * 8 < there->count; i++)
+        for (uint64_t word = there->words[i]; word != 0; word &= word - 1)
+            if (!look(pages + (i * 8 + hak_ctz64(word) / 8) * page, page))
+                return false;
+    return true;
+}
+
+static bool clear_page(char *page, size_t bytes) { return memset(page, 0, bytes) != NULL; }
+static bool page_is_clear(char *page, size_t bytes) { return hak__is_zero(page, bytes); }
+
+/* A few pages are cleared; many go back to the system, so that they need not be checked either. */
+static void clear_pages(char *pages, size_t bytes)
+{
+    struct pages_there there;
+    for (size_t step; bytes != 0; pages += step, bytes -= step) {
+        step = hak_min(bytes, PAGES_ASKED * hak__page_size());
+        hardened_ask(&there, pages, step);
+        if (sum_there(&there) <= PAGES_CLEARED || !hak__arena_purge_range(pages, step))
+            each_there(&there, pages, clear_page);
+    }
+}
+
+static bool pages_are_clear(char *pages, size_t bytes)
+{
+    struct pages_there there;
+    bool clear = true;
+    for (size_t step; bytes != 0 && clear; pages += step, bytes -= step) {
+        step = hak_min(bytes, PAGES_ASKED * hak__page_size());
+        hardened_ask(&there, pages, step);
+        clear = each_there(&there, pages, page_is_clear);
+    }
+    return clear;
+}
+
+void hak__hardened_clear_long(char *start, size_t bytes)
+{
+    size_t whole;
+    char *pages = pages_of(start, bytes, &whole);
+    memset(start, 0, (size_t)(pages - start));
+    clear_pages(pages, whole);
+    memset(pages + whole, 0, (size_t)(start + bytes - (pages + whole)));
+}
+
+bool hak__hardened_long_is_clear(const char *start, size_t bytes)
+{
+    size_t whole;
+    char *pages = pages_of(start, bytes, &whole);
+    const char *behind = pages + whole;
+    return hak__is_zero(start, (size_t)(pages - start)) && pages_are_clear(pages, whole)
+        && hak__is_zero(behind, (size_t)(start + bytes - behind));
+}
+
+/* --- closed blocks ------------------------------------------------------------------------------------------------------ */
+
+/* The block's span, and its bit in `closed`; 0: no block begins there. */
+static struct hak_span *closable_at(const void *p, uint8_t *bit)
+{
+    uint32_t index;
+    struct hak_span *span = hak__span_at(hak__slab_of(p));
+    *bit = hak__span_index(span, p, &index) == HAK_SPAN_OK && index < HAK_CLOSED_BLOCKS ? (uint8_t)(1u << index) : 0;
+    return span;
+}
+
+bool hak__hardened_is_closed(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (!hak__hardened_closes(class))
+        return false;
+    const struct hak_span *span = closable_at(p, &bit);
+    return (hak_load(&span->closed, HAK_ACQUIRE) & bit) != 0;
+}
+
+/* A gate is held for a moment, or for good: its holder is interrupted, or does not exist in a forked child. */
+static bool take_gate(struct hak_span *span)
+{
+    for (unsigned tries = 0; tries < GATE_TRIES; tries++) {
+        /* acquire: pairs with the release below; the bit and the pages are of one time. */
+        if (hak_exchange(&span->gate, 1, HAK_ACQUIRE) == 0)
+            return true;
+        hak_pause();
+    }
+    return false;
+}
+
+static void leave_gate(struct hak_span *span) { hak_store(&span->gate, 0, HAK_RELEASE); }
+
+bool hak__hardened_hold(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (!hak__hardened_closes(class))
+        return true;
+    struct hak_span *span = closable_at(p, &bit);
+    if (!take_gate(span))
+        return false;
+    if ((hak_load(&span->closed, HAK_ACQUIRE) & bit) == 0)
+        return true;
+    leave_gate(span);
+    return false;
+}
+
+void hak__hardened_let(const void *p, uint32_t class)
+{
+    uint8_t bit;
+    if (hak__hardened_closes(class))
+        leave_gate(closable_at(p, &bit));
+}
+
+/* Without guards the pages go back first, since protection would keep them. */
+static bool close_whole(char *pages, size_t whole)
+{
+    if (whole == 0 || guard_pages(pages, whole))
+        return whole != 0;
+    if (hak_load(&no_kernel_guards, HAK_RELAXED) && !hak__arena_purge_range(pages, whole))
+        memset(pages, 0, whole);
+    return forbid_pages(pages, whole);
+}
+
+bool hak__hardened_close(void *p, uint32_t class, bool *again)
+{
+    uint8_t bit;
+    size_t whole;
+    struct hak_span *span = closable_at(p, &bit);
+    char *pages = pages_of(p, hak__hardened.room[class], &whole), *end = (char *)p + hak__hardened.room[class];
+    *again = false;
+    if (!take_gate(span))
+        return false;
+    *again = (hak_fetch_or(&span->closed, bit, HAK_RELAXED) & bit) != 0;
+    bool done = !*again && close_whole(pages, whole);
+    if (done) {
+        memset(p, 0, (size_t)(pages - (char *)p));
+        memset(pages + whole, 0, (size_t)(end - (pages + whole)));
+    } else if (!*again) {
+        hak_fetch_and(&span->closed, (uint8_t)~bit, HAK_RELAXED);
+    }
+    leave_gate(span);
+    return done;
+}
+
+/* Protection that comes off one of two neighbours splits a mapping, which the kernel may refuse. */
+bool hak__hardened_reopen(void *p, uint32_t class)
+{
+    uint8_t bit;
+    size_t whole;
+    struct hak_span *span = closable_at(p, &bit);
+    char *pages = pages_of(p, hak__hardened.room[class], &whole);
+    if ((hak_load(&span->closed, HAK_RELAXED) & bit) == 0)
+        return true;
+    if (!reopen_pages(pages, whole))
+        return false;
+    *hak__hardened_mark(p, class) = hak__freed_key;
+    /* release: pairs with the acquire of hak__hardened_hold. */
+    hak_fetch_and(&span->closed, (uint8_t)~bit, HAK_RELEASE);
+    return true;
+}
+
+static void note_all_slabs(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs; i++)
+        hak_fetch_or(&span[i].shielded, HAK_SHIELD_SLAB, HAK_RELAXED);
+    hak_store(&hak__shields, true, HAK_RELAXED);
+}
+
+/* Opens the free blocks too. What the kernel refuses to open counts as changed rights (shield.h), which the end of a heap asks about. */
+void hak__span_end_guard(struct hak_span *span)
+{
+    size_t size = hak__classes[span->class].size;
+    for (uint32_t i = 0; i < span->blocks && hak_load(&span->closed, HAK_RELAXED) != 0; i++)
+        if (!hak__hardened_reopen(hak__span_start(span) + i * size, span->class))
+            note_all_slabs(span);
+    if (hak__hardened.guards)
+        reopen_pages(guard_of(span), hak__page_size());
+}
+
+/* --- taking ------------------------------------------------------------------------------------------------------------- */
+
+/* Blocks beyond the frontier become free ones. */
+static void hardened_extend(struct hak_span *span, uint32_t count)
+{
+    size_t size = hak__classes[span->class].size;
+    char *block = hak__span_start(span) + span->frontier * size;
+    count = count < (uint32_t)(span->blocks - span->frontier) ? count : (uint32_t)(span->blocks - span->frontier);
+    for (uint32_t i = span->frontier; i < span->frontier + count; i++, block += size) {
+        if (!span->fresh && hak__hardened.zero)
+            hak__hardened_clear(block, hak__hardened.room[span->class]);
+        *hak__hardened_mark(block, span->class) = hak__hardened.never_key;
+        span->free[i / 64] |= 1ull << i % 64;
+        span->summary |= 1ull << i / 64;
+    }
+    span->frontier = (uint16_t)(span->frontier + count);
+    span->free_count = (uint16_t)(span->free_count + count);
+}
+
+/* The first set bit from a place on, around. */
+static unsigned first_from(uint64_t bits, unsigned place)
+{
+    return (hak_ctz64(bits >> place | bits << (64 - place) % 64) + place) % 64;
+}
+
+static uint32_t draw_block(struct hak_span *span)
+{
+    uint64_t random = hak__hardened.random ? hak__random_next(&span->random) : 0;
+    unsigned word = first_from(span->summary, random % 64);
+    unsigned bit = first_from(span->free[word], random / 64 % 64);
+    span->free[word] &= ~(1ull << bit);
+    span->summary &= ~((uint64_t)(span->free[word] == 0) << word);
+    return word * 64 + bit;
+}
+
+uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
+{
+    size_t size = hak__classes[span->class].size;
+    uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
+    if (hak_unlikely(hak__span_sleeps(span)) && !span_wake(span))
+        return 0;
+    while (span->free_count < want + step / 2 && span->frontier < span->blocks)
+        hardened_extend(span, step);
+    uint32_t taken = 0;
+    while (taken < want && span->free_count != 0) {
+        char *block = hak__span_start(span) + draw_block(span) * size;
+        span->free_count--;
+        if (hak__hardened_closes(span->class) && hak_unlikely(!hak__hardened_reopen(block, span->class)))
+            continue;
+        hak_key *mark = hak__hardened_mark(block, span->class);
+        if (hak_unlikely(*mark == 0))
+            *mark = hak__freed_key;
+        out[want - ++taken] = block;
+    }
+    span->changes++;
+    return taken;
+}

@@ -1,0 +1,147 @@
+/* Hardened mode (HAKMEM_HARDEN=1), its settings and what it changes about spans. What it does with single blocks is in
+ * harden/harden.h.
+ *
+ * The fast paths do not know it. All bins are closed, so each malloc takes the slow path; and a hardened span's start_bound is 0, so
+ * each free does (span/span.h). The map thus also tells what an address belongs to:
+ *
+ *   start_bound == 0, hardened mode   a hardened span's slab, or the first one of a huge block that bears a seal
+ *   start_bound != 0                  a span from before the options were read, which serves no more; or such a huge block
+ *
+ * A hardened span
+ *   - has at least two blocks, or one that is given back by its bit as any other: there are no single-block ones, so that slabs which
+ *     have served a class stay with it (`regions`: hardened spans do not end)
+ *   - ends with an inaccessible page (`guards`); where one block fills it, that page is the block's last
+ *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and what it has passed is
+ *     drawn from the bitmap
+ *   - has free blocks that are zero (`zero`) but for their marks: the last word, where a block in use has its seal, is the freed key, or
+ *     the key of those never handed out. In a span, and nowhere else, it may be 0, where pages went back.
+ *
+ * A freed block of HAK_CLOSED_LEAST bytes or more is closed until it is taken again: its whole pages are inaccessible. Its bit in the
+ * span is set before the pages go, and cleared after they are back. A thread that reads such a block without owning it
+ * checks the bit first, behind the span's gate. */
+#pragma once
+
+#include <string.h>
+
+#include "span/span.h"
+
+struct hak_hardened {
+    _Atomic bool open;                  /* it is on, or not known to be off; or blocks are sampled */
+    bool on, quick /* nothing else closes bins or looks at every call */, canary, zero, random, guards, regions, zero_size;
+    size_t quarantine;
+    uint64_t keys[3];                   /* of the canaries; keys[1] is odd */
+    uint64_t fill;                      /* what slack is filled with; no byte is 0 */
+    uint64_t never_key;                 /* the mark of a block that has never been handed out */
+    uint32_t room[HAK_CLASSES];         /* bytes of a block, without the page that is a guard */
+    uint32_t bound[HAK_CLASSES];        /* the start_bound of a span once all blocks have been handed out (freed.h) */
+    uint16_t blocks[HAK_CLASSES];       /* in a span */
+};
+extern struct hak_hardened hak__hardened;
+
+/* The mark of a free block of a hardened span. */
+hak_inline hak_key *hak__hardened_mark(const void *p, uint32_t class) { return (hak_key *)((uintptr_t)p + hak__hardened.room[class] - 8); }
+hak_inline bool hak__hardened_is_mark(uint64_t word) { return word == hak__freed_key || word == hak__hardened.never_key; }
+
+/* Once the options have been read and the arena runs. */
+hak_noinline void hak__hardened_begin(void);
+
+/* Whether the slab, which the map says has blocks, is of a hardened span. */
+hak_inline bool hak__hardened_at(size_t slab)
+{
+    return hak__hardened.on && hak__start_bound_is_lost(hak__start_bound(&hak__window.map[slab]));
+}
+
+/* A new span, of which nothing has been taken, becomes a hardened one; its guard goes before it ends. */
+hak_cold void hak__span_harden(struct hak_span *span, uint32_t owner);
+hak_cold void hak__span_end_guard(struct hak_span *span);
+hak_inline void hak__span_unguard(struct hak_span *span)
+{
+    if (hak_unlikely(span->keys == HAK_SPAN_HARDENED))
+        hak__span_end_guard(span);
+}
+
+/* For want of memory or addresses: such a span of which nothing is allocated returns its memory, and keeps its slabs; it is as new
+ * afterwards. The heap's lock is held, and the span is no share's: those end. Mapped again with its next block; false: the system
+ * refuses. */
+hak_cold bool hak__span_sleep(struct hak_span *span);
+hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
+
+/* hak__span_take of such a span. */
+hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
+
+/* --- closed blocks ------------------------------------------------------------------------------------------------------- */
+
+enum { HAK_CLOSED_LEAST = HAK_SLAB_SIZE, HAK_CLOSED_BLOCKS = 8 };
+#define X(index, size, slabs, blocks, reciprocal, batch) _Static_assert((size) < HAK_CLOSED_LEAST || (blocks) <= HAK_CLOSED_BLOCKS, "a bit for each");
+#include "size/classes.def"
+#undef X
+
+hak_inline bool hak__hardened_closes(uint32_t class)
+{
+    return hak__classes[class].size >= HAK_CLOSED_LEAST && hak__hardened.zero && hak__hardened.quarantine != 0;
+}
+
+/* Whether the block that begins at p, an address in a hardened span of the class, is closed. */
+hak_aside bool hak__hardened_is_closed(const void *p, uint32_t class);
+
+/* A block that has just been freed is cleared and closed; false: it is as it was, because too many mappings would be split, or
+ * somebody looks at it just now. *again: it is closed already, so it was freed by two threads. */
+hak_aside bool hak__hardened_close(void *p, uint32_t class, bool *again);
+
+/* Opens a block that is taken, clear, if it was closed. False: the kernel refuses, and it stays closed for ever. */
+hak_aside bool hak__hardened_reopen(void *p, uint32_t class);
+
+/* Between these a block of such a class is not being closed; false: it is closed, or about to be, and is not to be read. */
+hak_cold bool hak__hardened_hold(const void *p, uint32_t class);
+hak_cold void hak__hardened_let(const void *p, uint32_t class);
+
+/* --- clear memory -------------------------------------------------------------------------------------------------------- */
+
+/* Longer blocks are cleared, and checked, only where the kernel says that there are pages: most of them may never have been
+ * touched, and to touch a page is dearer than to clear one. */
+enum { HAK_LONG_BLOCK = 32 << 10 };
+hak_aside void hak__hardened_clear_long(char *start, size_t bytes);
+hak_aside bool hak__hardened_long_is_clear(const char *start, size_t bytes);
+
+/* Four words at once; any address that is a multiple of 8. */
+typedef uint64_t hak_words __attribute__((vector_size(16), aligned(8), may_alias));
+
+hak_inline bool hak__is_zero(const char *start, size_t bytes)
+{
+    const hak_words *at = (const hak_words *)start, *end = (const hak_words *)(start + bytes / 16 * 16);
+    hak_words any = { 0, 0 };
+    for (; end - at >= 4; at += 4) {
+        any = (at[0] | at[1]) | (at[2] | at[3]);
+        if (hak_unlikely((any[0] | any[1]) != 0))
+            return false;
+    }
+    for (; at < end; at++)
+        any |= *at;
+    uint64_t rest = bytes % 16 != 0 ? *(const hak_key *)at : 0;
+    return (any[0] | any[1] | rest) == 0;
+}
+
+hak_inline void hak__hardened_clear(char *start, size_t bytes)
+{
+    if (hak_likely(bytes <= 128))
+        for (hak_key *at = (hak_key *)start, *end = (hak_key *)(start + bytes); at < end; at++)
+            *at = 0;
+    else if (hak_likely(bytes <= HAK_LONG_BLOCK))
+        memset(start, 0, bytes);
+    else
+        hak__hardened_clear_long(start, bytes);
+}
+
+hak_inline bool hak__hardened_is_clear(const char *start, size_t bytes)
+{
+    return hak_likely(bytes <= HAK_LONG_BLOCK) ? hak__is_zero(start, bytes) : hak__hardened_long_is_clear(start, bytes);
+}
+
+/* Numbers that nobody can foretell without having seen the state. */
+hak_inline uint64_t hak__random_next(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}

@@ -1,0 +1,575 @@
+/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it. A thread that clears one
+ * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four steps are seq_cst, so
+ * one of the two sees the other, and no free run is left without its hint. */
+#include "span/pool.h"
+
+#include "arena/hugepages.h"
+#include "arena/mapping.h"
+#include "arena/recycled.h"
+#include "arena/retained.h"
+#include "arena/runs.h"
+#include "arena/window.h"
+#include "base/assert.h"
+#include "os/os.h"
+#include "span/hardened.h"
+
+/* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
+
+static uint64_t pack_state(uint32_t unused, uint32_t dirty) { return (uint64_t)dirty << 32 | unused; }
+
+unsigned hak__slabs_levels(uint32_t unused)
+{
+    unsigned levels = 0;
+    while (levels < HAK_LEVELS && unused != 0) {
+        unused &= unused >> (levels == 0 ? 0 : 1u << (levels - 1));
+        levels += unused != 0;
+    }
+    return levels;
+}
+
+void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
+{
+    uint32_t mine = hak_ones32(count);
+    /* release: a claimer that sees the word sees the SuperSlab's other fields. */
+    hak_store(&super->slabs, pack_state(~mine, fresh ? mine : ~0u), HAK_RELEASE);
+}
+
+/* Where a run begins: among used-before slabs first, whose pages are there already; else anywhere. */
+static uint32_t choose_slab(uint64_t word, unsigned count)
+{
+    uint32_t unused = hak__slabs_unused(word);
+    uint32_t starts = hak_run_starts(unused & hak__slabs_dirty(word), count);
+    if (starts == 0)
+        starts = hak_run_starts(unused, count);
+    return starts == 0 ? HAK_NO_SLAB : hak_ctz32(starts);
+}
+
+uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    for (;;) {
+        uint32_t at = choose_slab(word, count);
+        *left = word;
+        if (at == HAK_NO_SLAB)
+            return HAK_NO_SLAB;
+        uint32_t run = hak_ones32(count) << at;
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        /* acquire: pairs with the release in hak__slabs_release. */
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *fresh = (hak__slabs_dirty(word) & run) == 0;
+            *left = next;
+            return at;
+        }
+    }
+}
+
+bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count, uint64_t *left)
+{
+    if (first + count > HAK_SUPER_SLABS)
+        return false;
+    uint32_t run = hak_ones32(count) << first;
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    while ((hak__slabs_unused(word) & run) == run) {
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *left = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *count, uint64_t *left)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    uint32_t idle;
+    while ((idle = hak__slabs_unused(word) & hak__slabs_dirty(word)) != 0) {
+        *first = hak_ctz32(idle);
+        idle = ~(idle >> *first);
+        *count = idle == 0 ? HAK_SUPER_SLABS : hak_ctz32(idle);
+        uint32_t run = hak_ones32(*count) << *first;
+        uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word));
+        if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            *left = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned count)
+{
+    uint64_t run = (uint64_t)hak_ones32(count) << first;
+    /* The dirty bits were set by the claim. release: pairs with the claim's acquire; seq_cst because the caller goes
+     * on to set hints, and a claimer that clears a hint looks at this word afterwards (span/pool.c). */
+    uint64_t before = hak_fetch_or(&super->slabs, run, HAK_SEQ_CST);
+    hak_assert((before & run) == 0, "a slab is released twice");
+    return before | run;
+}
+
+uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsigned count)
+{
+    uint32_t run = hak_ones32(count) << first;
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED), next;
+    do
+        next = pack_state(hak__slabs_unused(word) | run, hak__slabs_dirty(word) & ~run);
+    while (!hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED));
+    return next;
+}
+
+bool hak__slabs_close(struct hak_super *super)
+{
+    uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
+    while (hak__slabs_unused(word) == ~0u)
+        if (hak_cas_weak(&super->slabs, &word, pack_state(0, hak__slabs_dirty(word)), HAK_SEQ_CST, HAK_RELAXED))
+            return true;
+    return false;
+}
+
+/* --- tiers -----------------------------------------------------------------------------------------------------------
+ *
+ * The tier of a SuperSlab is one bit, written only when it changes, since searches of all threads read it. A thread that sets the bit
+ * reads the SuperSlab's word again afterwards; a thread that claims reads the bit afterwards. Both accesses, like those of the word,
+ * are seq_cst, so one of the two sees the other, and no well-used SuperSlab stays DRAINING.
+ * A SuperSlab that is not in slabs has no unused slab, and so counts as well used. */
+
+struct hak_tier_figures hak__tier_counts;
+
+static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
+
+static bool is_draining(size_t super)
+{
+    return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1;
+}
+
+/* Writes the bit and counts it; returns whether that changed it. */
+static bool set_draining(size_t super, bool value)
+{
+    _Atomic uint64_t *word = &hak__super_words[super / 64].draining;
+    uint64_t bit = 1ull << super % 64;
+    uint64_t before = value ? hak_fetch_or(word, bit, HAK_SEQ_CST) : hak_fetch_and(word, ~bit, HAK_SEQ_CST);
+    if (((before & bit) != 0) == value)
+        return false;
+    tier_add(&hak__tier_counts.draining, value ? 1 : (uint64_t)-1);
+    tier_add(&hak__tier_counts.hot, value ? (uint64_t)-1 : 1);
+    return true;
+}
+
+void hak__tier_claimed(size_t super, uint64_t word)
+{
+    if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
+        return;
+    if (set_draining(super, false))
+        tier_add(&hak__tier_counts.to_hot, 1);
+}
+
+/* The second look is for a claim that came between the first one and the bit, and has seen no bit. */
+static void begin_to_drain(size_t super)
+{
+    if (set_draining(super, true))
+        tier_add(&hak__tier_counts.to_draining, 1);
+    hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+/* Whether SuperSlabs that stay HOT have unused slabs to serve in place of DRAINING ones. */
+static bool others_have_room(void)
+{
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
+        unsigned used = hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > HAK_TIER_LOW && used < HAK_SUPER_SLABS)
+            return true;
+    }
+    return false;
+}
+
+void hak__tiers_step(void)
+{
+    if (!hak__tiers_on() || !others_have_room())
+        return;
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
+        uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
+        if (hak__slabs_used(word) <= HAK_TIER_LOW && !is_draining(super))
+            begin_to_drain(super);
+    }
+}
+
+void hak__tier_opened(size_t super)
+{
+    if (is_draining(super))
+        set_draining(super, false);
+    tier_add(&hak__tier_counts.hot, 1);
+}
+
+void hak__tier_emptied(size_t super)
+{
+    if (is_draining(super) && set_draining(super, false))
+        tier_add(&hak__tier_counts.emptied, 1);
+    tier_add(&hak__tier_counts.hot, (uint64_t)-1);
+}
+
+void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }
+
+/* --- hints ----------------------------------------------------------------------------------------------------------- */
+
+/* How many SuperSlabs that offer a single slab are compared. For longer runs the level of the hint says well enough how full they
+ * are. */
+enum { CANDIDATES = 4 };
+
+/* An assigned SuperSlab to which slabs came back so lately is left to its heap. Nor does a thread search for one more often, since
+ * that takes cache lines from other heaps. */
+enum { BUSY_MS = 20 };
+static _Atomic uint64_t nothing_assigned_ms;   /* when such a look last found nothing */
+
+static _Atomic uint64_t waiting_ms = UINT64_MAX;
+
+struct hak_pool_counts hak__pool_counts;
+
+static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
+
+/* Makes the hints of a SuperSlab say what its word says; of an assigned one they say nothing. */
+static void set_hints(size_t super, uint64_t slabs)
+{
+    if (is_assigned(super))
+        return;
+    struct hak_super_word *word = &hak__super_words[super / 64];
+    uint64_t bit = 1ull << super % 64;
+    unsigned levels = hak__slabs_levels(hak__slabs_unused(slabs));
+    for (unsigned level = 0; level < levels; level++)
+        if ((hak_load(&word->partial[level], HAK_SEQ_CST) & bit) == 0)
+            hak_fetch_or(&word->partial[level], bit, HAK_SEQ_CST);
+}
+
+static void clear_hints(size_t super, uint64_t slabs)
+{
+    struct hak_super_word *word = &hak__super_words[super / 64];
+    uint64_t bit = 1ull << super % 64;
+    bool cleared = false;
+    for (unsigned level = hak__slabs_levels(hak__slabs_unused(slabs)); level < HAK_LEVELS; level++) {
+        if ((hak_load(&word->partial[level], HAK_RELAXED) & bit) != 0) {
+            hak_fetch_and(&word->partial[level], ~bit, HAK_SEQ_CST);
+            cleared = true;
+        }
+    }
+    if (cleared)
+        set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+/* A claim leaves the hints as they are: all threads read them all the time, so they are written as seldom as possible. A thread that
+ * a hint misleads clears it. */
+static size_t claim_in(size_t super, unsigned count, bool *fresh)
+{
+    uint64_t left;
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
+    if (at == HAK_NO_SLAB) {
+        clear_hints(super, left);
+        return HAK_NO_RUN;
+    }
+    hak__tier_claimed(super, left);
+    return super * HAK_SUPER_SLABS + at;
+}
+
+/* --- search -------------------------------------------------------------------------------------------------------- */
+
+enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
+
+/* Of 64 SuperSlabs, those whose longest known run is of one level: the shorter it is, the fuller they are. */
+static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
+{
+    const struct hak_super_word *hints = &hak__super_words[word];
+    uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
+    if (bits != 0 && level + 1 < HAK_LEVELS)
+        bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
+    if (bits == 0 || which == ANY_TIER)
+        return bits;
+    uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
+    return bits & (which == HOT_ONES ? ~draining : draining);
+}
+
+/* The fullest of a word's first candidates, as a bit. */
+static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
+{
+    uint64_t best = 0;
+    unsigned most = 0;
+    for (; bits != 0 && *left > 0; bits &= bits - 1, --*left) {
+        size_t super = word * 64 + hak_ctz64(bits);
+        unsigned used = 1 + hak__slabs_used(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+        if (used > most) {
+            most = used;
+            best = bits & -bits;
+        }
+    }
+    return best;
+}
+
+/* With tiers, takes from the fullest of the first few that offer a single slab, else from the lowest. */
+static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
+{
+    uint64_t bits = pool_candidates(which, word, level), tried;
+    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+        bool only = (bits & (bits - 1)) == 0;
+        tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
+        size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
+        if (found != HAK_NO_RUN)
+            return found;
+    }
+    return HAK_NO_RUN;
+}
+
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
+{
+    size_t found = HAK_NO_RUN;
+    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__part_next(word + 1))
+        found = search_word(which, word, level, count, fresh);
+    return found;
+}
+
+static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
+{
+    unsigned level = hak__level_of(count);
+    size_t found = HAK_NO_RUN;
+    for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
+        found = search_level(which, at, count, fresh);
+    /* A run of 3 may also lie where the hints know of one of 2: rare, so tried last. */
+    if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
+        found = search_level(which, level - 1, count, fresh);
+    return found;
+}
+
+/* --- runs ---------------------------------------------------------------------------------------------------------- */
+
+static size_t pool_in_slabs(void)
+{
+    return hak_load(&hak__pool_counts.opened, HAK_RELAXED) - hak_load(&hak__pool_counts.closed, HAK_RELAXED);
+}
+
+size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
+{
+    size_t super = hak__supers_open(opening != HAK_OPEN_BARE && !hak__hardened.guards, fresh);
+    if (super == HAK_NO_SUPER)
+        return HAK_NO_RUN;
+    if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
+        hak__prefault(super, pool_in_slabs());
+    hak__tier_opened(super);
+    hak__slabs_open(&hak__supers[super], count, *fresh);
+    set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+    hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
+    return super * HAK_SUPER_SLABS;
+}
+
+size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t left;
+    if (super >= hak__arena_top() || hak__tier_draining(super))
+        return HAK_NO_RUN;
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
+    if (at == HAK_NO_SLAB)
+        return HAK_NO_RUN;
+    hak__tier_claimed(super, left);
+    return super * HAK_SUPER_SLABS + at;
+}
+
+size_t hak__pool_take(unsigned count, bool *fresh)
+{
+    bool tiers = hak__tiers_on();
+    size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
+    if (found == HAK_NO_RUN && tiers) {
+        found = pool_search(DRAINING_ONES, count, fresh);
+        if (found != HAK_NO_RUN)
+            hak__tier_drawn();
+    }
+    return found;
+}
+
+bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
+    uint64_t left;
+    if (hak__super_is_bare(super) || !hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
+        return false;
+    hak__tier_claimed(super, left);
+    return true;
+}
+
+/* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
+static void pool_released(size_t super, uint64_t word)
+{
+    if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
+        clear_hints(super, 0);
+        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED);   /* before anybody else can have it */
+        hak__tier_emptied(super);
+        hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
+        hak__supers_give(super, 1);
+        return;
+    }
+    set_hints(super, word);
+}
+
+/* In a bare SuperSlab nothing is mapped any more, so there are no old data. */
+static uint64_t pool_release(size_t super, size_t slab, unsigned count)
+{
+    unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
+    if (hak_unlikely(hak__super_is_bare(super)))
+        return hak__slabs_release_clean(&hak__supers[super], first, count);
+    return hak__slabs_release(&hak__supers[super], first, count);
+}
+
+void hak__pool_give(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
+    pool_released(super, pool_release(super, slab, count));
+}
+
+bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    if (hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != id) {
+        hak__pool_give(slab, count);
+        return false;
+    }
+    hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
+    uint64_t left = pool_release(super, slab, count);
+    bool empty = hak__slabs_unused(left) == ~0u;
+    if (!is_assigned(super))   /* no longer assigned: its hints are due */
+        pool_released(super, left);
+    return empty;
+}
+
+void hak__pool_give_idle(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    uint64_t left = pool_release(super, slab, count);
+    pool_released(super, left);
+}
+
+bool hak__pool_assign(size_t super, uint32_t id)
+{
+    uint32_t nobody = 0;
+    if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
+        return false;
+    clear_hints(super, 0);
+    return true;
+}
+
+/* A thread that gave slabs back meanwhile, and saw the SuperSlab assigned, has set no hints. So this sets them, from the word as it is
+ * afterwards. */
+void hak__pool_unassign(size_t super, uint32_t id)
+{
+    if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
+        pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+}
+
+/* Before the first SuperSlab there is nothing to search, and no reason to read the clock, whose code lies apart from what a small
+ * program touches of the C library (docs/decisions/0038). */
+size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
+{
+    if (hak__arena_top() == 0)
+        return HAK_NO_RUN;
+    uint64_t now = hak__os->now_ms();
+    if (!active_too && now - hak_load(&nothing_assigned_ms, HAK_RELAXED) < BUSY_MS)
+        return HAK_NO_RUN;
+    size_t found = HAK_NO_RUN;
+    for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
+        const struct hak_super *assigned = &hak__supers[super];
+        if (hak_load(&assigned->assigned_to, HAK_RELAXED) == 0)
+            continue;
+        if (active_too || now - hak_load(&assigned->freed_ms, HAK_RELAXED) >= BUSY_MS)
+            found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
+    }
+    if (found == HAK_NO_RUN)
+        hak_store(&nothing_assigned_ms, now, HAK_RELAXED);
+    return found;
+}
+
+static size_t purge_super(size_t super)
+{
+    unsigned first, count;
+    uint64_t left;
+    size_t bytes = 0;
+    if (hak__thp_must_stay(super))
+        return 0;
+    while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
+        size_t length = (size_t)count << HAK_SLAB_SHIFT;
+        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
+            pool_released(super, hak__slabs_release(&hak__supers[super], first, count));
+            break;
+        }
+        bytes += length;
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], first, count));
+    }
+    return bytes;
+}
+
+/* Called for all SuperSlabs before each new one. Most have none, and counting bits is a call where the processor may lack the
+ * instruction. */
+static size_t idle_bytes(size_t super)
+{
+    uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
+    uint32_t idle = hak__slabs_unused(word) & hak__slabs_dirty(word);
+    return hak_likely(idle == 0) ? 0 : (size_t)hak_popcount32(idle) << HAK_SLAB_SHIFT;
+}
+
+size_t hak__pool_purge(uint64_t before_ms)
+{
+    hak__tiers_step();
+    uint64_t waiting = UINT64_MAX;
+    size_t bytes = 0;
+    for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
+        if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
+            continue;
+        uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
+        if (freed_ms <= before_ms)
+            bytes += purge_super(super);
+        else if (freed_ms < waiting && idle_bytes(super) != 0)
+            waiting = freed_ms;
+    }
+    hak_store(&waiting_ms, waiting, HAK_RELAXED);
+    return bytes;
+}
+
+uint64_t hak__pool_waiting_ms(void) { return hak_load(&waiting_ms, HAK_RELAXED); }
+
+static size_t used_bytes(size_t super)
+{
+    uint32_t kind = hak_load(&hak__supers[super].kind, HAK_RELAXED);
+    if (kind == HAK_SUPER_HUGE)
+        return hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
+    if (kind != HAK_SUPER_IN_SLABS)
+        return 0;
+    uint32_t unused = hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
+    return hak_likely(unused == 0) ? HAK_SUPER_SIZE : HAK_SUPER_SIZE - ((size_t)hak_popcount32(unused) << HAK_SLAB_SHIFT);
+}
+
+/* Purges from the top down until at most `room` of the `idle` bytes are left. */
+static size_t purge_beyond(size_t room, size_t idle)
+{
+    size_t bytes = 0;
+    for (size_t super = hak__super_before(hak__arena_top()); super != HAK_NO_SUPER && idle > room + bytes;
+         super = hak__super_before(super))
+        if (idle_bytes(super) != 0)
+            bytes += purge_super(super);
+    return bytes;
+}
+
+/* Looking at all SuperSlabs before each new one would make the growth of a very large heap quadratic. */
+enum { SUPERS_PER_LOOK = 256 };
+
+size_t hak__pool_trim(void)
+{
+    static _Atomic uint32_t passed;
+    size_t top = hak__arena_top(), idle = 0, used = 0;
+    /* Before the first SuperSlab the time is not asked for either: see hak__pool_take_assigned. */
+    if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
+        return 0;
+    hak_store(&passed, 0, HAK_RELAXED);
+    hak__waiting_end();   /* a run that waits is not in use */
+    for (size_t super = hak__super_from(0); super < top; super = hak__super_from(super + 1)) {
+        idle += idle_bytes(super);
+        used += used_bytes(super);
+    }
+    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
+    idle -= hak_min(bytes, idle);
+    return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
+}
