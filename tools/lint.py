@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import lint_circles
+import lint_contracts
 import lint_format
 import lint_generated
 import lint_idioms
@@ -20,9 +21,10 @@ import lint_shape
 import lint_text
 import lint_tidy
 
-LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab, lint_format, lint_tidy)
+LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab,
+         lint_format, lint_tidy)
 
-OF_SOURCES = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_generated)
+OF_SOURCES = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_generated)
 
 
 def main(arguments):
