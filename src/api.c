@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "base/version.h"
+#include "base/limits.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"

@@ -6,7 +6,6 @@
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "profile/places.h"
 #include "profile/probes.h"
 #include "span/hardened.h"

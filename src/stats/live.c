@@ -7,7 +7,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -21,7 +21,7 @@
 #include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "size/bins.h"
+#include "size/size.h"
 #include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"
