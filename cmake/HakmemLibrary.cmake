@@ -5,13 +5,14 @@ include(CMakePackageConfigHelpers)
 # What runs rarely is compiled for size.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES COMPILE_OPTIONS -Os)
 
-# hakmem_add_unit(<target> <protect>): the compiled units, with or without the checks of every free. Never as input of link-time
-# optimisation, which a project around this one may ask for: the compiler would hold its own declarations of malloc's names and of
-# std::bad_alloc against those here.
-function(hakmem_add_unit target protect)
+# hakmem_add_unit(<target> <protect> <interpose>): the compiled units, with or without the checks of every free, and with or without
+# what stands in front of functions beyond malloc's family. Never as input of link-time optimisation, which a project around this
+# one may ask for: the compiler would hold its own declarations of malloc's names and of std::bad_alloc against those here.
+function(hakmem_add_unit target protect interpose)
   add_library(${target} OBJECT "${PROJECT_SOURCE_DIR}/src/unity.c" "${PROJECT_SOURCE_DIR}/src/unity_rare.c")
   target_link_libraries(${target} PRIVATE hakmem_source)
-  target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG "HAK_PROTECT=$<BOOL:${protect}>")
+  target_compile_definitions(${target} PRIVATE HAK_UNITY=1 HAK_OVERRIDE=1 NDEBUG
+    "HAK_PROTECT=$<BOOL:${protect}>" "HAK_INTERPOSE=$<STREQUAL:${interpose},all>")
   set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
@@ -30,7 +31,8 @@ function(hakmem_add_beside target shared)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)
 endfunction()
 file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
-hakmem_add_beside(hakmem_shared_only 1 ${hakmem_interposed} "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
+hakmem_add_beside(hakmem_interposed 1 ${hakmem_interposed})
+hakmem_add_beside(hakmem_shared_only 1 "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
 hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/cxx_linked.c")
 
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
@@ -40,9 +42,10 @@ execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--versi
 set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 set(hakmem_symbols "${CMAKE_CURRENT_LIST_DIR}/symbols.map")
 
-# hakmem_add_shared(<target> <unit>): nodelete, because live blocks and thread destructors outlast any dlclose.
-function(hakmem_add_shared target unit)
-  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_shared_only>)
+# hakmem_add_shared(<target> <unit> <interpose>): nodelete, because live blocks and thread destructors outlast any dlclose.
+function(hakmem_add_shared target unit interpose)
+  add_library(${target} SHARED $<TARGET_OBJECTS:${unit}> $<TARGET_OBJECTS:hakmem_shared_only>
+              $<$<STREQUAL:${interpose},all>:$<TARGET_OBJECTS:hakmem_interposed>>)
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
@@ -55,16 +58,24 @@ function(hakmem_add_shared target unit)
   endif()
 endfunction()
 
-hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}")
-hakmem_add_shared(hakmem hakmem_unit)
+hakmem_add_unit(hakmem_unit "${HAKMEM_PROTECT}" "${HAKMEM_INTERPOSE}")
+hakmem_add_shared(hakmem hakmem_unit "${HAKMEM_INTERPOSE}")
 set_target_properties(hakmem PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 
 # What the checks cost is measured against the same library without them. Not installed.
 if(HAKMEM_BUILD_TESTS OR HAKMEM_BUILD_BENCH)
-  hakmem_add_unit(hakmem_unprotected_unit OFF)
-  hakmem_add_shared(hakmem_unprotected hakmem_unprotected_unit)
+  hakmem_add_unit(hakmem_unprotected_unit OFF all)
+  hakmem_add_shared(hakmem_unprotected hakmem_unprotected_unit all)
   target_link_libraries(hakmem_unprotected PRIVATE Threads::Threads)
   set_target_properties(hakmem_unprotected PROPERTIES OUTPUT_NAME hakmem-unprotected)
+endif()
+
+# What HAKMEM_INTERPOSE=malloc-only builds is tested beside the whole. Not installed.
+if(HAKMEM_BUILD_TESTS)
+  hakmem_add_unit(hakmem_malloc_only_unit "${HAKMEM_PROTECT}" malloc-only)
+  hakmem_add_shared(hakmem_malloc_only hakmem_malloc_only_unit malloc-only)
+  target_link_libraries(hakmem_malloc_only PRIVATE Threads::Threads)
+  set_target_properties(hakmem_malloc_only PROPERTIES OUTPUT_NAME hakmem-malloc-only)
 endif()
 
 # Linking the library replaces malloc, also in a program whose own objects never name a function of it.

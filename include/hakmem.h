@@ -115,7 +115,7 @@ void hak_profile_stop(void);
  * errno code: EPERM in a privileged process (AT_SECURE), EBUSY while another dump is written, EINVAL (no profile has begun),
  * or that of the file, which is left away then. */
 int hak_profile_dump(const char *path);
-/* --- heaps of one's own ---------------------------------------------------------------------------------------- */
+/* --- user heaps ------------------------------------------------------------------------------------------------- */
 
 /* A heap that the program makes, any thread may use, and that ends at once: docs/heaps.md. hak_free and free take its blocks, from
  * any thread; realloc and its kin keep a block where it is, one of malloc's too. Where a heap is asked for, NULL is the process's own

@@ -1,10 +1,10 @@
 // HAKMEM for C++17 and later (docs/api.md): gives chosen containers and objects blocks of HAKMEM by name, whoever has malloc,
-// or blocks of a heap of one's own (docs/heaps.md). Works without exceptions and without RTTI.
+// or blocks of a user heap (docs/heaps.md). Works without exceptions and without RTTI.
 //
 //   hak::allocator<T>         for containers: from hak_malloc, or from a heap
 //   hak::memory_resource      for std::pmr, where the standard library has it: the same; hak::resource() always exists
 //   hak::unique_ptr<T>        an object of hak::make_unique<T>(...), or characters of hak_malloc
-//   hak::deleter<T>           what ends it, for a std::unique_ptr of one's own
+//   hak::deleter<T>           its deleter, for any std::unique_ptr
 //   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
 //   hak::default_scope        the thread's malloc goes to a heap until the end of the scope
 //

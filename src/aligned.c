@@ -7,8 +7,7 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "hakmem.h"
-#include "hardened.h"
-#include "own/own.h"
+#include "kinds/hardened.h"
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"
@@ -19,11 +18,11 @@ static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
     bool in_place = class >= HAK_CLASS_FIRST_LARGE;
     void *block = in_place ? NULL : hak__request_sample(NULL, align, n);
-    if (block == NULL && !in_place)
-        block = hak__cache_pop(&hak__heap_current()->bins[class]);
+    if (block != NULL)
+        return block;
+    block = in_place ? NULL : hak__cache_pop(&hak__heap_current()->bins[class]);
     if (block != NULL) {
-        if (!hak__is_sampled(block))
-            hak__mark_live(block);
+        hak__mark_live(block);
         return block;
     }
     block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);

@@ -6,10 +6,10 @@
 #include "arena/owner.h"
 #include "base/bits.h"
 #include "hakmem.h"
+#include "kinds/kind.h"
 #include "request.h"
 #include "size/size.h"
 #include "span/hardened.h"
-#include "span/shield.h"
 
 /* A block of the same heap. One that grows by less than an eighth gets a quarter more, unless that is more than sized frees accept. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)
@@ -23,7 +23,7 @@ static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_
     }
     if (q == NULL && (q = hak_heap_aligned_alloc(heap, align, n)) == NULL)
         return NULL;
-    hak__shield_lift(p);
+    hak__lift(p, "aligned_realloc");
     memcpy(q, p, hak_min(have, n));
     hak_free(p);
     return q;

@@ -1,4 +1,4 @@
-/* See alloc.h. Called by malloc_slow.c, hardened.c, calloc.c and aligned.c. */
+/* See alloc.h. Called by malloc_slow.c, calloc.c, aligned.c and kinds/hardened.c. */
 #include "alloc.h"
 
 #include "arena/limit.h"

@@ -5,7 +5,7 @@
 
 #include "alloc.h"
 #include "hakmem.h"
-#include "hardened.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"

@@ -7,9 +7,9 @@
  *
  * A sized free also asks whether a request of n bytes can have got the class. hak__check_size_slow judges the rest, and the block is
  * then freed like any other. */
-#include "free_slow.h"
+#include "cache/current.h"
 #include "hakmem.h"
-#include "pointer.h"
+#include "kinds/kind.h"
 
 hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ (uint32_t)owner_diff }; }
 

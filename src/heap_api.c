@@ -5,11 +5,10 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "hakmem.h"
-#include "hardened.h"
-#include "heap_region.h"
 #include "heap_slow.h"
-#include "huge/huge.h"
-#include "pointer.h"
+#include "kinds/hardened.h"
+#include "kinds/kind.h"
+#include "kinds/region.h"
 #include "pop.h"
 #include "request.h"
 #include "span/hardened.h"
@@ -169,10 +168,7 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
 /* A block of another heap is the program's mistake, and so is one of none. */
 static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
 {
-    const void *of = hak__own_of(p);
-    if (own == NULL && of == NULL && hak__owner_of(p) == 0)
-        of = hak__region_of(p);
-    if (hak_likely(of == own))
+    if (hak_likely(hak__heap_of_block(p) == own))
         return;
     if (own == NULL)
         hak__fatal("%s(): %p is not a block of malloc's", function, p);
@@ -204,15 +200,9 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 
 hak_export hak_heap_t *hak_heap_of(const void *p)
 {
-    if (hak_unlikely(hak__is_sampled(p)))
-        return hak__own_of_sample(p);
-    uint32_t word = hak__owner_of(p);
-    struct hak_region *region = word == 0 ? hak__region_of(p) : NULL;
-    if (region != NULL)
-        return hak__region_has(region, p, "hak_heap_of") ? (hak_heap_t *)(void *)region : NULL;
-    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
-        return hak__huge_usable(p) != 0 ? hak__own_of(p) : NULL;
-    return hak__owner_is_own(word) && hak__owner_has_class(word) && hak__is_live(p, word) ? hak__own_of(p) : NULL;
+    const struct hak_kind *kind = hak__kind_at(p);
+    hak_heap_t *own = kind->heap == NULL ? NULL : kind->heap(p);
+    return own != NULL && (kind->live == NULL || kind->live(p)) ? own : NULL;
 }
 
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */

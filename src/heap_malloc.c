@@ -10,7 +10,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "hardened.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"

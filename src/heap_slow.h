@@ -1,5 +1,4 @@
-/* The slow halves of malloc and free for heaps of one's own (own/own.h): heap_malloc.c, called by heap_api.c, alloc.c and realloc.c, and
- * heap_free.c, called by free_slow.c. */
+/* The slow half of malloc for user heaps (own/own.h). Called by heap_api.c, alloc.c and realloc.c. */
 #pragma once
 
 #include "own/own.h"
@@ -10,11 +9,3 @@ void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zer
 
 /* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */
 void *hak__own_request(struct hak_own *own, size_t align, size_t n, bool *zero, const char *function);
-
-/* An address in a slab that has, or had just now, such a heap's word. False, and nothing has happened: the word is another one
- * by now. */
-hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function);
-
-/* The same for a block of the calling thread's share that is marked as freed, and for which the bin had no room. */
-hak_noinline bool hak__own_free_full(void *p, uint32_t word);
-

@@ -7,7 +7,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/crash.h"
+#include "kinds/kind.h"
 #include "guard/ending.h"
 #include "os/os.h"
 #include "profile/profile.h"

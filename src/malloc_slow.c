@@ -4,8 +4,8 @@
 
 #include "alloc.h"
 #include "cache/large_cache.h"
-#include "hardened.h"
 #include "huge/huge.h"
+#include "kinds/hardened.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -106,11 +106,12 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
-    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && hak__request_is_plain(heap);
+    bool has = hak_likely((heap->mode & (HAK_MODE_REDIRECTED | HAK_MODE_SENTINEL)) == 0);
+    bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && (has || hak__request_is_plain(heap));
     void *block = hak_likely(plain) ? hak__huge_alloc_quickly(heap, n) : NULL;
     if (block == NULL)
         return malloc_rest(n, HAK_CLASSES);
-    if ((heap->mode & HAK_MODE_SENTINEL) == 0) {
+    if (hak_likely(has)) {
         heap->polling.calls += CALLS_PER_HUGE;
         hak__upkeep_poll(heap);
     }

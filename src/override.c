@@ -11,9 +11,9 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "huge/huge.h"
+#include "kinds/kind.h"
 #include "malloc_slow.h"
 #include "os/loaded.h"
-#include "pointer.h"
 #include "pop.h"
 #include "stats/dump.h"
 

@@ -1,7 +1,9 @@
 /* mprotect, so that the rights which a program takes from a block's pages are known before the block is freed: see
  * span/shield.h. It is the system call of that name; one that the program makes itself, past the C library, is not seen.
- * Compiled only where the library takes malloc's place. */
-#if HAK_OVERRIDE
+ * Compiled only where the library takes malloc's place, and not with HAKMEM_INTERPOSE=malloc-only. */
+#include "base/compiler.h"
+
+#if HAK_OVERRIDE && HAK_INTERPOSE
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>

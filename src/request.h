@@ -7,7 +7,7 @@
 
 /* The calling thread's heap; starts the library and attaches a heap if need be. NULL if the thread has given its heap back
  * (hak__thread_has_exited) or the system refuses memory. */
-hak_cold struct hak_heap *hak__request_heap_slow(void);
+hak_at_start struct hak_heap *hak__request_heap_slow(void);
 hak_inline struct hak_heap *hak__request_heap(void)
 {
     hak__fork_check();

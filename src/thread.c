@@ -1,5 +1,5 @@
 /* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
- * its last destructors still do. Called by malloc_slow.c, free_slow.c, hardened.c and init.c. */
+ * its last destructors still do. Called by malloc_slow.c, kinds/ and init.c. */
 #include "thread.h"
 
 #include <errno.h>
@@ -45,8 +45,6 @@ static void thread_ends(void *value);
 /* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
 
 enum { FREES_WITHOUT_HEAP = 16, ASKED_PER_CALL = 4, STEPS_PER_CALL = 64, HEAPS_SMALL = 16 };
-
-static __thread uint32_t frees_without_heap __attribute__((tls_model("initial-exec")));
 
 /* The thread's number, by which take_back asks later whether it has gone. A child of vfork() has other numbers in the same memory;
  * take_back knows none of them. A process with few heaps does not ask for numbers: it has few to lose, and may have forbidden
@@ -219,7 +217,7 @@ struct hak_heap *hak__thread_attach_to_free(void)
 {
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
-    bool without = (heap->mode & HAK_MODE_SENTINEL) != 0 && ++frees_without_heap < FREES_WITHOUT_HEAP;
+    bool without = (heap->mode & HAK_MODE_SENTINEL) != 0 && ++hak__thread_notes.frees_without_heap < FREES_WITHOUT_HEAP;
     return without ? NULL : hak__thread_attach();
 }
 

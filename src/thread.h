@@ -27,4 +27,4 @@ void hak__thread_reopen_early(void);
 
 /* At the process's end: collects what threads have freed for others, so that a double free among those blocks is still reported.
  * Waits for nobody, and leaves a forked child alone that has not been repaired yet. */
-hak_cold void hak__thread_settle(void);
+hak_at_start void hak__thread_settle(void);

@@ -11,6 +11,7 @@ import sys
 
 import lint_circles
 import lint_contracts
+import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -18,8 +19,9 @@ import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
+import lint_tidy
 
-LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab)
+LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab, lint_format, lint_tidy)
 
 OF_SOURCES = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_generated)
 

@@ -12,7 +12,10 @@ LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("span",), ("hea
           ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("own",), ("upkeep",),
           ("stats",))
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
-TOP = len(LAYERS)  # the files that lie directly in src/
+KINDS = "kinds"  # stands on some of the files that lie directly in src/, and below the others
+BELOW_KINDS = ("alloc", "fork", "heap_slow", "request", "start", "thread")
+RANK[KINDS] = len(LAYERS) + 1
+TOP = len(LAYERS) + 2  # the files that lie directly in src/
 SHARED_OBJECT = "interpose"  # above them, in libhakmem.so alone, so not in unity.c
 RANK[SHARED_OBJECT] = TOP + 1
 
@@ -28,15 +31,19 @@ def rank_of(folder):
     return RANK.get(folder, TOP)
 
 
-def complaint(root, folder, target):
-    """Why a file of this folder must not include this target, or None."""
+def complaint(root, folder, source, target):
+    """Why this file of the folder must not include this target, or None."""
     if (root / "src" / target).is_file():
         other = folder_of(target.split("/"))
     elif (root / "include" / target).is_file():
         return None
     else:
         return "is neither under src/ nor under include/; includes are written relative to those"
+    if other == KINDS and source.partition(".")[0] in BELOW_KINDS:
+        return "kinds/ stands on this file"
     if folder == other or rank_of(other) < rank_of(folder):
+        return None
+    if folder == KINDS and target.partition(".")[0] in BELOW_KINDS:
         return None
     if rank_of(other) == rank_of(folder):
         return f"{folder}/ and {other}/ are peers"
@@ -69,7 +76,7 @@ def run(root):
             continue
         text = read(path)
         for match in INCLUDE.finditer(text):
-            why = complaint(root, folder, match.group(1))
+            why = complaint(root, folder, where.name, match.group(1))
             if why:
                 line = text.count("\n", 0, match.start()) + 1
                 findings.append(f'{where}:{line}: includes "{match.group(1)}": {why}')

@@ -11,6 +11,7 @@ from unittest import mock
 import lint
 import lint_circles
 import lint_contracts
+import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
@@ -18,6 +19,7 @@ import lint_layers
 import lint_scripts
 import lint_shape
 import lint_text
+import lint_tidy
 import test_documented
 
 HEADER = "/* What this file is for. */\n"
@@ -230,19 +232,49 @@ class Shape(LintTest):
         self.plant("src/a.c", HEADER + "int x;\n" * 600)
         self.assert_finds(lint_shape, "601 lines")
 
-    def test_long_function(self):
-        body = "    if (x) {\n        x++; /* } */\n    }\n" * 13
-        self.plant("src/a.c", HEADER + "struct s {\n    int x;\n};\n\nvoid f(void)\n{\n" + body + "}\n")
-        self.assert_finds(lint_shape, "src/a.c:6: f has 42 lines; at most 40")
-
-    def test_long_function_with_attributes(self):
-        self.plant("src/a.h", HEADER + "__attribute__((format(printf, 1, 2)))\nstatic inline void f(char *s, ...)"
-                   " {\n" + "    s++;\n" * 60 + "}\n")
-        self.assert_finds(lint_shape, "src/a.h:2: f has 63 lines")
-
     def test_no_header(self):
         self.plant("src/a.c", "#include <stdlib.h>\n")
         self.assert_finds(lint_shape, "does not begin with a comment")
+
+
+@unittest.skipUnless(lint_tidy.installed(), "clang-tidy is not installed")
+class Tidy(LintTest):
+    def test_allowed(self):
+        self.plant("src/a.c", HEADER + "int f(int x);\nint f(int x)\n{\n" + "    x++;\n" * 37 + "    return x;\n}\n")
+        self.assert_finds(lint_tidy)
+
+    def test_long_function(self):
+        body = "    if (x) {\n        x++; /* } */\n    }\n" * 14
+        self.plant("src/a.c", HEADER + "void f(int x);\nvoid f(int x)\n{\n" + body + "}\n")
+        self.assert_finds(lint_tidy, "src/a.c:3: function 'f' exceeds")
+
+    def test_long_function_in_a_header(self):
+        self.plant("src/a.h", HEADER + "static inline void g(int x)\n{\n" + "    x++;\n" * 60 + "}\n")
+        self.plant("src/unity.c", HEADER + '#include "a.h"\n')
+        self.assert_finds(lint_tidy, "src/a.h:2: function 'g' exceeds")
+
+    def test_name(self):
+        self.plant("src/a.c", HEADER + "static int tooBig;\nint f(void);\nint f(void) { return tooBig; }\n")
+        self.assert_finds(lint_tidy, "src/a.c:2: invalid case style for variable 'tooBig'")
+
+    def test_mistake(self):
+        self.plant("src/a.c", HEADER + "int f(int x);\nint f(int x)\n{\n    if (x);\n        x++;\n    return x;\n}\n")
+        self.assert_finds(lint_tidy, "[bugprone-")
+
+    def test_what_does_not_compile(self):
+        self.plant("src/a.c", HEADER + "int f(void) { return x; }\n")
+        self.assert_finds(lint_tidy, "src/a.c:2: use of undeclared identifier")
+
+
+@unittest.skipUnless(lint_format.installed(), "clang-format is not installed")
+class Format(LintTest):
+    def test_allowed(self):
+        self.plant("src/a.c", HEADER + "#define LIST(X) \\\n    X(a,  1) \\\n    X(bb, 2)\n\nint f(int x)\n{\n    x++;\n    return x;\n}\n")
+        self.assert_finds(lint_format)
+
+    def test_layout(self):
+        self.plant("src/a.c", HEADER + "int f(int x) {\n  return x;\n}\n")
+        self.assert_finds(lint_format, "src/a.c: python3 tools/lint_format.py src/a.c formats it")
 
 
 class Idioms(LintTest):

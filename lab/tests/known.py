@@ -34,9 +34,9 @@ SOURCE = r"""
 
 extern size_t hak_collect(void) __attribute__((weak));
 #ifdef WITH_DESCRIPTION
-extern void hak__crash_describe(uintptr_t address, char *text, size_t size);
+extern void hak__describe(uintptr_t address, char *text, size_t size);
 #else
-static void hak__crash_describe(uintptr_t address, char *text, size_t size)
+static void hak__describe(uintptr_t address, char *text, size_t size)
 {
     (void)address, text[size - 1] = text[0] = 0;
 }
@@ -171,7 +171,7 @@ static void describe_all(void)
         static char text[256];
         line[at - 1] = 0;
         at = 0;
-        hak__crash_describe((uintptr_t)strtoull(line, NULL, 16), text, sizeof text);
+        hak__describe((uintptr_t)strtoull(line, NULL, 16), text, sizeof text);
         fprintf(stdout, "%s\n", text);
         fflush(stdout);
     }

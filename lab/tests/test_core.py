@@ -279,7 +279,7 @@ def test_walk_adds_up_to_the_totals(known: Path, tmp_path: Path, mode: str) -> N
 
 
 def in_the_library_s_words(area: AddressRange, address: int) -> str:
-    """What hak__crash_describe says of an address in such a area."""
+    """What hak__describe says of an address in such an area."""
     offset = address - area.start
     if area.kind == "huge":
         state = "live" if area.state == "live" else "free"

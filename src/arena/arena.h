@@ -138,7 +138,7 @@ bool hak__arena_is_crowded(void);
 
 /* For each request to the system, with its errno code: if it was refused, unmaps all unused memory. Whether there was some, so that the
  * request is worth repeating. hak__arena_on_refusal says which function unmaps; it has the same result. */
-hak_cold bool hak__arena_gives_up(int code);
+hak_at_start bool hak__arena_gives_up(int code);
 void hak__arena_on_refusal(bool (*unmap_unused)(void));
 
 hak_inline void hak__mark(uint64_t *word, size_t super, bool value)

@@ -11,6 +11,7 @@
 /* Code that programs rarely run. It lies behind all that they touch at start, because the kernel maps the pages around each page
  * that is touched (cmake/layout.ld; docs/decisions/0038). hak_aside: optimised for speed nevertheless. */
 #define hak_cold __attribute__((noinline, cold))
+#define hak_at_start hak_noinline   /* rare, but every process runs it: not cold, or its page would be touched for it alone */
 #define hak_aside __attribute__((noinline, section(".text.unlikely.aside")))
 #define hak_rare_table __attribute__((section(".rodata.rare")))
 #define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
@@ -88,4 +89,9 @@
 /* Whether every free checks its pointer on the spot (span/span.h); the build option HAKMEM_PROTECT. */
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
+#endif
+
+/* Whether functions beyond malloc's family are replaced (docs/compatibility.md); the build option HAKMEM_INTERPOSE. */
+#if !defined(HAK_INTERPOSE)
+#define HAK_INTERPOSE 1
 #endif

@@ -9,19 +9,20 @@
 #include "base/syscall.h"
 
 _Atomic uint64_t hak__lock_wait_count;
+__thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
 
 #if !HAK_LOCK_FIBERS
 static _Atomic uint32_t lock_numbers;
-__thread uint32_t hak__lock_number __attribute__((tls_model("initial-exec")));
 
 /* The number first: what watches forks may allocate. */
 uint32_t hak__lock_number_slow(void)
 {
-    hak__lock_number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
-    if (hak__lock_number != 1)
+    uint32_t number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
+    hak__thread_notes.lock_number = number;
+    if (number != 1)
         hak__fork_watch();
-    hak_assert(hak__lock_number == 1 || !hak__fork_alone(), "a child of a process of several threads is repaired");
-    return hak__lock_number;
+    hak_assert(number == 1 || !hak__fork_alone(), "a child of a process of several threads is repaired");
+    return number;
 }
 #endif
 

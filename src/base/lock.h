@@ -48,17 +48,24 @@ struct hak_lock {
 
 #define HAK_LOCK_INIT(r) { HAK_LOCK_FREE, (r) }
 
+/* What a thread notes besides its heap. One struct, since static TLS is scarce and each variable may bring its own padding. */
+struct hak_thread_notes {
+    uint32_t lock_number;          /* see hak__lock_me; 0: none yet */
+    uint16_t frees_without_heap;   /* before it has one (thread.c) */
+    bool in_callback;              /* of a heap that has reached its limit (own/own.c) */
+};
+extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
+
 /* The calling thread's number among those that have taken a lock, from 1. The second thread that gets one makes the process one of
  * several threads, all of whose children are repaired (hak__fork_watch, which may allocate: a thread asks for its number before it
  * holds anything). */
 #if HAK_LOCK_FIBERS
 uint32_t hak__lock_me(void);
 #else
-extern __thread uint32_t hak__lock_number __attribute__((tls_model("initial-exec")));
-hak_cold uint32_t hak__lock_number_slow(void);
+hak_at_start uint32_t hak__lock_number_slow(void);
 hak_inline uint32_t hak__lock_me(void)
 {
-    uint32_t number = hak__lock_number;
+    uint32_t number = hak__thread_notes.lock_number;
     return hak_likely(number != 0) ? number : hak__lock_number_slow();
 }
 #endif

@@ -1,5 +1,5 @@
 /* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
- * malloc_slow.c, free_slow.c and guard/, under the heap lock. */
+ * malloc_slow.c, kinds/ and guard/, under the heap lock. */
 #include "cache/cache.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
  * every call comes here. That buys two things: bytes are counted exactly, over all classes together, and a step of upkeep can take
- * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, free_slow.c, guard/, realloc.c and
+ * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, kinds/, guard/ and
  * upkeep/.
  *
  * The limit is meant in resident bytes; samples tell their share (weigh).

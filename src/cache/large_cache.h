@@ -1,5 +1,5 @@
 /* The large blocks that a thread has freed, ready for its next requests: closed bins, whose hidden ones are counted by bytes
- * (large_cache.c). Called by malloc_slow.c, free_slow.c, realloc.c, guard/ and upkeep/.
+ * (large_cache.c). Called by malloc_slow.c, kinds/, guard/ and upkeep/.
  *
  * A thread pops and pushes without the heap lock: a locked instruction would wait until what it has written before has left the
  * processor, the program's own writes to the block among them. Everybody else holds the lock, the owner too where it does more

@@ -1,6 +1,6 @@
 /* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
  * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
- * Called by free_slow.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
+ * Called by kinds/plain.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
 #include "cache/outbox.h"
 
 #include "base/bits.h"

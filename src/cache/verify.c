@@ -1,4 +1,4 @@
-/* Whether a block that looks freed is: in the heaps' own state (heap/give.c), or in a quarantine. Called by pointer.c before a
+/* Whether a block that looks freed is: in the heaps' own state (heap/give.c), or in a quarantine. Called by kinds/block.c before a
  * double free is reported: see span/span.h. */
 #include "cache/verify.h"
 

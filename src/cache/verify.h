@@ -1,4 +1,4 @@
-/* Looking for a block in the heaps' own state before a double free is reported (verify.c). Called by pointer.c. */
+/* Looking for a block in the heaps' own state before a double free is reported (verify.c). Called by kinds/block.c. */
 #pragma once
 
 #include "cache/cache.h"

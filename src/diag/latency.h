@@ -1,6 +1,6 @@
 /* How long slow paths take (HAKMEM_LATENCY=1): two histograms of the process, in powers of two of a nanosecond. While
- * the option is off, a slow path loads one word and takes a branch that is always the same. Called by alloc.h, free_slow.c and
- * hardened.c. */
+ * the option is off, a slow path loads one word and takes a branch that is always the same. Called by alloc.h and
+ * kinds/. */
 #pragma once
 
 #include "diag/options.h"

@@ -21,7 +21,7 @@ hak_cold int hak__write_all(int fd, const char *text, size_t length);
  * to a pipe, a terminal or a log that it appends to; and nowhere else: a program may have closed it and have a file of its own there. `keep`: something will be said at the end, by when many programs have closed it, so a second descriptor is made for it, far
  * from those that programs use. Until the first of these two is called, reports go to descriptor 2. The second gives the descriptor to
  * write to; -1: there is none. */
-hak_cold void hak__report_begin(bool keep);
+hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
 
 /* Opens a file to be written, with flags of open(2) besides; a name for descriptor 2 is the place of reports, and a pipe that nobody reads

@@ -1,6 +1,6 @@
 /* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. It holds for the moment of the check: each heap is
  * locked while its spans and bins are checked, the arena's state under the arena's lock; pops and pushes of other threads meanwhile
- * break no invariant. Called by api.c, malloc_slow.c, free_slow.c, thread.c and init.c. */
+ * break no invariant. Called by api.c, malloc_slow.c, kinds/, thread.c and init.c. */
 #pragma once
 
 #include "base/assert.h"

@@ -1,5 +1,5 @@
 /* Closed bins: what malloc and free do, under the heap lock, if a class's visible bin sends every call to the slow path; the reasons
- * decide (heap/state.h, enum hak_closed_reason). Called by alloc.c and free_slow.c. */
+ * decide (heap/state.h, enum hak_closed_reason). Called by alloc.c and kinds/. */
 #pragma once
 
 #include "cache/cache.h"

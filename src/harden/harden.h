@@ -1,5 +1,5 @@
 /* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (span/hardened.h has what it
- * changes below). Called by hardened.c, free_slow.c, pointer.c, realloc.c, calloc.c, aligned.c and the check of the heap.
+ * changes below). Called by kinds/ and the check of the heap.
  *
  *   | n bytes asked for | 0 | fill ............ | seal |     a block in use; room = class size, or less by a guard page
  *                         n                     room - 8

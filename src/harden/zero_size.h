@@ -1,6 +1,6 @@
 /* The results of malloc(0) in hardened mode: addresses in a range where nothing is ever mapped (arena/window.h), 16 bytes apart.
  * A bit for each says whether it is in use, another whether it ever was; places are given in turn, so that one that was
- * freed is used again late. Any thread, without a lock. Called by hardened.c, free_slow.c and pointer.c. */
+ * freed is used again late. Any thread, without a lock. Called by kinds/hardened.c and kinds/zero_size.c. */
 #pragma once
 
 #include "base/atomic.h"

@@ -1,5 +1,5 @@
 /* A heap is all that one thread owns: its bins (worked by cache/), its spans by class, its outbox, its pending stack (state.h).
- * Called by cache/, malloc_slow.c, free_slow.c, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
+ * Called by cache/, malloc_slow.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it over.
  *
  * Who may touch what:
  *   bins                the owner thread; while the heap is parked, the holder of `lock`

@@ -1,5 +1,5 @@
 /* The huge pool (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs of which just the pages of the block are
- * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c, free_slow.c, realloc.c. */
+ * mapped. Free runs stay dirty in the arena for a while, where any request finds them. Called by malloc_slow.c and kinds/. */
 #pragma once
 
 #include "heap/heap.h"

@@ -14,8 +14,8 @@
 #include "base/atomic.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "kinds/kind.h"
 #include "start.h"
-#include "others.h"
 
 static _Atomic uintptr_t next_dlopen, next_dlmopen;
 

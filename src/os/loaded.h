@@ -28,7 +28,7 @@ struct hak_module {
 };
 
 /* Once, by the library's constructor. */
-hak_cold void hak__loaded_begin(void);
+hak_at_start void hak__loaded_begin(void);
 
 /* The module of an address, without a lock: by the C library's search where it has one (_dl_find_object, glibc 2.35); else only those
  * of the program's start are known. False, and nothing is stored: it is in none. */

@@ -97,7 +97,7 @@ uintptr_t hak__os_probe(size_t size);
  * hak__os_thread_wait: returns when *alive is 0.
  * hak__os_sleep: returns at once unless *word is `value`, else when it is woken, interrupted, or `ms` have passed;
  *   HAK_OS_UNLIMITED: no limit. */
-hak_cold void hak__os_thread_init(const void *thread_local_word);
+hak_at_start void hak__os_thread_init(const void *thread_local_word);
 hak_cold bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive);
 hak_cold bool hak__os_thread_settle(void);
 hak_cold void hak__os_thread_wait(_Atomic uint32_t *alive);
@@ -123,7 +123,7 @@ const char *hak__os_thread_pointer(void);
  * those of them in huge pages; false when the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold bool hak__os_is_filtered(void);
-hak_cold int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
+hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 

@@ -81,12 +81,11 @@ struct hak_own *hak__own_next(struct hak_own *own)
 
 bool hak__own_ask(hak_heap_pressure *callback, struct hak_own *heap, size_t used, size_t limit, size_t wanted, void *argument)
 {
-    static __thread bool inside __attribute__((tls_model("initial-exec")));
-    if (callback == NULL || inside)
+    if (callback == NULL || hak__thread_notes.in_callback)
         return false;
-    inside = true;
+    hak__thread_notes.in_callback = true;
     bool again = callback(heap, used, limit, wanted, argument) != 0;
-    inside = false;
+    hak__thread_notes.in_callback = false;
     return again;
 }
 
@@ -145,7 +144,7 @@ void hak__own_destroy(struct hak_own *own, const char *function)
         hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
     /* Nobody attaches from here on. release: pairs with hak__own_is_alive. */
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
-    hak__own_samples_end(own, true, function);
+    hak__samples_end(&own->samples, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__own_huge_end_all(own, false);
     own->shares = NULL;
@@ -159,7 +158,7 @@ void hak__own_destroy(struct hak_own *own, const char *function)
 void hak__own_reset(struct hak_own *own, const char *function)
 {
     own_lock(own, function);
-    hak__own_samples_end(own, false, function);
+    hak__samples_end(&own->samples, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__own_huge_end_all(own, false);
     hak__lock_release(&own->lock);
@@ -189,8 +188,6 @@ void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *func
 
 struct hak_own *hak__own_of(const void *p)
 {
-    if (hak_unlikely(hak__is_sampled(p)))
-        return hak__own_of_sample(p);
     uint32_t word = hak__owner_of(p);
     if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
         return hak__own_of_huge(hak__slab_of(p));

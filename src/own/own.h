@@ -70,7 +70,7 @@ void hak__own_reset(struct hak_own *own, const char *function);
 /* Gives its blocks to a thread's heap. */
 void hak__own_merge(struct hak_own *own, struct hak_heap *into, const char *function);
 
-/* The heap that the program's block at p is of, or NULL. */
+/* The heap that the block at p is of, one in the window; or NULL. */
 struct hak_own *hak__own_of(const void *p);
 
 /* One after another, in no order; NULL is before the first and after the last. */
@@ -129,23 +129,6 @@ void *hak__own_huge_alloc(struct hak_own *own, size_t n, size_t align, bool *zer
 void hak__own_huge_free(struct hak_own *own, void *p, const char *function);
 void *hak__own_huge_resize(struct hak_own *own, void *p, size_t n);
 void hak__own_huge_end_all(struct hak_own *own, bool keep);   /* frees them, or makes them the process's; own's lock is held */
-
-/* --- samples (own_samples.c) -------------------------------------------------------------------------------------------- */
-
-/* Whether p lies where samples of up to the mid pool do, of either kind. */
-hak_inline bool hak__is_sampled(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
-
-/* For such an address. They end the program with a report unless a block in use begins there. allow: before the block is read, whatever
- * rights the program has taken from its pages. */
-hak_cold void hak__sampled_free(void *p, const char *function);
-hak_cold size_t hak__sampled_usable(const void *p, const char *function);
-hak_cold void hak__sampled_allow(const void *p, const char *function);
-
-/* The heap that the sample which begins there is of; NULL: it is malloc's, or there is none. */
-hak_cold struct hak_own *hak__own_of_sample(const void *p);
-
-/* All end, before the spans, whose addresses some are known by. `close`: there will be none any more. */
-hak_cold void hak__own_samples_end(struct hak_own *own, bool close, const char *function);
 
 /* --- a thread's standard heap (standard.c) ------------------------------------------------------------------------------ */
 

@@ -72,7 +72,7 @@ hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
 /* At a signal that came without a request: starts the profile, or dumps it if there has been one. False: option profile is 0. */
 hak_cold bool hak__profile_by_signal(void);
 
-hak_cold void hak__profile_end(void);   /* when the program exits */
+hak_at_start void hak__profile_end(void);   /* when the program exits */
 
 /* One thread of the process at a time has what the word stands for; of a forked child none has it that is not there. False: it
  * is another's. What this process wrote before is given back by a store of 0. */
@@ -100,9 +100,6 @@ hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n, st
 /* ... is freed, sampled or not; it may be one that never was noted. */
 hak_cold void hak__profile_forget(const void *block);
 
-/* Its heap has ended the sample, whose record has been claimed. */
-hak_cold void hak__profile_end_record(struct hak_record *record);
-
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------- */
 
 hak_inline bool hak__profile_has(const void *p)
@@ -118,6 +115,9 @@ hak_cold size_t hak__profile_usable(const void *p, const char *function);
 
 /* Before a block in use is read: the program may have made its pages inaccessible. */
 hak_cold void hak__profile_allow(const void *p);
+
+/* What the address is, as the crash report says it. */
+hak_cold void hak__profile_describe(uintptr_t address, char *text, size_t size);
 
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 

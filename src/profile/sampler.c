@@ -79,8 +79,9 @@ static uint32_t sampler_now_ms(void) { return (uint32_t)hak__os->now_ms(); }
 
 static void sampler_missed(void) { hak_fetch_add(&hak__profile.missed, 1, HAK_RELAXED); }
 
-static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n)
+static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n, hak_record_end *end)
 {
+    record->sample.end = end;
     record->site = site;
     record->bytes = n;
     record->born_ms = sampler_now_ms();
@@ -97,21 +98,22 @@ static void end_record(const struct hak_profile_record *record)
     HAK_PROBE3(sample_free, record->sample.block, record->bytes, hak__profile_weight(record->site, record->bytes));
 }
 
-void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
+/* The record is claimed, and of a block of the window. */
+static void outer_end(struct hak_record *sample, const char *function)
 {
-    struct hak_profile_site *site = hak__profile_site_here(n);
-    struct hak_profile_record *record = site == NULL ? NULL : hak__profile_place_take(class);
-    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__classes[class].size);
-    if (record != NULL && !joined)
-        hak__profile_place_give(record, class);
-    if (!joined) {
-        sampler_missed();
-        return NULL;
-    }
-    if (record->bytes != 0)
-        hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
-    begin_record(record, site, n);
-    return (void *)record->sample.block;
+    struct hak_profile_record *record = (struct hak_profile_record *)sample;
+    (void)function;
+    hak__profile_outer_find((void *)sample->block, true);
+    end_record(record);
+    hak__record_leave(sample);
+    hak__profile_outer_give(record);
+}
+
+void hak__profile_forget(const void *block)
+{
+    struct hak_profile_record *record = hak__profile_outer_find(block, true);
+    if (record != NULL && hak__record_claim(&record->sample))
+        outer_end(&record->sample, NULL);
 }
 
 void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples)
@@ -126,22 +128,7 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
         return;
     }
     hak__record_join(&record->sample, samples, 0);
-    begin_record(record, site, n);
-}
-
-/* The record is claimed and out of the table. */
-static void forget_record(struct hak_profile_record *record)
-{
-    end_record(record);
-    hak__record_leave(&record->sample);
-    hak__profile_outer_give(record);
-}
-
-void hak__profile_forget(const void *block)
-{
-    struct hak_profile_record *record = hak__profile_outer_find(block, true);
-    if (record != NULL && hak__record_claim(&record->sample))
-        forget_record(record);
+    begin_record(record, site, n, outer_end);
 }
 
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------------- */
@@ -183,9 +170,12 @@ static size_t empty_place(void *p, size_t size)
 }
 
 /* The record is claimed. */
-static void free_record(struct hak_profile_record *record, uint32_t class)
+static void place_end(struct hak_record *sample, const char *function)
 {
-    void *p = (void *)record->sample.block;
+    uint32_t class = 0;
+    void *p = (void *)sample->block;
+    struct hak_profile_record *record = hak__profile_record_at(p, &class);
+    (void)function;
     end_record(record);
     hak__record_leave(&record->sample);
     if (!allow_place(p, hak__classes[class].size))   /* the place is lost */
@@ -194,26 +184,30 @@ static void free_record(struct hak_profile_record *record, uint32_t class)
     hak__profile_place_give(record, class);
 }
 
+void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
+{
+    struct hak_profile_site *site = hak__profile_site_here(n);
+    struct hak_profile_record *record = site == NULL ? NULL : hak__profile_place_take(class);
+    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__classes[class].size);
+    if (record != NULL && !joined)
+        hak__profile_place_give(record, class);
+    if (!joined) {
+        sampler_missed();
+        return NULL;
+    }
+    if (record->bytes != 0)
+        hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
+    begin_record(record, site, n, place_end);
+    return (void *)record->sample.block;
+}
+
 void hak__profile_free(void *p, const char *function)
 {
     uint32_t class = 0;
     struct hak_profile_record *record = live_at(p, &class, function);
     if (record == NULL || !hak__record_claim(&record->sample))
         hak__misuse_double_free(function, p, hak__classes[class].size);
-    free_record(record, class);
-}
-
-void hak__profile_end_record(struct hak_record *sample)
-{
-    struct hak_profile_record *record = (struct hak_profile_record *)sample;
-    uint32_t class = 0;
-    if (hak__profile_has((void *)sample->block)) {
-        hak__profile_record_at((void *)sample->block, &class);
-        free_record(record, class);
-    } else {
-        hak__profile_outer_find((void *)sample->block, true);
-        forget_record(record);
-    }
+    place_end(&record->sample, function);
 }
 
 struct hak_record *hak__profile_record_of(const void *p)
@@ -237,4 +231,17 @@ size_t hak__profile_usable(const void *p, const char *function)
     if (record == NULL)
         hak__misuse_invalid(function, p, "this block is free");
     return hak__hardened.on ? record->bytes : hak__classes[class].size;   /* as any block of a hardened process */
+}
+
+void hak__profile_describe(uintptr_t address, char *text, size_t size)
+{
+    uint32_t class;
+    const struct hak_profile_record *record = hak__profile_record_at((const void *)address, &class);
+    uintptr_t block = record == NULL ? 0 : record->sample.block;
+    if (block == 0)
+        hak__format(text, size, "in the range of sampled blocks, where there is none");
+    else
+        hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)",
+                    hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE ? "live" : "freed",
+                    (uint64_t)hak__classes[class].size, (uint64_t)(address - block), (void *)block);
 }

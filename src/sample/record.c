@@ -96,7 +96,7 @@ void hak__record_leave(struct hak_record *record)
 /* --- all of a heap ---------------------------------------------------------------------------------------------------- */
 
 /* Those that a free has claimed just now are left to it. */
-struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close)
+static struct hak_record *samples_end_one(struct hak_samples *samples, bool close)
 {
     struct hak_record *record;
     bool claimed = false;
@@ -108,6 +108,12 @@ struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close)
     }
     hak__lock_release(&samples->lock);
     return claimed ? record : NULL;
+}
+
+void hak__samples_end(struct hak_samples *samples, bool close, const char *function)
+{
+    for (struct hak_record *record; (record = samples_end_one(samples, close)) != NULL;)
+        record->end(record, function);
 }
 
 void hak__samples_merge(struct hak_samples *samples)

@@ -21,12 +21,16 @@ enum hak_sample_state {
     HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HAK_SAMPLE_ENDING, HAK_SAMPLE_FREE, HAK_SAMPLE_HOLE
 };
 
+struct hak_record;
+typedef void hak_record_end(struct hak_record *record, const char *function);
+
 struct hak_record {
     _Atomic uint32_t state;
     uint32_t counted;                     /* usable bytes, of a block outside of the heap's spans; else 0 */
     uintptr_t block;
     _Atomic(struct hak_samples *) of;     /* the user heap; NULL: malloc's */
     struct hak_record *next, *before;
+    hak_record_end *end;                  /* what a free does with a record that has been claimed */
 };
 
 /* Of a user heap. */
@@ -49,8 +53,8 @@ hak_cold bool hak__record_claim(struct hak_record *record);
 /* One that is ENDING leaves its heap, unless that has given it up before. */
 hak_cold void hak__record_leave(struct hak_record *record);
 
-/* The heap's blocks end: claims one after another, NULL at last. `close`: nothing joins any more. */
-hak_cold struct hak_record *hak__samples_end_one(struct hak_samples *samples, bool close);
+/* All of the heap's blocks end, before its spans, whose addresses some are known by. `close`: nothing joins any more. */
+hak_cold void hak__samples_end(struct hak_samples *samples, bool close, const char *function);
 
 /* The heap's blocks become malloc's. */
 hak_cold void hak__samples_merge(struct hak_samples *samples);

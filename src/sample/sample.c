@@ -160,6 +160,8 @@ static bool sample_map(struct hak_sample_place *place, size_t n)
     return code == 0;
 }
 
+static void sample_end(struct hak_record *record, const char *function);
+
 static void *sample_alloc(size_t n, struct hak_samples *samples)
 {
     struct hak_sample_place *place = next_unused();
@@ -174,6 +176,7 @@ static void *sample_alloc(size_t n, struct hak_samples *samples)
     fill_slack(place);
     place->freed.thread = 0;
     sample_note(&place->allocated);
+    place->sample.end = sample_end;
     hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
     hak_store(&place->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
     return (void *)place->sample.block;
@@ -251,7 +254,7 @@ static bool sample_allow(const struct hak_sample_place *place)
 
 void hak__sample_allow(const void *p, const char *function) { sample_allow(place_at(p, function)); }
 
-void hak__sample_end_record(struct hak_record *record, const char *function)
+static void sample_end(struct hak_record *record, const char *function)
 {
     struct hak_sample_place *place = (struct hak_sample_place *)record;
     if (sample_allow(place))
@@ -271,7 +274,7 @@ void hak__sample_free(void *p, const char *function)
     struct hak_sample_place *place = place_at(p, function);
     if (!hak__record_claim(&place->sample))
         place_at(p, function);
-    hak__sample_end_record(&place->sample, function);
+    sample_end(&place->sample, function);
 }
 
 struct hak_record *hak__sample_record_of(const void *p) { return &hak__sample_place_of((uintptr_t)p)->sample; }

@@ -1,7 +1,7 @@
 /* Sampled guards (HAKMEM_SAMPLE_GUARDS=N), in the manner of GWP-ASan: about one in N allocations gets pages of its own in a
  * range of addresses where nothing else is mapped. Its pages vanish when it is freed, and its place is kept unused for as
  * long as there are older ones. A wrong access then faults, and the report says which block it was and which calls allocated and
- * freed it. Called by malloc_slow.c, free_slow.c, pointer.c, realloc.c, calloc.c; cache/mark.c says when samples are due.
+ * freed it. Called by malloc_slow.c, calloc.c and kinds/sampled.c; cache/mark.c says when samples are due.
  *
  * A place:   | nothing | slack | block | slack | nothing |      the block at the first or the last byte of its pages that
  *                      [      its pages        ]                its alignment allows; slack is checked when it is freed
@@ -65,9 +65,6 @@ hak_cold void hak__sample_allow(const void *p, const char *function);   /* befor
 
 /* The record of the place in which p lies. */
 hak_cold struct hak_record *hak__sample_record_of(const void *p);
-
-/* Its heap has ended the sample, whose record has been claimed. */
-hak_cold void hak__sample_end_record(struct hak_record *record, const char *function);
 
 /* --- reports (sampled.c) ------------------------------------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-/* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by free_slow.c, heap_free.c, realloc.c, huge/, own/,
+/* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by kinds/, huge/, own/,
  * sample/ and profile/ before they touch a block. */
 #include "span/shield.h"
 

@@ -9,7 +9,7 @@
  *             others and the address, so that what two threads have mixed up is nobody's.
  *
  * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
- * (hardened.c); a call without any left gets a stack of one address. So does every call on processors that unwind.h does not know. No
+ * (kinds/hardened.c); a call without any left gets a stack of one address. So does every call on processors that unwind.h does not know. No
  * function waits or locks; signal handlers may call them too. */
 #pragma once
 

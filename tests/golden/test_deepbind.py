@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Libraries that a program on HAKMEM opens with RTLD_DEEPBIND: they share its malloc, and whoever opens them is still who opens
 them for the C library."""
-# test: timeout=200
+# test: interposed timeout=200
 import os
 import pathlib
 import platform

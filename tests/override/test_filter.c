@@ -1,6 +1,6 @@
 /* A program that has the kernel forbid it system calls, as sshd does in its process before the login: mincore, which only
  * the allocator makes there, ends the process. In libhakmem.so alone, which sees the filter come. */
-// test: flavours=preload,shared
+// test: interposed flavours=preload,shared
 #include "cases.h"
 
 #include <linux/filter.h>

@@ -3,6 +3,7 @@
  * neighbour; misuse of such a block is found as ever; and mprotect is what it was. Large blocks at a multiple of a page may also be
  * freed with guards, keys, advice for forks and rights that no function of the C library has changed. (glibc's frees end in SIGSEGV, or the next
  * use does, but for blocks that it has mapped one by one.) */
+// test: interposed
 #include "cases.h"
 
 #include <malloc.h>

@@ -1,6 +1,7 @@
 /* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
  * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
  * asked for, also after realloc, and free_sized of that size is right. */
+// test: interposed
 #include "cases.h"
 
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * the program has threads itself. What programs do that is different in a process with a thread more: end by their last
  * thread, wait for signals, change credentials, unshare, count their tasks, confine themselves, fork, ask for a signal at
  * their parent's death; and what is different when a thread is created out of malloc: under locks of the caller's. */
-// test: ordinary timeout=400 flavours=preload,shared
+// test: ordinary interposed timeout=400 flavours=preload,shared
 #include "cases.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The library's names, versions and structures are those that packaging/abi/libhakmem.txt keeps, and a lost one is found."""
+# test: interposed
 import os
 import pathlib
 import subprocess

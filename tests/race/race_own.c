@@ -21,15 +21,12 @@
 #include "diag/report.h"
 #include "guard/check.h"
 #include "guard/exact.h"
-#include "harden/zero_size.h"
 #include "heap/heap.h"
 #include "heap_slow.h"
 #include "huge/huge.h"
-#include "late.h"
-#include "others.h"
+#include "kinds/kind.h"
 #include "own/own.h"
 #include "own/region.h"
-#include "pointer.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -151,13 +148,17 @@ struct hak_heap *hak__request_heap_slow(void) { return NULL; }
 void *hak__fail(int code) { return (void)code, NULL; }
 void *hak__no_memory(void) { return NULL; }
 _Atomic uint32_t hak__limit_notices;
-struct hak_region *hak__region_of(const void *p) { return (void)p, NULL; }
 void hak__profile_forget(const void *p) { (void)p; }
 bool hak__profile_answer(void) { return false; }
 struct hak_sample hak__sample;
-struct hak_zero_size hak__zero_size;
 _Atomic bool hak__shields;
-bool hak__is_others(const void *p) { return (void)p, false; }
+static bool has_none(const void *p) { return (void)p, false; }
+static bool has_any(const void *p) { return (void)p, true; }
+static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }
+const struct hak_kind hak__kind_large = { .free = hak__free_block }, hak__kind_hardened, hak__kind_sealed;
+const struct hak_kind hak__kind_sampled = { .has = has_none }, hak__kind_zero_size = { .has = has_none };
+const struct hak_kind hak__kind_region = { .has = has_none }, hak__kind_foreign = { .has = has_none };
+const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 
 /* --- the state in which a schedule begins -------------------------------------------------------------------------------- */
 

@@ -28,8 +28,9 @@ static void allocate(struct hak_record *record, struct hak_samples *of)
 }
 
 /* The record is claimed. */
-static void end(struct hak_record *record)
+static void end(struct hak_record *record, const char *function)
 {
+    (void)function;
     content[record - records]++;
     hak__record_leave(record);
     EXPLORE_EXPECT(hak_load(&record->of, HAK_RELAXED) == NULL, "it has left its heap");
@@ -39,7 +40,7 @@ static void end(struct hak_record *record)
 static void free_block(struct hak_record *record)
 {
     if (hak__record_claim(record))
-        end(record);
+        end(record, "free");
 }
 
 static void free_first(void) { free_block(&records[0]); }
@@ -52,11 +53,7 @@ static void use_third(void) { allocate(&records[2], &samples); }
 static void free_third(void) { free_block(&records[2]); }
 static void merge(void) { hak__samples_merge(&samples); }
 
-static void end_all(void)
-{
-    for (struct hak_record *record; (record = hak__samples_end_one(&samples, true)) != NULL;)
-        end(record);
-}
+static void end_all(void) { hak__samples_end(&samples, true, "hak_heap_destroy"); }
 
 /* --- the state before and after ---------------------------------------------------------------------------------------- */
 
@@ -64,7 +61,7 @@ static void samples_setup(void)
 {
     world_reset();
     for (unsigned i = 0; i < RECORDS; i++) {
-        records[i] = (struct hak_record){ .state = HAK_SAMPLE_FREE };
+        records[i] = (struct hak_record){ .state = HAK_SAMPLE_FREE, .end = end };
         content[i] = 0;
     }
     samples = others = (struct hak_samples){ .closed = false };

@@ -242,8 +242,7 @@ bool world_is_not_free(const struct hak_span *span, const void *block) { return 
 __attribute__((weak)) struct hak_profile hak__profile;
 __attribute__((weak)) struct hak_sample hak__sample;
 __attribute__((weak)) void hak__profile_forget(const void *block) { (void)block; }
-__attribute__((weak)) struct hak_own *hak__own_of_sample(const void *p) { return (void)p, NULL; }
-__attribute__((weak)) void hak__own_samples_end(struct hak_own *own, bool close, const char *f) { (void)own, (void)close, (void)f; }
+__attribute__((weak)) void hak__samples_end(struct hak_samples *s, bool close, const char *f) { (void)s, (void)close, (void)f; }
 __attribute__((weak)) void hak__samples_open(struct hak_samples *s, struct hak_account *account) { (void)s, (void)account; }
 __attribute__((weak)) void hak__samples_merge(struct hak_samples *samples) { (void)samples; }
 __attribute__((weak)) void hak__samples_fork_child(struct hak_samples *samples) { (void)samples; }

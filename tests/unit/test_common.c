@@ -23,7 +23,7 @@ static struct hak_heap *make_common(void)
     return common;
 }
 
-/* As free_slow.c frees a block of another heap. */
+/* As kinds/plain.c frees a block of another heap. */
 static void free_foreign(struct hak_heap *heap, uint32_t class, void *block)
 {
     if (!heap_absorb(heap, class, block))

@@ -1,6 +1,6 @@
-/* guard/crash.h: what an address is to the allocator, for every kind of place. The signals themselves are tested on
+/* kinds/: what an address is to the allocator, for every kind of place. The signals themselves are tested on
  * whole programs (misuse/crash_*.c). */
-#include "guard/crash.h"
+#include "kinds/kind.h"
 
 #include "cache/outbox.h"
 #include "huge/huge.h"
@@ -12,7 +12,7 @@ enum { CLASS_48 = HAK_CLASS_48, CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS
 static void expect_is(const void *address, const char *wanted)
 {
     char text[200];
-    hak__crash_describe((uintptr_t)address, text, sizeof text);
+    hak__describe((uintptr_t)address, text, sizeof text);
     if (strncmp(text, wanted, strlen(wanted)) != 0)
         fprintf(stderr, "said:     %s\nexpected: %s\n", text, wanted);
     expect(strncmp(text, wanted, strlen(wanted)) == 0);

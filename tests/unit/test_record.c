@@ -18,9 +18,18 @@ static void begin(size_t limit)
     hak__samples_open(&samples, &account);
 }
 
+static unsigned ended;
+static void end(struct hak_record *record, const char *function)
+{
+    expect(strcmp(function, "hak_heap_destroy") == 0 && record != &records[3] && hak_load(&record->of, HAK_RELAXED) == NULL);
+    expect_eq(hak_load(&record->state, HAK_RELAXED), HAK_SAMPLE_ENDING);
+    ended++;
+}
+
 static bool join(unsigned i, size_t counted)
 {
     records[i].block = 16 * (i + 1);
+    records[i].end = end;
     hak_store(&records[i].state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
     bool joined = hak__record_join(&records[i], &samples, counted);
     hak_store(&records[i].state, joined ? HAK_SAMPLE_LIVE : HAK_SAMPLE_FREE, HAK_RELAXED);
@@ -90,7 +99,7 @@ static int see(void *block, size_t size, void *argument)
 
 static void ends_and_merges(void **state)
 {
-    unsigned seen = 0, ended = 0;
+    unsigned seen = 0;
     (void)state;
     begin(SIZE_MAX);
     for (unsigned i = 0; i < RECORDS; i++)
@@ -98,8 +107,7 @@ static void ends_and_merges(void **state)
     expect_eq(hak__samples_visit(&samples, see, &seen), 55);
     expect_eq(seen, 2);
     expect(hak__record_claim(&records[3]));   /* a free that is under way */
-    for (struct hak_record *record; (record = hak__samples_end_one(&samples, true)) != NULL; ended++)
-        expect(record != &records[3] && hak_load(&record->of, HAK_RELAXED) == NULL);
+    hak__samples_end(&samples, true, "hak_heap_destroy");
     expect_eq(ended, RECORDS - 1);
     expect_list(0, 0);
     hak__record_leave(&records[3]);

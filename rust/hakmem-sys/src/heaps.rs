@@ -1,4 +1,4 @@
-//! Heaps of one's own, written by tools/gen_bindings.py from include/hakmem.h.
+//! User heaps, written by tools/gen_bindings.py from include/hakmem.h.
 
 use core::ffi::{c_char, c_int, c_void};
 

@@ -1,6 +1,6 @@
 """Whose an address is: the area that it lies in, and the areas beside it, from the library's own tables.
 
-The order of questions is that of the library (src/guard/crash.c, src/cache/doubt.c): which SuperSlab, which span,
+The order of questions is that of the library (src/kinds/kind.c, src/kinds/block.c): which SuperSlab, which span,
 which bit, and for a block whose bits say nothing, which stack, outbox or quarantine has it. A block that is in none of
 them is the program's."""
 

@@ -1,10 +1,12 @@
-/* Heaps in regions on their way from and to the program. See heap_region.h. */
-#include "heap_region.h"
+/* Blocks of heaps in regions (own/region.h). See region.h and kind.h. */
+#include "kinds/region.h"
 
 #include <errno.h>
 
 #include "base/forked.h"
+#include "diag/report.h"
 #include "hakmem.h"
+#include "kinds/kind.h"
 #include "request.h"
 #include "start.h"
 
@@ -63,3 +65,32 @@ void *hak__region_change(struct hak_region *region, void *p, size_t n, const cha
     void *block = hak__region_realloc(region, p, n, function);
     return block != NULL || n == 0 ? block : hak__no_memory();
 }
+
+/* --- the kind ---------------------------------------------------------------------------------------------------------- */
+
+static bool region_kind_has(const void *p) { return hak__region_of(p) != NULL; }
+
+static void region_kind_free(void *p, uint32_t word, const char *function)
+{
+    (void)word;
+    hak__region_end(hak__region_of(p), p, function);
+}
+
+static size_t region_kind_usable(const void *p, const char *function) { return hak__region_usable(hak__region_of(p), p, function); }
+
+static void *region_kind_realloc(void *p, size_t n) { return hak__region_change(hak__region_of(p), p, n, "realloc"); }
+
+static struct hak_own *region_kind_heap(const void *p) { return (struct hak_own *)(void *)hak__region_of(p); }
+
+static bool region_kind_live(const void *p) { return hak__region_has(hak__region_of(p), p, "hak_heap_of"); }
+
+static void region_kind_describe(uintptr_t address, char *text, size_t size)
+{
+    const struct hak_region *region = hak__region_of((const void *)address);
+    hak__format(text, size, "in the region of heap %p, offset %u", (const void *)region, (uint64_t)(address - (uintptr_t)region));
+}
+
+const struct hak_kind hak__kind_region = {
+    .has = region_kind_has, .free = region_kind_free, .usable = region_kind_usable, .realloc = region_kind_realloc,
+    .heap = region_kind_heap, .live = region_kind_live, .describe = region_kind_describe,
+};

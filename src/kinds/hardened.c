@@ -1,7 +1,7 @@
-/* malloc and free of a hardened process (harden/harden.h). As in any other process, nearly all calls pop from a stack of the
- * thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited in
- * quarantine. Called by malloc_slow.c, free_slow.c, calloc.c and aligned.c. */
-#include "hardened.h"
+/* Blocks of hardened spans, and malloc in such a process (harden/harden.h). As in any other process, nearly all calls pop from a stack
+ * of the thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited
+ * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
+#include "kinds/hardened.h"
 
 #include <errno.h>
 
@@ -10,13 +10,17 @@
 #include "base/forked.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
+#include "diag/report.h"
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "late.h"
+#include "kinds/kind.h"
+#include "own/own.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
+#include "span/shield.h"
+#include "thread.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -121,8 +125,14 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 }
 
 /* Long blocks, and blocks that leave the quarantine, take system calls. Every free may come to the latter, so they keep errno. */
-hak_noinline void hak__free_hardened(void *p, uint32_t word)
+static void hardened_free(void *p, uint32_t word, const char *function)
 {
+    if (hak_unlikely(hak__owner_is_own(word))) {
+        hak__kind_user_heap.free(p, word, function);
+        return;
+    }
+    if (!hak__shield_lift(p))
+        return;
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
@@ -142,3 +152,34 @@ void hak__freed_hardened(const void *p)
     struct hak_here here = HAK_HERE(&hak__thread_word);
     hak__trace_freed(p, hak__trace_take(hak__heap_current(), &here));
 }
+
+/* --- the rest of the table ------------------------------------------------------------------------------------------------ */
+
+static size_t hardened_usable(const void *p, const char *function)
+{
+    return hak__harden_size(p, hak__owner_of(p), function, "this block is free");
+}
+
+static void hardened_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t have = hak__harden_asked(p, hak__owner_class(hak__owner_of(p)), n);
+    (void)align;
+    if (n != have)
+        hak__misuse_size(function, p, n, have);
+}
+
+static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    uint32_t class = hak__owner_class(hak__owner_of(p));
+    if (!hak__harden_resize(hak__thread_attach(), p, class, have, n, how != HAK_RESIZE_FITTING))
+        return NULL;
+    hak__trace_resized(p, n);
+    return p;
+}
+
+static bool hardened_live(const void *p) { return hak__harden_is_live(p, hak__owner_class(hak__owner_of(p))); }
+
+const struct hak_kind hak__kind_hardened = {
+    .free = hardened_free, .usable = hardened_usable, .check_size = hardened_check_size, .resize = hardened_resize,
+    .lift = hak__block_lift, .heap = hak__own_of, .live = hardened_live, .describe = hak__block_describe, .around = hak__block_start,
+};

@@ -1,7 +1,5 @@
-/* Frees of blocks of heaps of one's own: into the block's share, under its lock unless the thread has it. A thread that has waited for
- * the lock checks again: the block may be another heap's, or none. See heap_slow.h. */
-#include "heap_slow.h"
-
+/* Blocks of user heaps (own/own.h). They are freed into their share, under its lock unless the thread has it. A thread that has waited
+ * for the lock checks again: the block may be another heap's, or none. See kind.h. */
 #include <errno.h>
 
 #include "base/forked.h"
@@ -9,7 +7,8 @@
 #include "diag/report.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "pointer.h"
+#include "kinds/kind.h"
+#include "own/own.h"
 #include "profile/profile.h"
 #include "span/shield.h"
 #include "thread.h"
@@ -109,3 +108,14 @@ hak_noinline bool hak__own_free_full(void *p, uint32_t word)
     errno = saved;
     return done;
 }
+
+static void user_heap_free(void *p, uint32_t word, const char *function)
+{
+    if (hak_unlikely(!hak__own_free(p, word, function)))   /* its heap has given it away, or ended */
+        word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
+}
+
+const struct hak_kind hak__kind_user_heap = {
+    .free = user_heap_free, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
+    .heap = hak__own_of, .live = hak__block_live, .describe = hak__block_describe, .around = hak__block_start,
+};

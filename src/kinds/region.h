@@ -1,5 +1,5 @@
 /* Heaps in regions (own/region.h) on their way from and to the program: their beginnings, and the functions that set errno. Called by
- * heap_api.c and realloc.c. */
+ * heap_api.c. */
 #pragma once
 
 #include "own/own.h"

@@ -1,4 +1,4 @@
-/* malloc and free of a hardened process (harden/harden.h). */
+/* malloc of a hardened process, and what its kinds of block have in common (harden/harden.h). */
 #pragma once
 
 #include "span/hardened.h"
@@ -14,9 +14,6 @@ hak_inline bool hak__is_hardened(void)
  * failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
-
-/* Frees any thread's block of a hardened span; `word` is its slab's. */
-hak_aside void hak__free_hardened(void *p, uint32_t word);
 
 /* Notes the call that frees a huge block, or one of no bytes. */
 hak_cold void hak__freed_hardened(const void *p);

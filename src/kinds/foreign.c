@@ -1,13 +1,14 @@
-/* The program's malloc is the first in the order of loading. What is loaded first stays, so that its functions are looked up
- * once. The build without malloc's names is nobody's malloc, and takes no part in this. */
-#include "others.h"
-
+/* Blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to this one's names
+ * may pass it blocks of the malloc that was there before, and get them freed there. In a process whose malloc is this library's, a
+ * pointer from elsewhere is misuse. See kind.h.
+ *
+ * The program's malloc is the first in the order of loading. What is loaded first stays, so its functions are looked up
+ * once. The build without malloc's names is no program's malloc, and takes no part in this. */
 #include "arena/arena.h"
 #include "arena/owner.h"
 #include "hakmem.h"
-#include "harden/zero_size.h"
+#include "kinds/kind.h"
 #include "os/loaded.h"
-#include "own/own.h"
 
 enum { MALLOC_UNKNOWN, MALLOC_OURS, MALLOC_ANOTHER };
 static _Atomic uint32_t programs_malloc;
@@ -29,11 +30,10 @@ bool hak__is_programs_malloc(void)
 static bool others_may_have(const void *p)
 {
     size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
-    bool outside = super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
-    return outside && !hak__is_sampled(p) && !hak__zero_size_has(p);
+    return super >= hak__arena_top() || hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
 }
 
-bool hak__is_others(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }
+static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) && !hak__is_programs_malloc(); }
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
 {
@@ -45,21 +45,27 @@ static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
     return function;
 }
 
-void hak__others_free(void *p)
+static void foreign_free(void *p, uint32_t word, const char *name)
 {
+    (void)word, (void)name;
     void (*function)(void *) = (void (*)(void *))others_function(&others_free, "free");
     if (function != NULL)
         function(p);
 }
 
-void *hak__others_realloc(void *p, size_t n)
+static void *foreign_realloc(void *p, size_t n)
 {
     void *(*function)(void *, size_t) = (void *(*)(void *, size_t))others_function(&others_realloc, "realloc");
     return function == NULL ? NULL : function(p, n);
 }
 
-size_t hak__others_usable(const void *p)
+static size_t foreign_usable(const void *p, const char *name)
 {
+    (void)name;
     size_t (*function)(const void *) = (size_t (*)(const void *))others_function(&others_usable, "malloc_usable_size");
     return function == NULL ? 0 : function(p);
 }
+
+const struct hak_kind hak__kind_foreign = {
+    .has = foreign_has, .free = foreign_free, .usable = foreign_usable, .realloc = foreign_realloc,
+};

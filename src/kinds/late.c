@@ -1,12 +1,12 @@
-/* See late.h. Called by free_slow.c and hardened.c. */
-#include "late.h"
-
+/* The frees of threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and hardened.c. */
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "heap/heap.h"
+#include "kinds/kind.h"
+#include "thread.h"
 
 /* A block of the exit heap itself, not yet checked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)

@@ -1,0 +1,208 @@
+/* What several kinds have in common: those of blocks of spans, and those of huge blocks. See kind.h. */
+#include "arena/arena.h"
+#include "arena/window.h"
+#include "cache/current.h"
+#include "cache/quarantine.h"
+#include "cache/verify.h"
+#include "diag/report.h"
+#include "huge/huge.h"
+#include "kinds/kind.h"
+#include "span/shield.h"
+
+/* --- whether a block begins there ------------------------------------------------------------------------------------------ */
+
+/* Whether the block of the class that begins at p is free; keys_lost: free blocks of its span may have lost their keys. */
+static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak__shield_covers(p) || hak__looks_freed(p))
+        return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
+    return keys_lost && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+}
+
+void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    const struct hak_class *class = hak__owner_sizes(word);
+    uint32_t limit = hak__start_bound(slab);
+    bool keys_lost = hak__start_bound_is_lost(limit);
+    if (!hak__begins_below(limit, slab, class, p)) {
+        uint32_t index;
+        bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+        if (!start || !keys_lost)
+            hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+    }
+    if (!freed_before((uint32_t)(class - hak__classes), p, keys_lost))
+        return;
+    if (why_freed != NULL)
+        hak__misuse_invalid(function, p, why_freed);
+    hak__misuse_double_free(function, p, class->size);
+}
+
+size_t hak__block_usable(const void *p, const char *function)
+{
+    uint32_t word = hak__owner_of(p);
+    hak__check_block(p, word, function, "this block is free");
+    return hak__owner_sizes(word)->size;
+}
+
+bool hak__block_live(const void *p)
+{
+    const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
+    uint32_t index, class = hak__owner_class(hak__owner_of(p)), limit = hak__start_bound(slab);
+    if (!hak__start_bound_is_lost(limit))
+        return hak__begins_below(limit, slab, &hak__classes[class], p) && !freed_before(class, p, false);
+    return hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK && !freed_before(class, p, true)
+           && !hak__cache_has_purged(class, p);
+}
+
+void hak__block_lift(const void *p, const char *function)
+{
+    (void)function;
+    hak__shield_lift(p);
+}
+
+/* --- sized frees ----------------------------------------------------------------------------------------------------------- */
+
+static _Atomic bool longer_allowed;
+
+void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
+
+void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function)
+{
+    size_t have = hak__classes[class].size;
+    bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
+    bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);
+    if (!aligned && !longer && !hak__size_fits(have, n))
+        hak__misuse_size(function, p, n, have);
+}
+
+void hak__block_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    hak__check_class_size(p, hak__owner_class(hak__owner_of(p)), align, n, function);
+}
+
+/* --- descriptions, without a lock ------------------------------------------------------------------------------------------ */
+
+static bool crash_among(void *const *from, void *const *to, const void *block)
+{
+    for (; from < to; from++)
+        if (*from == block)
+            return true;
+    return false;
+}
+
+/* Whether a heap has the block in its bin, outbox or quarantine: freed, and not yet given back to its span. */
+static bool crash_holds(struct hak_heap *heap, uint32_t class, const void *block)
+{
+    void **bottom = heap->classes[class].bottom;
+    if (bottom != NULL && crash_among(bottom, bottom + hak__cache_count(heap, class), block))
+        return true;
+    for (unsigned i = 0; i < HAK_OUTBOX_BUCKETS; i++) {
+        const struct hak_outbox_bucket *bucket = &heap->outbox_buckets[i];
+        size_t taken = hak_load(&bucket->taken, HAK_RELAXED), count = hak_load(&bucket->count, HAK_RELAXED);
+        if (bucket->slab != 0 && taken <= count && count <= HAK_OUTBOX_BLOCKS
+            && crash_among(bucket->blocks + taken, bucket->blocks + count, block))
+            return true;
+    }
+    return hak__quarantine_has(heap, block);
+}
+
+static bool held_by_any(uint32_t class, const void *block)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_NEW && crash_holds(heap, class, block))
+            return true;
+    }
+    return false;
+}
+
+static const char *state_of(const struct hak_span *span, uint32_t index, const void *block)
+{
+    if (index >= span->frontier)
+        return "never handed out";
+    if (span->free[index / 64] >> index % 64 & 1)
+        return "free";
+    if (hak_load(&span->remote[index / 64], HAK_RELAXED) >> index % 64 & 1)
+        return "free";
+    return held_by_any(span->class, block) ? "free" : "live";
+}
+
+static const char *owner_of_heap(uint32_t id)
+{
+    uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
+    if (hak__heap_current()->id == id)
+        return "this thread's";
+    return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_UNUSABLE ? "lost by a fork" : "another thread's";
+}
+
+void hak__block_describe(uintptr_t address, char *text, size_t size)
+{
+    size_t slab = hak__slab_of((const void *)address);
+    const struct hak_span *span = hak__span_around(slab);
+    uintptr_t start = (uintptr_t)hak__span_start(span);
+    size_t bytes = hak__classes[span->class].size, index = (address - start) / bytes;
+    uint32_t id = hak__owner_id(hak__owner_at(slab));
+    if (index >= span->blocks) {
+        hak__format(text, size, "behind the last block of a slab of %u-byte blocks", (uint64_t)bytes);
+        return;
+    }
+    const void *block = (const void *)(start + index * bytes);
+    hak__format(text, size, "inside a %s block of %u bytes, offset %u (block %p, heap %u, %s)",
+                state_of(span, (uint32_t)index, block), (uint64_t)bytes, (uint64_t)(address - (uintptr_t)block), block,
+                (uint64_t)id, owner_of_heap(id));
+}
+
+const void *hak__block_start(uintptr_t address)
+{
+    const struct hak_span *span = hak__span_around(hak__slab_of((const void *)address));
+    size_t bytes = hak__classes[span->class].size, offset = address - (uintptr_t)hak__span_start(span);
+    return hak__span_start(span) + offset / bytes * bytes;
+}
+
+/* --- huge blocks ----------------------------------------------------------------------------------------------------------- */
+
+bool hak__huge_live(const void *p) { return hak__huge_usable(p) != 0; }
+
+static uint32_t super_kind(size_t super) { return hak_load(&hak__supers[super].kind, HAK_RELAXED); }
+
+static bool is_huge(size_t super) { return super_kind(super) == HAK_SUPER_HUGE || super_kind(super) == HAK_SUPER_HUGE_TAIL; }
+
+static size_t huge_start(size_t super)
+{
+    while (super > 0 && super_kind(super) == HAK_SUPER_HUGE_TAIL)
+        super--;
+    return super;
+}
+
+/* What lies behind may have been meant for a huge block, but not where a freed one waits (arena/recycled.h). */
+size_t hak__huge_first(size_t super)
+{
+    bool inside = super < hak__arena_top();
+    if (inside && is_huge(super))
+        return huge_start(super);
+    bool own = inside && (super_kind(super) == HAK_SUPER_IN_SLABS || hak__super_is_hole(super));
+    if (own || super == 0 || !is_huge(super - 1))
+        return HAK_NO_SUPER;
+    size_t first = huge_start(super - 1);
+    return hak__owner_at(first * HAK_SUPER_SLABS) == hak__owner_huge() ? first : HAK_NO_SUPER;
+}
+
+static size_t first_around(uintptr_t address) { return hak__huge_first((address - hak__window.base) >> HAK_SUPER_SHIFT); }
+
+const void *hak__huge_around(uintptr_t address) { return hak__super_start(first_around(address)); }
+
+void hak__huge_describe(uintptr_t address, char *text, size_t size)
+{
+    size_t first = first_around(address), bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
+    const char *block = hak__super_start(first);
+    size_t offset = address - (uintptr_t)block;
+    bool live = hak__owner_id(hak__owner_of(block)) == HAK_HEAP_ID_HUGE;
+    if (offset < bytes)
+        hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free",
+                    (uint64_t)bytes, (uint64_t)offset, block);
+    else
+        hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)",
+                    (uint64_t)(offset - bytes), (uint64_t)bytes, block);
+}

@@ -1,0 +1,81 @@
+/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
+ * is to the allocator; then the signal proceeds as it would have without us. Called by init.c. Everything is read without a lock, because the thread that crashed may
+ * hold one: a report may be of a state between two others, but it only reads memory that stays mapped
+ * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal.
+ *
+ * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is not passed on but
+ * repeated: with the former disposition in place the handler returns, the instruction faults again, and a core dump or
+ * the program's own handler sees exactly what it would have seen. A signal that was sent (abort, kill) is sent again to
+ * the thread. Each signal is therefore reported once. */
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/syscall.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "kinds/kind.h"
+#include "trace/frames.h"
+#include "trace/trace.h"
+
+enum { SIGNALS = 3, DESCRIPTION = 200 };
+
+static const struct crash_signal {
+    const char *name;
+    int number;
+} crash_signals[SIGNALS] = { { "SIGSEGV", SIGSEGV }, { "SIGBUS", SIGBUS }, { "SIGABRT", SIGABRT } };
+
+static hak_rare_data struct sigaction former_actions[SIGNALS];
+
+/* In the modes in which reports have stacks. */
+static void tell_stacks(int number, const siginfo_t *info, const void *context)
+{
+    if (hak__misuse_more == NULL || number == SIGABRT || info->si_code <= 0 || info->si_code == SI_KERNEL)
+        return;
+    hak__frames_say_signal("accessed", context);
+    const void *block = hak__block_around((uintptr_t)info->si_addr);
+    if (block != NULL)
+        hak__trace_tell(block);
+}
+
+/* --- signals ------------------------------------------------------------------------------------------------------ */
+
+/* A fault of the thread's own, which happens again when the handler returns; si_code is positive for those. */
+static bool is_fault(int number, const siginfo_t *info) { return number != SIGABRT && info->si_code > 0; }
+
+static void report_crash(const char *name, int number, const siginfo_t *info)
+{
+    char text[DESCRIPTION];
+    if (!is_fault(number, info)) {
+        hak__warn("crash: %s, sent by %s", name, info->si_pid == hak__syscall(SYS_getpid) ? "the program itself" : "another process");
+    } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
+        hak__warn("crash: %s without an address, perhaps a non-canonical one", name);
+    } else {
+        hak__describe((uintptr_t)info->si_addr, text, sizeof text);
+        hak__warn("crash: %s at %p: %s", name, info->si_addr, text);
+    }
+}
+
+static void on_crash(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    for (unsigned i = 0; i < SIGNALS; i++) {
+        if (crash_signals[i].number != number)
+            continue;
+        sigaction(number, &former_actions[i], NULL);
+        report_crash(crash_signals[i].name, number, info);
+        tell_stacks(number, info, context);
+    }
+    if (!is_fault(number, info))
+        hak__syscall(SYS_tgkill, hak__syscall(SYS_getpid), hak__syscall(SYS_gettid), number);
+    errno = saved;
+}
+
+void hak__crash_init(void)
+{
+    struct sigaction ours = { .sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK };
+    if (hak__option(HAK_OPTION_crash_report) == 0)
+        return;
+    for (unsigned i = 0; i < SIGNALS; i++)
+        sigaction(crash_signals[i].number, &ours, &former_actions[i]);
+}

@@ -1,0 +1,80 @@
+/* Huge blocks, malloc's and those of user heaps, while the process is not hardened. They change their size by mapping what follows or
+ * by moving their pages. See kind.h. */
+#include "huge/huge.h"
+
+#include <errno.h>
+
+#include "base/forked.h"
+#include "diag/latency.h"
+#include "diag/report.h"
+#include "kinds/kind.h"
+#include "own/own.h"
+#include "profile/profile.h"
+#include "request.h"
+
+/* --- free ------------------------------------------------------------------------------------------------------------------ */
+
+hak_noinline void hak__huge_free_slow(void *p, const char *function)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    hak__fork_check();
+    if (hak_unlikely(hak__profile_ever()))
+        hak__profile_forget(p);
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
+    size_t bytes = hak__huge_usable(p);
+    if (hak_unlikely(own != NULL))
+        hak__own_huge_free(own, p, function);
+    else
+        hak__huge_free(p, function);
+    hak__poll_huge(bytes, 0);
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
+/* Lets the run of a huge block wait for the thread's next request, unless there is more to do. */
+static void huge_free(void *p, uint32_t word, const char *function)
+{
+    (void)word;
+    if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__own_of_huge(hak__slab_of(p)) != NULL)
+        || !hak__huge_free_quickly(hak__heap_current(), p))
+        hak__huge_free_slow(p, function);
+}
+
+/* --- sizes ----------------------------------------------------------------------------------------------------------------- */
+
+static size_t huge_usable(const void *p, const char *function)
+{
+    size_t usable = hak__huge_usable(p);
+    if (usable == 0)
+        hak__kind_none.usable(p, function);
+    return usable;
+}
+
+static void huge_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t have = hak__huge_usable(p);
+    (void)align;
+    if (have != 0 && n > have)
+        hak__misuse_size(function, p, n, have);
+}
+
+void *hak__huge_change(void *p, size_t have, size_t n)
+{
+    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
+    void *q = hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+    if (n < have && q != NULL)
+        hak__poll_huge(have - n, 0);
+    return q;
+}
+
+static void *huge_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    bool stays_huge = n > HAK_LARGE_MAX || how == HAK_RESIZE_WASTEFUL;
+    return stays_huge && n <= PTRDIFF_MAX ? hak__huge_change(p, have, n) : NULL;
+}
+
+const struct hak_kind hak__kind_huge = {
+    .free = huge_free, .usable = huge_usable, .check_size = huge_check_size, .resize = huge_resize, .lift = hak__block_lift,
+    .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+};

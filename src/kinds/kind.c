@@ -1,0 +1,59 @@
+/* Which kind an address is of, and what is asked of any. See kind.h. */
+#include "kinds/kind.h"
+
+#include "arena/arena.h"
+#include "heap/heap.h"
+
+#define X(name) &hak__kind_##name,
+static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) };   /* the last one has every address */
+#undef X
+
+const struct hak_kind *hak__kind_beside(const void *p, uint32_t word)
+{
+    const struct hak_kind *const *kind = kinds_beside;
+    if (word != 0)
+        return &hak__kind_none;
+    while (!(*kind)->has(p))
+        kind++;
+    return *kind;
+}
+
+/* --- any address -------------------------------------------------------------------------------------------------------- */
+
+static const struct hak_kind *kind_in_slabs(size_t slab)
+{
+    uint32_t id = hak__owner_id(hak__owner_at(slab));
+    if (id == 0 || id > hak__heap_last_id())
+        return &hak__kind_none;
+    const void *start = hak__span_start(hak__span_around(slab));
+    return hak__kind_of(start, hak__owner_of(start));
+}
+
+/* The kind whose address it is, wherever in a block; of an address right behind a huge block, that block's. */
+static const struct hak_kind *kind_around(uintptr_t address)
+{
+    size_t offset = address - hak__window.base, super = offset >> HAK_SUPER_SHIFT, top = hak__arena_top();
+    if (offset <= top << HAK_SUPER_SHIFT && hak__huge_first(super) != HAK_NO_SUPER)
+        return hak__kind_of((const void *)address, hak__owner_huge());
+    if (offset < top << HAK_SUPER_SHIFT && hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS)
+        return kind_in_slabs(offset >> HAK_SLAB_SHIFT);
+    const struct hak_kind *const *kind = kinds_beside;
+    while ((*kind)->describe == NULL || !(*kind)->has((const void *)address))
+        kind++;
+    return *kind;
+}
+
+void hak__describe(uintptr_t address, char *text, size_t size) { kind_around(address)->describe(address, text, size); }
+
+const void *hak__block_around(uintptr_t address)
+{
+    const struct hak_kind *kind = kind_around(address);
+    return kind->around == NULL ? NULL : kind->around(address);
+}
+
+void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
+{
+    const struct hak_kind *kind = hak__kind_at(p);
+    if (kind->check_size != NULL)
+        kind->check_size(p, align, n, function);
+}

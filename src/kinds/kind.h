@@ -1,0 +1,231 @@
+/* Kinds of block. Every address is of one kind, and a kind is one file with one table of functions: what free, realloc,
+ * malloc_usable_size, sized frees, hak_heap_of and the crash report do with such an address. They ask hak__kind_of and call.
+ *
+ *   the owner map's word                     kind         file
+ *   a thread's heap and a class              plain        plain.c      up to the mid pool
+ *                                            large        large.c      above it
+ *   a share and a class                      user_heap    user_heap.c  of a heap that the program has made
+ *   either, of a hardened span               hardened     hardened.c
+ *   a huge block                             huge         huge.c
+ *   ... of a hardened process                sealed       sealed.c
+ *   anything else                            none         none.c       no block begins there
+ *   0: the first of HAK_KINDS_BESIDE that has the address
+ *
+ * To add a kind, write its file and its row: in hak__kind_of where the word tells it, else in HAK_KINDS_BESIDE (tests/unit/test_kind.c
+ * adds one). No other file asks what an address is. */
+#pragma once
+
+#include "span/hardened.h"
+
+struct hak_heap;
+struct hak_own;
+enum hak_resize {
+    HAK_RESIZE_FITTING,    /* unless too much would be wasted */
+    HAK_RESIZE_WASTEFUL,   /* there is no memory for another block */
+    HAK_RESIZE_ROOMY,      /* the block has just been made longer than the n bytes it is for, and keeps that room */
+};
+
+/* Functions that take any address of the kind end the program with a report unless a block in use begins there, but for `free`'s
+ * `word`, `heap` and `describe`. */
+struct hak_kind {
+    bool (*has)(const void *p);   /* of the kinds beside the owner map */
+
+    /* `word` is what the owner map had; a block that has changed hands since is freed as what it is now. */
+    void (*free)(void *p, uint32_t word, const char *function);
+    size_t (*usable)(const void *p, const char *function);
+
+    /* Whether n bytes at a multiple of `align` may have been asked for. NULL, and for what is no block: the free that follows judges. */
+    void (*check_size)(const void *p, size_t align, size_t n, const char *function);
+
+    void *(*realloc)(void *p, size_t n);   /* all of it; NULL: by the rest of the table */
+    bool (*stays)(const void *p, size_t have, size_t n);   /* whether it has the right size already; NULL: at most half is wasted */
+
+    /* Changes the size in place, or of a huge block without a copy. NULL, also as a result: it has to be copied. */
+    void *(*resize)(void *p, size_t have, size_t n, enum hak_resize how);
+    void (*lift)(const void *p, const char *function);   /* before it is read: the program may have taken rights from its pages */
+
+    /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; nothing is reported. */
+    struct hak_own *(*heap)(const void *p);
+    bool (*live)(const void *p);
+
+    /* Any address of the kind, also inside of a block or of none, in a signal handler: they take no lock and write nothing but `text`.
+     * around: the start of the block that holds the address. NULL: not known. */
+    void (*describe)(uintptr_t address, char *text, size_t size);
+    const void *(*around)(uintptr_t address);
+};
+
+#define HAK_KINDS_OF_WORDS(X) X(plain) X(large) X(user_heap) X(hardened) X(huge) X(sealed)
+#if !defined(HAK_KINDS_MORE)
+#define HAK_KINDS_MORE(X)   /* a test's */
+#endif
+#define HAK_KINDS_BESIDE(X) HAK_KINDS_MORE(X) X(sampled) X(zero_size) X(region) X(foreign) X(none)
+
+#define X(name) extern const struct hak_kind hak__kind_##name;
+HAK_KINDS_OF_WORDS(X)
+HAK_KINDS_BESIDE(X)
+#undef X
+
+/* Whether the owner map's word names a span. */
+hak_inline bool hak__names_span(uint32_t word)
+{
+    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word);
+}
+
+/* Of an address whose slab's word names neither a span nor a huge block. */
+hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
+
+/* The kind of an address, whose slab has the word. */
+hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
+{
+    if (word == hak__owner_huge())
+        return hak_unlikely(hak__hardened.on) ? &hak__kind_sealed : &hak__kind_huge;
+    if (hak_unlikely(!hak__names_span(word)))
+        return hak__kind_beside(p, word);
+    if (hak_unlikely(hak__hardened_at(hak__slab_of(p))))
+        return &hak__kind_hardened;
+    if (hak__owner_is_own(word))
+        return &hak__kind_user_heap;
+    return hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE ? &hak__kind_large : &hak__kind_plain;
+}
+hak_inline const struct hak_kind *hak__kind_at(const void *p) { return hak__kind_of(p, hak__owner_of(p)); }
+
+/* --- what is asked of any address ---------------------------------------------------------------------------------------- */
+
+hak_inline size_t hak__usable(const void *p, const char *function) { return hak__kind_at(p)->usable(p, function); }
+
+/* The user heap that the program's block is of; NULL: it is malloc's. */
+hak_inline struct hak_own *hak__heap_of_block(const void *p)
+{
+    const struct hak_kind *kind = hak__kind_at(p);
+    return kind->heap == NULL ? NULL : kind->heap(p);
+}
+
+hak_inline void hak__lift(const void *p, const char *function)
+{
+    const struct hak_kind *kind = hak__kind_at(p);
+    if (kind->lift != NULL)
+        kind->lift(p, function);
+}
+
+/* For any address, NULL and foreign ones too: what the crash report says, and the start of the block around it; NULL: not known. */
+hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
+hak_cold const void *hak__block_around(uintptr_t address);
+
+hak_cold void hak__crash_init(void);   /* installs the handlers that report crashes (crash.c) */
+
+/* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
+
+/* The slow half of free.c's decision table. `owner_diff` is the slab's owner word ^ heap->tag, `class_offset` one that is a class offset. */
+void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap);
+void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap);
+void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab);
+void hak__free_outside(void *p);
+
+/* A block of a thread's span that the fast path has not taken for one in use. */
+hak_noinline void hak__free_block(void *p, uint32_t word, const char *function);
+
+/* Frees by threads without a heap (late.c): of another heap's block; of any span's block by the exit heap, which such threads share, after
+ * the caller has checked a hardened one. */
+void hak__free_unattached(void *p, uint32_t word, const char *function);
+hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
+
+/* --- blocks of spans (block.c) ------------------------------------------------------------------------------------------- */
+
+/* Ends the program unless a block in use begins at p, an address in a span. The program itself may
+ * have stored the key of freed blocks there, so the heap's own state decides. `why_freed`: what to report of a free block; NULL: a
+ * double free. */
+hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
+
+/* What the kinds plain, large and user_heap have in common; the last two are those of hardened too. */
+hak_cold size_t hak__block_usable(const void *p, const char *function);
+hak_cold void hak__block_check_size(const void *p, size_t align, size_t n, const char *function);
+hak_cold bool hak__block_live(const void *p);
+void hak__block_lift(const void *p, const char *function);
+hak_cold void hak__block_describe(uintptr_t address, char *text, size_t size);
+hak_cold const void *hak__block_start(uintptr_t address);
+
+/* Holds a sized free of a block to what its class would be. */
+hak_cold void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function);
+
+/* --- of several kinds ------------------------------------------------------------------------------------------------------ */
+
+/* A block in a slab that has, or had just now, a user heap's word (user_heap.c). False, and nothing has happened: the word is another
+ * one by now. */
+hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function);
+
+/* The same for a block of the calling thread's share that is marked as freed, and for which the bin had no room. */
+hak_noinline bool hak__own_free_full(void *p, uint32_t word);
+
+/* Huge blocks, of any heap (huge.c). */
+void *hak__huge_change(void *p, size_t have, size_t n);
+hak_noinline void hak__huge_free_slow(void *p, const char *function);
+
+/* ... (block.c). The first SuperSlab of the one that reaches into `super`, or ends before it; HAK_NO_SUPER: none. */
+hak_cold size_t hak__huge_first(size_t super);
+hak_cold bool hak__huge_live(const void *p);
+hak_cold void hak__huge_describe(uintptr_t address, char *text, size_t size);
+hak_cold const void *hak__huge_around(uintptr_t address);
+
+/* Why no block begins at p, for a report (none.c); `word` is what the owner map has there. */
+const char *hak__why_invalid(const void *p, uint32_t word);
+
+/* Blocks of the program's own malloc (foreign.c): whether that is this library, by itself or behind another one that wraps it. */
+hak_cold bool hak__is_programs_malloc(void);
+
+/* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
+hak_inline const struct hak_class *hak__class_at(const void *p)
+{
+    size_t distance = (uintptr_t)p - hak__window.base, slab = distance / HAK_SLAB_SIZE;
+    if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
+        return NULL;
+    uint32_t word = hak__owner_at(slab);
+    if (hak_unlikely(word == 0 || !hak__owner_has_class(word)))   /* only spans' words and 0 have a class */
+        return NULL;
+    const struct hak_class *class = hak__owner_sizes(word);
+    if (HAK_PROTECT)
+        return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
+    size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
+    struct hak_place place = hak__place_of(class->reciprocal, before + distance % HAK_SLAB_SIZE);
+    return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;
+}
+
+/* --- sized frees -------------------------------------------------------------------------------------------------------- */
+
+/* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
+hak_inline bool hak__size_stays(size_t have, size_t n) { return n - have / 2 <= have / 2; }
+
+/* Whether n bytes may have been asked for where there is a block of `have`: just those of the class, or down to half
+ * of it, since realloc leaves a block that shrinks no further where it is, and gives one that grows some room. */
+hak_inline bool hak__size_fits(size_t have, size_t n)
+{
+    return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have);
+}
+
+/* From now on a block may be longer than the size that a sized free names, because it could not become shorter. */
+hak_cold void hak__allow_longer(void);
+
+/* The rest of hak__check_size: other kinds, aligned blocks, reports. */
+hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
+
+#if HAK_PROTECT
+/* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Leaves what is no
+ * block to the free that follows. Class 0, which the map's word of no block seems to name, is the
+ * smallest; huge blocks' words name none. */
+hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t slab = hak__slab_of(p);
+    struct hak_class_offset offset = { HAK_CLASS_OFFSET_LIMIT };
+    if (hak_likely(slab < hak_read_mostly(&hak__window.sized_slabs)))
+        offset = hak__owner_offset(hak__owner_at(slab));
+    if (hak_unlikely(offset.bytes >= HAK_CLASSES * HAK_BIN_SIZE || !hak__size_fits(hak__class_at_offset(offset)->size, n)))
+        hak__check_size_slow(p, align, n, function);
+}
+#else
+hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    (void)p, (void)align, (void)n, (void)function;
+}
+#endif
+
+/* C++'s sized delete (free.c), whose arguments come in this order. */
+void hak__delete_sized(void *p, size_t n, size_t align);

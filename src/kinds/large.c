@@ -1,0 +1,28 @@
+/* Blocks of a thread's heap above the mid pool: they grow into free neighbours and shrink by letting slabs go. See kind.h. */
+#include "cache/large_cache.h"
+#include "heap/heap.h"
+#include "kinds/kind.h"
+#include "request.h"
+
+/* What has been cut off is freed memory like any other: it counts for upkeep. */
+static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    struct hak_heap *heap = hak__heap_current();
+    bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
+    if (n <= HAK_MID_MAX && how == HAK_RESIZE_WASTEFUL)
+        n = HAK_MID_MAX + 1;
+    if (!mine || n <= HAK_MID_MAX || n > HAK_LARGE_MAX || !hak__heap_lock(heap))
+        return NULL;
+    bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
+    while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only cached */
+        done = hak__large_resize_owner(heap, p, hak__class_of(n));
+    hak__heap_unlock(heap);
+    if (done && n < have)
+        hak__poll_huge(have - n, 0);
+    return done ? p : NULL;
+}
+
+const struct hak_kind hak__kind_large = {
+    .free = hak__free_block, .usable = hak__block_usable, .check_size = hak__block_check_size, .resize = large_resize,
+    .lift = hak__block_lift, .describe = hak__block_describe, .around = hak__block_start,
+};

@@ -1,0 +1,83 @@
+"""The sources in src/ are laid out as clang-format does it (.clang-format).
+
+  lint_format.py [FILE...]     formats these files, or the whole tree
+"""
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from lint_common import all_files, read
+
+NAME = "format"
+WHOLE_TREE = False   # not yet: files that differ are counted. True: they are findings
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What clang-format 14 cannot lay out: the body of a macro, what it takes for C++, the operands of assembly, tables of several columns.
+LEFT_ALONE = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n\\]|\\\n|\\.)*\\\n(?:[^\n\\]|\\\n|\\.)*"
+                        r"|^[^\n]*\bclass\s*(?:\+\+|--)[^\n]*"
+                        r"|^_Static_assert\b[^;]*;"
+                        r"|^[^\n]*__asm__[^;]*;"
+                        r"|^[^\n]*\bcase [^\n:]+: case [^\n]*"
+                        r"|^[^\n]*__attribute__[^\n]*\n[^\n]*"
+                        r"|^[^\n]*\[\w*\](?:\[\w*\])*(?: \w+)? = \{\n(?:[^}\n][^\n]*\n)*\}", re.M)
+
+
+def installed():
+    return shutil.which("clang-format") is not None
+
+
+def files_of(root):
+    return [p for p in all_files(root) if p.suffix in (".c", ".h") and p.relative_to(root).parts[0] == "src"]
+
+
+def ranges(text):
+    """The lines to format, as clang-format's arguments."""
+    first, result = 1, []
+    for match in LEFT_ALONE.finditer(text):
+        begin = text.count("\n", 0, match.start()) + 1
+        if begin > first:
+            result.append(f"--lines={first}:{begin - 1}")
+        first = text.count("\n", 0, match.end()) + 2
+    last = text.count("\n")
+    return result + ([f"--lines={first}:{last}"] if first <= last else [])
+
+
+def formatted(path):
+    text = read(path)
+    lines = ranges(text)
+    if not lines:
+        return text
+    done = subprocess.run(["clang-format", f"--style=file:{ROOT / '.clang-format'}", f"--assume-filename={path}", *lines], check=True,
+                          input=text, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def differing(paths):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [(path, text) for path, text in zip(paths, pool.map(formatted, paths)) if text != read(path)]
+
+
+def run(root):
+    files = files_of(root)
+    if not installed():
+        print(f"{NAME}: clang-format is not installed; {len(files)} files were not checked with it")
+        return len(files), []
+    different = [path.relative_to(root) for path, _ in differing(files)]
+    if not WHOLE_TREE and root == ROOT:
+        print(f"{NAME}: {len(different)} of {len(files)} files would change: python3 tools/lint_format.py")
+        return len(files), []
+    return len(files), [f"{path}: python3 tools/lint_format.py {path} formats it" for path in different]
+
+
+def main(arguments):
+    paths = [pathlib.Path(argument).resolve() for argument in arguments] or files_of(ROOT)
+    for path, text in differing(paths):
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
