@@ -13,6 +13,7 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
+#include "heap_slow.h"
 #include "kinds/kind.h"
 #include "own/own.h"
 #include "profile/profile.h"
@@ -69,7 +70,8 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
-    block = hak__alloc_timed(class, n);
+    struct hak_own *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
+    block = standard != NULL ? hak__own_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
