@@ -1,0 +1,50 @@
+# shellcheck shell=sh
+# What every command of ./dev uses: words for a person, logs, installing what is missing, builds.
+PRESETS="release debug asan tsan"
+EXTRA_PRESETS="aarch64"   # only by name
+JOBS=$(nproc 2>/dev/null || echo 2)
+LOGS=out/log
+
+usage() { cat tools/dev/help.txt; }
+say() { printf '%s\n' "$*"; }
+complain() { printf '%s\n' "./dev: $*" >&2; }
+die() { complain "$@"; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# quietly NAME COMMAND...: runs it with its output in a log, which is shown when it fails.
+quietly() {
+  log=$LOGS/$1.log
+  shift
+  mkdir -p "$LOGS"
+  if "$@" >"$log" 2>&1 </dev/null; then
+    return 0
+  fi
+  complain "failed: $*"
+  cat "$log" >&2
+  return 1
+}
+
+# wants_help ARGUMENT...
+wants_help() {
+  case " $* " in
+    *" --help "* | *" -h "*) return 0 ;;
+  esac
+  return 1
+}
+
+check_preset() {
+  case " $PRESETS $EXTRA_PRESETS " in
+    *" $1 "*) ;;
+    *) die "no preset '$1'; there are: $PRESETS $EXTRA_PRESETS" ;;
+  esac
+}
+
+# build_preset PRESET [TARGET]: everything, or one target.
+build_preset() {
+  if [ ! -f "out/$1/build.ninja" ] || [ -n "$(find CMakePresets.json -newer "out/$1/build.ninja")" ]; then
+    # Without this file there may be the cache of another generator, which cmake refuses.
+    [ -f "out/$1/build.ninja" ] || rm -rf "out/$1/CMakeCache.txt" "out/$1/CMakeFiles"
+    quietly "configure-$1" cmake --preset "$1" || return 1
+  fi
+  quietly "build-$1" cmake --build "out/$1" --parallel "$JOBS" --target "${2:-all}" -- -k 0
+}
