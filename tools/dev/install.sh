@@ -64,6 +64,12 @@ need_group() {
     done
     return 0
   fi
+  if [ "$1" = build ] && [ -n "$DEV_COMPILER" ]; then
+    cxx=$(compiler_in_cxx) || exit 1
+    package=$cxx
+    case $DEV_COMPILER in clang*) package=$DEV_COMPILER ;; esac
+    need build "has $DEV_COMPILER && has $cxx" "$package" "$package" "$package"
+  fi
   known=0
   while IFS=';' read -r group test apt dnf apk; do
     [ "${group% }" = "$1" ] || continue
