@@ -310,7 +310,7 @@ def main(
         plan = Plan(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-            seed=seed if seed is not None else interleaved.new_seed(),
+            seed=interleaved.seed_or_new(seed),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

@@ -219,7 +219,7 @@ def main(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
             more=more if more is not None else 0 if quick or rounds else MORE,
-            seed=seed if seed is not None else interleaved.new_seed(),
+            seed=interleaved.seed_or_new(seed),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

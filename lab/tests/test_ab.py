@@ -162,7 +162,7 @@ def test_what_goes_with_a_file_of_cases(tmp_path: Path) -> None:
     for program, params, hooks in ((["p"], [], NONE), ([], ["n=1"], NONE), ([], [], {**NONE, "input": "i"})):
         said = refused(lambda p=program, q=params, h=hooks: ab.programs(fixed, p, q, h, file, None))
         assert said.startswith("--cases says which programs run")
-    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided is for one program"
+    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided works for one program"
     assert ab.programs(fixed, [], [], NONE, file, None)[0] == fixed
 
 
@@ -174,7 +174,7 @@ def test_what_goes_with_a_baseline(tmp_path: Path) -> None:
     assert found[0].words == ["bench", "1"]
     for params, base in ((["n=1"], None), ([], known)):
         said = refused(lambda p=params, b=base: ab.programs(ASKED, ["true"], p, NONE, None, b))
-        assert said == "--until-decided is for one program without parameters or baseline"
+        assert said == "--until-decided works for one program without parameters or baseline"
     assert ab.programs(ASKED, ["true"], [], NONE, None, None)[0] == ASKED
     asked, found = ab.programs(replace(ASKED, max_runs=None), ["true"], [], {**NONE, "input": "i"}, None, known)
     assert [(each.name, each.words, each.input) for each in found] == [("true", ["true"], "i")]
@@ -240,7 +240,7 @@ def wanted(folder: Path, **more: Any) -> ab.Wanted:
 
 def test_a_record_is_of_one_program() -> None:
     said = refused(lambda: ab.finish_all(ASKED, [a_case()], wanted(Path(), record="0042-x"), None, False, None))
-    assert said == "--record is for one program"
+    assert said == "--record works for one program only"
 
 
 def test_the_name_of_the_only_case() -> None:

@@ -97,7 +97,7 @@ def test_a_program_from_which_the_variable_is_taken(
 
 def test_a_malloc_of_its_own(hakmem_library: Path, hakmem: Hakmem, programs: Mapping[str, str]) -> None:
     said = refused(hakmem, programs["own"])
-    assert f"HAKMEM served no block of {programs['own']}" in said and "it brings a malloc of its own" in said
+    assert f"HAKMEM served no block of {programs['own']}" in said and "it has a malloc of its own" in said
 
 
 def test_compare_sweep_and_tune_ask_too(
@@ -148,7 +148,7 @@ def test_an_allocator_inside_is_said(hakmem_library: Path, hakmem: Hakmem, progr
     common = ["--a", "", "--b", "refill_count=64", "--runs", "2", "--no-noise-check"]
     done = hakmem("ab", *common, "--", programs["pool"], "1000", status=None)
     said = " ".join(done.stderr.split())
-    assert f"MiB of {programs['pool']}, which seems to have an allocator of its own" in said
+    assert f"MiB of {programs['pool']}, which seems to have its own allocator" in said
     assert said.count("seems to have") == 1 and done.returncode in (0, 3, 4)
 
 
@@ -159,7 +159,7 @@ def test_another_allocator(hakmem_library: Path, programs: Mapping[str, str], tm
     watch, outcome = watched(other, [programs["plain"]])
     watch.require_served(outcome.cpu_s)
     assert [each.served for each in watch.images.values() if each.program == programs["plain"]] == [True]
-    with pytest.raises(NotServed, match=r"other served no block of .*: it brings a malloc of its own"):
+    with pytest.raises(NotServed, match=r"other served no block of .*: it has a malloc of its own"):
         watch, outcome = watched(other, [programs["own"]])
         watch.require_served(outcome.cpu_s)
 

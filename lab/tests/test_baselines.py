@@ -65,7 +65,7 @@ def test_a_program_that_is_another_one_is_refused() -> None:
     assert baselines.compare("x", now, then).verdict == "REFUSED"  # five times faster is no less another program
     assert baselines.compare("x", then, now, other_machine=True).verdict == "BETTER"
     level = baselines.compare("y", then, then)
-    assert baselines.overall([found, level]) == ("REFUSED", "A is not the baseline's: x")
+    assert baselines.overall([found, level]) == ("REFUSED", "A differs from the baseline's: x")
     assert "x: A's own wall time" in gates(found, level) and "y: " not in gates(found, level)
     noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # nine times as long is not shown by this
     assert baselines.compare("x", measured(1.0, 1.0, 4, spread=3.0, count=3), noisy).verdict == "INCONCLUSIVE"
@@ -74,7 +74,7 @@ def test_a_program_that_is_another_one_is_refused() -> None:
 def test_what_is_gated_is_said() -> None:
     then = measured(1.0, 0.8, 1)
     said = gates(baselines.compare("x", then, measured(1.02, 0.82, 2)))
-    assert said.startswith("Judged is how B's gain over A has changed since the baseline")
+    assert said.startswith("The verdict is on the change of B's gain over A since the baseline")
     assert "while A stays within 2.5 times" in said and said.count("A's own wall time is 1.02 times") == 1
     assert "has changed" not in said.partition("A's own")[2]
     said = gates(baselines.compare("x", then, measured(1.3, 1.04, 2)))
@@ -191,7 +191,7 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
     assert "::error title=WORSE%3A sh::" in worse.stderr and json.loads(worse.stdout)["outcome"]
     better = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=64")
     assert "BETTER" in better.stdout and "against the baseline" in better.stdout
-    assert "Judged is how B's gain over A has changed since the baseline" in " ".join(better.stdout.split())
+    assert "The verdict is on the change of B's gain over A since the baseline" in " ".join(better.stdout.split())
     said = hakmem("ab", "--against", "main", "--save", "main", status=1).stderr
     assert "would replace" in said
     path = tmp_path / "hakmem-results" / "baselines" / "main.json"

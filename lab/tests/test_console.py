@@ -217,7 +217,7 @@ def test_a_long_command_says_how_far_it_is(capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.usefixtures("hakmem_library")
 def test_an_experiment_says_so_off_a_terminal(tmp_path: Path) -> None:
-    code = "from hakmem_lab import cli, progress; progress.FIRST_S = 0.1; cli.main()"
+    code = "from hakmem_lab import cli; from hakmem_lab.terminal import progress; progress.FIRST_S = 0.1; cli.main()"
     plan = ("ab", "--a", "", "--b", "", "--runs", "2", "--warmup", "0", "--no-noise-check", "--", "sleep", "0.5")
     for words in (plan, (*plan[:-3], "--param", "t=0.5,0.6", "--", "sleep", "{t}")):
         done = subprocess.run(

@@ -37,8 +37,8 @@ MODES: dict[str, dict[str, str]] = {
     "hardened": {"HAKMEM_HARDEN": "1"},
     "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
 }
-WHOLE = "its seal and its slack are whole"
-OVERRUN = "its slack is not whole: something was written past its end"
+WHOLE = "its seal and its slack are intact"
+OVERRUN = "its slack is damaged: something was written past its end"
 
 # By mode and name: the state, the size, and notes that must be among the area's.
 EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
@@ -67,18 +67,18 @@ EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
         "sealed": ("live", 64, [WHOLE]),
         "huge_sealed": ("live", (3 << 20) + 4096, [WHOLE]),
         "overrun": ("live", 64, [OVERRUN]),
-        "smashed": ("live", 64, ["its seal is broken: something was written behind the block, or over all of it"]),
+        "smashed": ("live", 64, ["its seal is broken: something was written past its end, or over all of it"]),
         "quarantined": ("quarantined", 112, []),
-        "written": ("quarantined", 224, ["it is not clear: it was written after it was freed"]),
+        "written": ("quarantined", 224, ["it is not cleared: it was written to after it was freed"]),
         "zero_size": ("live", 0, []),
         "zero_size_freed": ("freed", 0, []),
         "zero_size_never": ("never", 0, []),
     },
     "sampled": {
-        "sampled": ("live", 100, ["its slack is whole"]),
+        "sampled": ("live", 100, ["its slack is intact"]),
         "sampled_behind": ("guard", None, []),
         "sampled_overrun": ("live", 33, [OVERRUN]),
-        "sampled_freed": ("freed", 200, ["its pages are gone: what touches it faults"]),
+        "sampled_freed": ("freed", 200, ["its pages are inaccessible: an access to it faults"]),
     },
 }
 ASKED = {"sealed": 50, "huge_sealed": (3 << 20) + 5, "overrun": 41, "sampled": 100}
@@ -185,7 +185,7 @@ def test_purged_pages(known: Path, tmp_path: Path) -> None:
         blocks = Blocks(Live(subject.pid))
         purged, beside = (blocks.at(subject.places[name]) for name in ("purged", "beside"))
     assert (purged.state, beside.state, beside.notes) == ("in_span", "live", ())
-    assert purged.notes == ("it lies in pages that went back to the system, as far as no other block shares them",)
+    assert purged.notes == ("its pages went back to the system, except those that it shares with other blocks",)
 
 
 def test_whose(plain: Remains) -> None:
@@ -219,7 +219,7 @@ def test_neighbours_and_offsets(plain: Remains) -> None:
     assert blocks.at(root["metadata"]).state == "tables"
     assert blocks.at(root["heaps"] + blocks.number["heap_stride"] + 64).notes == ("in heap 1 itself",)
     assert blocks.at(blocks.top).state == "beyond"
-    assert blocks.at(8).notes == ("it is NULL, or close to it",)
+    assert blocks.at(8).notes == ("it is NULL, or near it",)
     data = plain.places["data"]
     assert blocks.at(data).notes == (f"it is in {blocks.allocator.file_at(data)}",)
     assert blocks.allocator.file_at(data).endswith("/program")
@@ -431,20 +431,26 @@ def test_cores_of_other_machines(tmp_path: Path, content: bytes, what: str) -> N
         pytest.skip("the words are those of x86-64")
     path = tmp_path / "core.1"
     path.write_bytes(content)
-    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of its own kind.", "stats", path)
-    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of its own kind.", "block", "1", path)
+    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of the same kind.", "stats", path)
+    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of the same kind.", "block", "1", path)
 
 
 def test_what_is_no_core(tmp_path: Path, known: Path) -> None:
     text = tmp_path / "text"
     text.write_text("hello\n")
-    refused(f"{text} is no core dump", "Give a core dump, or a process id.", "block", "0x10", text)
-    advice = "Give the core that it has left."
-    refused(f"{known} is a program or a library, no core dump", advice, "stats", known)
-    refused(f"{LIBRARY} is a program or a library, no core dump", advice, "block", "0x10", LIBRARY)
-    refused("0xzz is no address", "Give a number, such as 0x1b5801000040.", "block", "0xzz", text)
+    refused(f"{text} is not a core dump", "Give a core dump, or a process id.", "block", "0x10", text)
+    advice = "Give the core that it left."
+    refused(f"{known} is a program or a library, not a core dump", advice, "stats", known)
+    refused(f"{LIBRARY} is a program or a library, not a core dump", advice, "block", "0x10", LIBRARY)
+    refused("0xzz is not an address", "Give a number, such as 0x1b5801000040.", "block", "0xzz", text)
     missing = tmp_path / "missing"
-    refused(f"{missing}: No such file or directory", "Give a core dump that you may read.", "block", "1", missing)
+    refused(
+        f"{missing}: No such file or directory",
+        "Give a core dump that you have permission to read.",
+        "block",
+        "1",
+        missing,
+    )
 
 
 def test_core_without_the_library(known: Path, tmp_path: Path) -> None:
@@ -459,19 +465,17 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
     whole = plain.cores["kernel"].read_bytes()
     parts = sorted(core.Core(plain.cores["kernel"]).memory, key=lambda part: part.offset)
     path = tmp_path / "core.cut"
-    room = "Take the core anew: with enough room on the disk, and no limit (ulimit -c unlimited)."
+    room = "Take a new core, with enough room on the disk and no limit (ulimit -c unlimited)."
     path.write_bytes(whole[:40])
-    refused(f"{path} is cut off, or no ELF file: its head cannot be read", "Take the core anew.", "stats", path)
+    refused(f"{path} is truncated or not an ELF file: its header cannot be read", "Take a new core.", "stats", path)
     middle = parts[len(parts) // 3].offset
     path.write_bytes(whole[:middle])
-    refused(
-        f"{path} is cut off after {middle} bytes, before the data in which HAKMEM would be found", room, "stats", path
-    )
+    refused(f"{path} is truncated after {middle} bytes, before the data that would show HAKMEM", room, "stats", path)
     last = parts[-2].offset + 1  # only the end of the stacks is missing
     path.write_bytes(whole[:last])
     done = hakmem("block", hex(plain.places["small"]), path)
     assert done.returncode == 0
-    assert done.stderr.startswith(f"hakmem: {path} is cut off after {last} bytes: ")
+    assert done.stderr.startswith(f"hakmem: {path} is truncated after {last} bytes: ")
     assert " bytes of memory are missing, in " in done.stderr
     assert "is the start of a block of 64 bytes, live" in done.stdout
 
@@ -489,8 +493,8 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
             Path(f"/proc/{subject.pid}/coredump_filter").write_text(hex(mask))
             paths[name] = subject.die(), subject.places["small"]
     refused(
-        f"{paths['none'][0]} leaves out the program's data, in which HAKMEM would be found",
-        "Bit 0 of /proc/PID/coredump_filter has to be set before the process dies; the kernel's default, 0x33, has it.",
+        f"{paths['none'][0]} lacks the program's data, in which HAKMEM would be found",
+        "Bit 0 of /proc/PID/coredump_filter must be set before the process dies; the kernel's default, 0x33, has it.",
         "stats",
         paths["none"][0],
     )
@@ -500,7 +504,7 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
     assert Blocks(Dead(paths["files"][0])).at(paths["files"][1]).state == "live"
     usual, small = paths["usual"]
     refused(
-        f"{usual} needs {library}, of which the process ran: No such file or directory",
+        f"{usual} needs {library}, from which the process ran: No such file or directory",
         "Give the file that ran, wherever it is now: --file PATH.",
         "block",
         hex(small),
@@ -528,10 +532,10 @@ def wrong_files(path: Path, known: Path, folder: Path) -> None:
     refused(f"{other} is not the build that {path} ran on", advice, "stats", path, "--file", other)
     short = hakmem("stats", path, "--file", known)
     assert short.returncode == 1
-    assert f"{known} ends before what the core's process had of it at 0x" in short.stderr
+    assert f"{known} ends before the part that the process had mapped at 0x" in short.stderr
     assert short.stderr.splitlines()[-1] == f"        {advice}"
     refused(
-        f"--file: {folder} is no ELF file that can be read",
+        f"--file: {folder} is not an ELF file that can be read",
         "Give the library's file, or the program's.",
         "stats",
         path,
@@ -563,7 +567,7 @@ def test_another_layout_or_version(plain: Remains, tmp_path: Path) -> None:
 
     path = patched(plain, tmp_path / "core.newer", newer)
     refused(
-        f"{path} is of a HAKMEM whose figures have version 2; this lab reads 1",
+        f"{path} is from a HAKMEM whose tables have version 2; this lab reads 1",
         "Use the lab that came with that library.",
         "stats",
         path,
@@ -576,7 +580,7 @@ def test_a_library_that_does_not_say_how_blocks_lie(known: Path, tmp_path: Path)
     with waiting(known, "plain", tmp_path, more=MODES["plain"]) as subject:
         live = Live(subject.pid)
         del live.number["span_free"]
-        with pytest.raises(LabError, match="its library does not say how its blocks lie"):
+        with pytest.raises(LabError, match="its library does not describe the layout of its blocks"):
             Blocks(live)
 
 

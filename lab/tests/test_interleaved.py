@@ -74,8 +74,8 @@ def test_a_failed_run_is_made_again_and_counted(hakmem_library: Path, hakmem: Ha
     common += ["--markdown", "v.md", "--seed", "3", "--out", "r.jsonl"]
     done = hakmem("ab", *common, "--retries", "2", "--", *flaky(4, 7, 8))
     said, told = (" ".join(each.split()) for each in (done.stdout, done.stderr))
-    assert "GO" in said and "3 of 13 runs failed and were made again, " in said
-    assert told.count("exit status 9; it is run again (1 of 2)") == 2 and told.count("again (2 of 2)") == 1
+    assert "GO" in said and "3 of 13 runs failed and were repeated, " in said
+    assert told.count("exit status 9; it is repeated (1 of 2)") == 2 and told.count("repeated (2 of 2)") == 1
     found = results.load(tmp_path / "r.jsonl")
     assert len(found.failures) == 3 and not found.failed() and len(found.rounds()) == 4
     assert found.retried() in said and found.retried().rstrip(".") in (tmp_path / "v.md").read_text()
@@ -124,11 +124,11 @@ def test_what_was_made_again_after_a_resume_is_no_failure(hakmem_library: Path, 
 def test_compare_and_sweep_make_a_failed_run_again(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     common = ["--metric", "ops=(.*)", "--runs", "2", "--retries", "1"]
     done = hakmem("compare", "--alloc", "system,hakmem", *common, "--junit", "c.xml", "--", *flaky(3))
-    assert "1 of 7 runs failed and was made again" in " ".join(done.stdout.split())
+    assert "1 of 7 runs failed and was repeated" in " ".join(done.stdout.split())
     assert ' errors="0"' in (tmp_path / "c.xml").read_text()
     (tmp_path / "n").unlink()
     done = hakmem("sweep", "--option", "refill_count", "--values", "16,64", *common, "--", *flaky(5))
-    assert "1 of 10 runs failed and was made again" in " ".join(done.stdout.split())
+    assert "1 of 10 runs failed and was repeated" in " ".join(done.stdout.split())
 
 
 def test_static_programs_are_refused(hakmem_library: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_resume_refuses_another_kind_and_another_build(hakmem_library: Path, hak
     digest = session.experiment.head.series[0].digest
     path.write_text(path.read_text().replace(digest, "0" * 12))
     done = hakmem("ab", "--resume", str(path), status=1)
-    assert "no longer what it was" in done.stderr
+    assert "has changed" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,13 @@ def test_of_a_program_that_frees_all_the_peak_is_shown(tmp_path: Path) -> None:
     )
     subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "p.c", "-o", "p"], cwd=tmp_path, check=True)
     done = hakmem("profile", "-o", tmp_path / "a.html", "--", tmp_path / "p")
-    said = r"6[45]\.\d MiB ± \S+ \S+ in use at the moment of the highest use, in 1 block\n"
+    said = r"6[45]\.\d MiB ± \S+ \S+ in use at the peak, in 1 block\n"
     assert re.match(said, done.stdout), done.stdout
     assert "holder (p.c:2)" in done.stdout
-    assert "hakmem: 0 B of all were in use at the end; --kind live shows them" in done.stderr
+    assert "hakmem: 0 B of these were in use at the end; --kind live shows them" in done.stderr
     assert '<option value="peak" selected>' in (tmp_path / "a.html").read_text()
     done = hakmem("profile", "--kind", "live", "--", tmp_path / "p")
-    assert done.stdout.startswith("0 B ± 0 B in use at the moment of the dump, in 0 blocks\n")
+    assert done.stdout.startswith("0 B ± 0 B in use at the time of the dump, in 0 blocks\n")
 
 
 def test_each_file_is_read_once_however_many_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +433,7 @@ def test_wrong_files_are_said(tmp_path: Path) -> None:
     (tmp_path / "x.heap").write_text("heap_v2/nonsense\n")
     done = hakmem("profile", "--diff", tmp_path / "x.heap", tmp_path / "x.heap")
     assert done.returncode == 1
-    assert "is no heap profile" in done.stderr
+    assert "is not a heap profile" in done.stderr
 
 
 @pytest.fixture(scope="module")

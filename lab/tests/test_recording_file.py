@@ -166,7 +166,7 @@ def test_the_verdict_is_of_the_peak_and_of_the_steady_part() -> None:
 def test_what_always_grows_is_not_steady() -> None:
     looks = [look(float(place), live=10 * 2**place) for place in range(12)]
     assert not inside.steady_part(looks)
-    assert "nowhere steady" in inside.recording_verdict("it", Recording(looks)).sentences[1]
+    assert "never steady" in inside.recording_verdict("it", Recording(looks)).sentences[1]
 
 
 @pytest.mark.parametrize("sizes", [[100, 105, 110, 111, 120, 100, 100], [100] * 5, [7, 100, 108, 99, 200, 90, 50]])

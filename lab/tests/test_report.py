@@ -92,12 +92,12 @@ def test_bench(tmp_path: Path) -> None:
     ("content", "part"),
     [
         ("", "is empty"),
-        ("hello\n", "not known here"),
-        ('{"a": 1}\n', "not known here"),
+        ("hello\n", "of no known kind"),
+        ('{"a": 1}\n', "of no known kind"),
         ("# TYPE x counter\n", "OpenMetrics"),
         ('{"type": "result", "round": 1}\n', "Field required"),
         ('{"problem": "it was too short"}\n', "it was too short"),
-        ('{"files": {"results": "gone.jsonl"}}\n', "gone.jsonl, which is not there"),
+        ('{"files": {"results": "gone.jsonl"}}\n', "gone.jsonl, which does not exist"),
     ],
 )
 def test_files_that_are_no_results(tmp_path: Path, content: str, part: str) -> None:

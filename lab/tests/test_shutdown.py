@@ -154,8 +154,8 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
     assert "heap profile is on" not in said("doctor", pid) + said("stats", pid)
     assert "blocks from before are not in it" in said("profile", pid, "--seconds", "0", "--leave-on")
     assert Profiler(looping).counts
-    assert "warn profile: a heap profile is on, which was switched on while the process ran" in said("doctor", pid)
-    assert f"hakmem profile {pid} --off ends it." in said("doctor", pid)
+    assert "warn profile: a heap profile is on, started while the process ran" in said("doctor", pid)
+    assert f"hakmem profile {pid} --off stops it." in said("doctor", pid)
     assert f"A heap profile is on: hakmem profile --off {pid} ends it." in said("stats", pid)
     assert "is on in process" in said("profile", pid)
     assert Profiler(looping).counts  # it was not this command that has switched it on
@@ -167,7 +167,7 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
 def test_a_profile_that_the_process_was_started_with_is_no_warning(tmp_path: Path, loop: Path) -> None:
     with running(loop, more={"HAKMEM_PROFILE": f"1:{tmp_path}/x"}) as process:
         out = start(tmp_path, "doctor", str(process.pid)).communicate(timeout=LONG_S)[0]
-    assert "ok   profile: a heap profile is on, as the option profile says" in out
+    assert "ok   profile: a heap profile is on, by the option profile" in out
 
 
 def test_a_request_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_default_stands_where_nothing_is_better(
     # Ten blocks fit in any capacity that is tried: greater ones bring nothing, smaller ones cost misses.
     arguments = [*METRIC, *FAST, "--options", "l2_ring_cap,l25_ring_cap", "--trials", "8"]
     done = hakmem("tune", *arguments, "--", str(misses), "10", "4096", status=3)
-    assert "the default stands" in " ".join(done.stdout.split())
+    assert "the default stays" in " ".join(done.stdout.split())
     assert not (tmp_path / "hakmem.env").exists()
 
 
@@ -143,7 +143,7 @@ def test_interrupted_search_goes_on(hakmem_library: Path, hakmem: Hakmem, tmp_pa
         (["--objective", "speed"], "Known are time, rss, mix"),
         (["--options", "refil_count"], "did you mean refill_count"),
         (["--options", "process_budget"], "gives no range to search"),
-        (["--with", "alloc:system"], "tuning is of HAKMEM's options"),
+        (["--with", "alloc:system"], "only HAKMEM's options can be tuned"),
         (["--budget", "0.001s"], "is too short"),
         (["--resume", "none.study"], "no such file"),
     ],
@@ -441,7 +441,7 @@ def concluded(
 
 def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said, _ = concluded(tmp_path, capsys, 0.5, False)
-    assert status == 0 and "2 settings tried, 0 of them given up early" in said and "failed under x=2" in said
+    assert status == 0 and "2 settings tried, 0 of them abandoned early" in said and "failed under x=2" in said
     assert " GO " in said and "Use them with: set -a; ." in said and "settings:" in said
     text = (tmp_path / "it.env").read_text()
     assert re.fullmatch(
@@ -453,10 +453,10 @@ def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "it.env").unlink()
     for other, word, code in ((1.5, "NO-GO", 3), (0.9999, "NO-GO", 3)):
         status, said, _ = concluded(tmp_path, capsys, other, False)
-        assert status == code and f"The verdict is {word}: the default stands, and" in said
+        assert status == code and f"The verdict is {word}: the default stays, and" in said
         assert not (tmp_path / "it.env").exists() and "settings:" not in said
     status, said, _ = concluded(tmp_path, capsys, None, False)
-    assert status == 3 and "None of 2 settings was better than the default: the default stands." in said
+    assert status == 3 and "None of 2 settings was better than the default, which stays." in said
     assert "results:" not in said
 
 
@@ -479,7 +479,7 @@ def test_the_verdict_is_said_where_the_settings_cannot_be_written(
     status, said, complaints = concluded(tmp_path, capsys, 0.5, json_, "nowhere/it.env")
     assert status == 0 and "GO" in said and "settings:" not in said and '"settings"' not in said
     assert f"cannot write {tmp_path}/nowhere/it.env: No such file or directory" in complaints
-    assert json_ or "could not be written: the settings are in the results" in said
+    assert json_ or "could not be written; the settings are in the results" in said
 
 
 def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,7 +488,7 @@ def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) ->
     tried += [trial(7, 50.0, "pruned"), trial(8, None, "pruned"), trial(9, None, "failed")]
     tune.show_trials(tried)
     said = capsys.readouterr().out
-    assert "10 settings tried, 2 of them given up early" in said
+    assert "10 settings tried, 2 of them abandoned early" in said
     assert re.findall(r"x=(\d)", said) == ["1", "6", "4", "0", "3", "9"]
     assert said.rstrip().endswith("failed under x=9")
     found = tune.trial_gain(trial(1, 5.0))
