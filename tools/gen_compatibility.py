@@ -30,7 +30,7 @@ Each does what the C library's does, and tells the allocator of it. `libhakmem.a
 | `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND` has the C library's malloc, and frees blocks of this one by it. The flag is taken away ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. PHP opens its extensions so. |
 
 `cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them; `golden.test_malloc_only` holds this table against both
-builds, and `malloc_only.override.*` run on it. [0088](decisions/0088-what-is-replaced-besides-malloc.md) decides why it is not the
+builds, and `malloc_only.override.*` run on it. [0092](decisions/0092-what-is-replaced-besides-malloc.md) decides why it is not the
 default.
 """
 
