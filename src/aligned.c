@@ -7,7 +7,7 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "hakmem.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"

@@ -7,7 +7,7 @@
  *
  * A sized free also asks whether a request of n bytes can have got the class. hak__check_size_slow judges the rest, and the block is
  * then freed like any other. */
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
 

@@ -10,7 +10,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
@@ -30,17 +30,9 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
         hak__large_cache_answer(&share->large_cache);
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
         block = n == hak__classes[class].size ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
-    if (block != NULL) {
-        hak__mark_live(block);
-        return block;
-    }
-    if (reasons != 0 || hak_unlikely(hak__hardened.on))
-        return hak__closed_malloc(share, class, n);
-    block = hak__cache_pop(&share->bins[class]);
     if (block == NULL)
-        block = hak__cache_refill(share, class);
-    if (hak_likely(block != NULL))
-        hak__mark_live(block);
+        return hak__heap_malloc(share, class, n);
+    hak__mark_live(block);
     return block;
 }
 
@@ -67,8 +59,9 @@ static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t 
 static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
     bool due = false;
+    size_t align = hak__classes[class].size & (0 - hak__classes[class].size);   /* in hardened mode n does not tell that of the request */
     void *block = take_attached(mine, own, class, n, &due, function);
-    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
+    if (due && (block = hak__sample_take(hak__hardened.on ? align : HAK_ALIGN, n, &own->samples)) == NULL)
         block = take_attached(mine, own, class, n, NULL, function);
     return block;
 }

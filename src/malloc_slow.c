@@ -5,7 +5,7 @@
 #include "alloc.h"
 #include "cache/large_cache.h"
 #include "huge/huge.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"

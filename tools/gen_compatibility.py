@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "compatibility.md"
 SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
-from gen_options_doc import table  # noqa: E402  (nothing is to be left beside the sources)
+from gen_options_doc import table
 
 REPLACED = """## What it replaces besides malloc's family
 

@@ -27,10 +27,10 @@ import session
 import suite
 import typer
 from hakmem_lab.experiment import interleaved
-from hakmem_lab.terminal import console, errors
-from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
-from hakmem_lab.terminal.errors import LabError
 from hakmem_lab.measure.one_run import Outcome
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
+from hakmem_lab.terminal import console, errors
+from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
 from session import Plan, Results, Runner, Session
 

@@ -296,7 +296,8 @@ def test_a_record_names_no_folder_of_results(tmp_path: Path, monkeypatch: pytest
     plan = made.head.plan.model_copy(update={"typed": shlex.join(["hakmem", "ab", *out, *rest])})
     made = made.model_copy(update={"head": made.head.model_copy(update={"plan": plan})})
     path = decision_record.write("0042-b", made, verdict.compare(made, "A", "B"))
-    assert "\n```\nhakmem ab --runs 10 -- bench --out x\n```\n" in path.read_text()
+    commands = "hakmem ab --runs 10 -- bench --out x\nhakmem report bench/runs/0042-b.json"
+    assert f"\n```\n{commands}\n```\n" in path.read_text()
     kept = results.from_document((tmp_path / "bench/runs/0042-b.json").read_text(), "it")
     assert kept.head.plan.typed == "hakmem ab --runs 10 -- bench --out x"
     assert kept.runs == made.runs

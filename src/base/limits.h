@@ -7,6 +7,10 @@
 
 #include "base/compiler.h"
 
+#if !defined(HAK_VERSION_STRING)
+#define HAK_VERSION_STRING "0.0.0-dev"     /* the build gives it */
+#endif
+
 /* --- blocks --------------------------------------------------------------------------------------------- */
 #define HAK_ALIGN 16u                      /* every result is a multiple of this */
 #define HAK_TINY_MAX 1024u                 /* tiny pool: bands C0..C7 */

@@ -1,6 +1,6 @@
 /* The one way to take a lock, whichever it is: those below, and the heaps' (heap/heap.h), which have the same word. Small locks for short
  * sections on slow paths: one word, no system call when uncontended. All waiting is done by futex(2), so that a program that has
- * forbidden itself system calls needs to allow no other; all of it has a limit, and looks at the fork again (wait.c).
+ * forbidden itself system calls needs to allow no other; all of it has a limit, and looks at the fork again.
  *
  *   the word    FREE;  LOST: never to be had again;  else (the holder's number << 1) | MARK
  *
@@ -128,7 +128,7 @@ bool hak__lock_is_held(struct hak_lock *lock); /* by anybody */
 /* How often a lock was found held, for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;
 
-/* --- waiting (wait.c) ------------------------------------------------------------------------------------------------------------ */
+/* --- waiting ------------------------------------------------------------------------------------------------------------ */
 
 /* For a loop that waits for another thread, with the number of its rounds so far: a moment's pause at first, later a short sleep, so
  * that the other can run. In a forked child the other may not exist, so hak__yield repairs the child first; hak__nap does not. */

@@ -1,9 +1,8 @@
 /* What several kinds have in common: those of blocks of spans, and those of huge blocks. See kind.h. */
 #include "arena/arena.h"
 #include "arena/window.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
-#include "cache/verify.h"
 #include "diag/report.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"

@@ -1,8 +1,6 @@
 /* Blocks of hardened spans, and malloc in such a process (harden/harden.h). As in any other process, nearly all calls pop from a stack
  * of the thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited
  * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
-#include "kinds/hardened.h"
-
 #include <errno.h>
 
 #include "alloc.h"

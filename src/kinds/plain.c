@@ -20,10 +20,7 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
 {
     if (!hak__heap_lock(heap))
         return false;
-    if (heap->closed_reasons[class] != 0)
-        hak__closed_free(heap, class, p, function);
-    else
-        hak__cache_overflow(heap, class, p, function);
+    hak__heap_free(heap, class, p, function);
     hak__heap_unlock(heap);
     hak__upkeep_poll(heap);
     return true;

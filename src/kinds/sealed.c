@@ -5,7 +5,6 @@
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "huge/huge.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "own/own.h"
 #include "span/shield.h"
@@ -54,6 +53,6 @@ static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 }
 
 const struct hak_kind hak__kind_sealed = {
-    .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize, .lift = hak__block_lift,
-    .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize,
+    .resize_align = HAK_SUPER_SIZE, .lift = hak__block_lift, .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
 };

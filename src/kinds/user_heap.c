@@ -23,10 +23,8 @@ static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine
         hak__harden_free(share, p, word, function);
     else if (!mine)
         hak__heap_give(share, &p, 1, function);
-    else if (share->closed_reasons[class] != 0)
-        hak__closed_free(share, class, p, function);
-    else if (!hak__cache_push(&share->bins[class], p))
-        hak__cache_overflow(share, class, p, function);
+    else
+        hak__heap_free(share, class, p, function);
 }
 
 static bool is_mine(const struct hak_heap *share)

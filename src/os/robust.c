@@ -115,12 +115,14 @@ bool hak__robust_acquire(struct hak_robust *lock, struct hak_robust_thread *me)
 {
     robust_enter(lock, me);
     bool whole = hak_likely(hak_load(&lock->word, HAK_RELAXED) == 0 && robust_try(lock, 0, me->number)) || robust_wait(lock, me);
+    hak_assert((hak_load(&lock->word, HAK_RELAXED) & FUTEX_TID_MASK) == me->number, "the word names the holder");
     return whole;
 }
 
 void hak__robust_release(struct hak_robust *lock, struct hak_robust_thread *me)
 {
-    /* release: pairs with the acquire of who takes the lock next. */
+    hak_assert((hak_load(&lock->word, HAK_RELAXED) & FUTEX_TID_MASK) == me->number, "a thread releases a lock that it has");
+    /* release: pairs with the acquire of the next thread to take the lock. */
     if (hak_unlikely((hak_exchange(&lock->word, 0, HAK_RELEASE) & FUTEX_WAITERS) != 0))
         hak__syscall(SYS_futex, &lock->word, FUTEX_WAKE, 1, 0, 0, 0);
     robust_leave(me);

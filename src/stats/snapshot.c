@@ -13,7 +13,6 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "span/pool.h"
 #include "stats/figures.h"
 #include "upkeep/counts.h"

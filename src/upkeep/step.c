@@ -7,7 +7,6 @@
 #include "arena/retained.h"
 #include "arena/runs.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/options.h"

@@ -16,7 +16,6 @@
 #include "arena/runs.h"
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"

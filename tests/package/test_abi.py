@@ -10,7 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-import abi  # noqa: E402  (its folder is known only now)
+import abi
 
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 

@@ -2,7 +2,7 @@
  * cached, in an outbox, published, of a parked heap), and the printed table contains them. */
 #include "stats/dump.h"
 
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "diag/options.h"
 #include "heap/heap.h"

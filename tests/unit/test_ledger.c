@@ -2,7 +2,7 @@
  * not read. The sum over everything against the kernel's figure is tested on whole programs (override/test_ledger.c). */
 #include "stats/ledger.h"
 
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 

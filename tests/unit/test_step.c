@@ -7,7 +7,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/runs.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"

@@ -40,7 +40,7 @@ def seed_or_new(given: int | None) -> int:
     return secrets.randbelow(1 << 31) if given is None else given
 
 
-def results_path(kind: Kind, out: Path | None) -> Path:
+def results_path(kind: str, out: Path | None) -> Path:
     """The file of a new experiment: `out` is a file (.jsonl) or a folder, by default hakmem-results."""
     if out is not None and out.suffix == ".jsonl":
         return out

@@ -2,11 +2,11 @@
  * everywhere; one in eight is left as it is; a heap that is small or sparse, a kernel without huge pages and a user who wants none
  * change nothing. */
 #include "arena/hugepages.h"
+
 #include "arena/limit.h"
 #include "arena/runs.h"
-
 #include "diag/options.h"
-#include "shared/pool.h"
+#include "span/pool.h"
 #include "support/fake_os.h"
 
 enum { SMALL_HEAP = 8, EVERY = 8, PAUSE = 64 };
