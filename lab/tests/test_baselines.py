@@ -199,4 +199,4 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
         path.read_text().replace('"page_bytes":', '"page_bytes": 1').replace('"page_bytes": 1 ', '"page_bytes": 1')
     )
     refused = hakmem("ab", "--against", "main", "--runs", "2", status=1).stderr
-    assert "of another machine: page size" in " ".join(refused.split())
+    assert "from another machine: page size" in " ".join(refused.split())

@@ -99,7 +99,7 @@ def busy_and_wide() -> Experiment:
 
 
 def test_the_metric_that_decided_stands_first(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody is told that wall time agrees where it says +40 %: its figure stands last, as one that does not decide."""
+    """No output claims that wall time agrees if it says +40 %: its figure comes last, as one that does not decide."""
     made = busy_and_wide()
     found = verdict.compare(made, "A", "B")
     assert found.verdict == "GO" and found.decided_by == "cpu"
@@ -145,13 +145,13 @@ def test_wall_time_that_decides_a_comparison_stands_first() -> None:
     for run in against.runs:
         if run.label == "B":
             run.wall_s = run.value = run.wall_s * 1.108
-    assert "Nobody takes the least processor time" in allocator_comparison.analyse(against).sentence
+    assert "No allocator clearly takes the least processor time" in allocator_comparison.analyse(against).sentence
 
 
 def test_without_a_gain_hardly_anybody_wins_on_a_busy_machine() -> None:
     """The two metrics share the error rate: of 300 comparisons of equals at most 5 % have a winner."""
     said = [allocator_comparison.analyse(disturbed(1.0, seed)).sentence for seed in range(0, 3000, 10)]
-    winners = sum(not each.startswith("Nobody") for each in said)
+    winners = sum(not each.startswith("No allocator") for each in said)
     assert winners <= 300 * 0.05 + 2 * (300 * 0.05 * 0.95) ** 0.5
 
 

@@ -366,7 +366,7 @@ def test_the_program_is_the_session_that_began_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(one_run, "_started_at", began.__getitem__)
     monkeypatch.setattr(os, "getsid", sessions.__getitem__)
     assert one_run._leader_among_new({9}) == 6
-    sessions.update({5: 2, 6: 2, 7: 2, 8: 2})  # nobody leads one, and none is what has just been started
+    sessions.update({5: 2, 6: 2, 7: 2, 8: 2})  # none has a leader, and none was just started
     with pytest.raises(one_run.RunFailed) as caught:
         one_run._leader_among_new({9})
     assert caught.value.message == "the started program was not found"

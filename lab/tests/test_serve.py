@@ -103,7 +103,7 @@ def test_histograms_and_counts_of_exact_statistics(tmp_path: Path) -> None:
     assert buckets == [("1.0", "0"), ("2.0", "1"), ("4.0", "6"), ("+Inf", "8")]
     assert "hakmem_slow_malloc_nanoseconds_count 8\nhakmem_slow_malloc_nanoseconds_sum 100\n" in text
     assert 'hakmem_class_mallocs_total{size="64"} 90000' in text
-    # A newer library's figure, whose type nobody here knows, is no metric.
+    # A newer library's figure, whose type is unknown here, is not a metric.
     assert "future" not in openmetrics.text(Snapshot.model_validate({**figures(), "future": {"x": 1}}))
 
 

@@ -156,7 +156,7 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
     assert Profiler(looping).counts
     assert "warn profile: a heap profile is on, started while the process ran" in said("doctor", pid)
     assert f"hakmem profile {pid} --off stops it." in said("doctor", pid)
-    assert f"A heap profile is on: hakmem profile --off {pid} ends it." in said("stats", pid)
+    assert f"A heap profile is on: hakmem profile --off {pid} stops it." in said("stats", pid)
     assert "is on in process" in said("profile", pid)
     assert Profiler(looping).counts  # it was not this command that has switched it on
     assert f"the profile of process {pid} is off" in said("profile", pid, "--off")
@@ -170,8 +170,8 @@ def test_a_profile_that_the_process_was_started_with_is_no_warning(tmp_path: Pat
     assert "ok   profile: a heap profile is on, by the option profile" in out
 
 
-def test_a_request_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:
-    """A process that answers late must not begin a profile that nobody would end."""
+def test_an_abandoned_request_is_withdrawn(tmp_path: Path) -> None:
+    """A process that answers late must not begin a profile that no command would end."""
     source = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); return getchar(); }\n'
     idle = compile_c(tmp_path, source)
     with running(idle) as process:
