@@ -1,4 +1,4 @@
-"""sweep, compare, records and pages, as a person uses them."""
+"""sweep, compare, records and pages, as a user uses them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_sweep_shares_the_error_rate_out() -> None:
 
 
 def test_worse_is_a_loss_that_is_shown_and_worth_speaking_of() -> None:
-    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is shown, and is below the threshold of 1 %
+    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is significant, but below the threshold of 1 %
     assert found.best == found.base == "cap=48"
     assert [each.worse for each in found.points] == [False, False, True]
     assert [each.loss for each in found.points] == pytest.approx([0, 0.5, 50], abs=0.4)
-    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on the mean, and not shown
+    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on average, but not significant
     made = make_experiment(wild, points=[{"cap": "48"}, {"cap": "8"}])
     other = sweep.analyse(made, "cap=48").points[1]
     assert other.loss > 1 and not other.worse
@@ -199,7 +199,7 @@ def test_sweep_page_marks_the_knee(tmp_path: Path) -> None:
 
 
 def empty_tree(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Has records written into an otherwise empty tree; returns their folder."""
+    """Redirects records into an otherwise empty tree; returns their folder."""
     records = root / decision_record.FOLDER
     records.mkdir(parents=True)
     monkeypatch.setattr(decision_record, "tree", lambda: root)

@@ -1,4 +1,4 @@
-"""What `hakmem sweep` and `hakmem compare` make of their command lines, without running anything."""
+"""`hakmem sweep` and `hakmem compare` and their command lines, without running anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import make_experiment
 
 
 class Ran:
-    """A session that has run."""
+    """A finished session."""
 
     def __init__(self, made: Experiment, path: Path) -> None:
         self.experiment, self.path, self.ran = made, path, 0
@@ -37,7 +37,7 @@ class Ran:
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What experiments are begun or resumed with, then their session, then what is concluded with."""
+    """Records the arguments with which experiments begin or resume, and conclude."""
     found: list[Any] = []
     session = Ran(make_experiment({"a": [1.0], "b": [1.0]}), tmp_path / "r.jsonl")
 

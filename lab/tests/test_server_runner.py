@@ -1,4 +1,4 @@
-"""Servers with clients: ready, measured with their children, stopped; and what the latencies say."""
+"""Servers with clients: readiness, measuring with children, stopping; and latencies."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_quantiles_of_what_is_printed() -> None:
 
 
 def with_quantiles(tail: float, seed: int, rounds: int = 10) -> Experiment:
-    """Experiments in which B's tail is so many times as long, and its median is the same."""
+    """Experiments in which B's tail is longer, and its median is the same."""
     chance = np.random.default_rng(seed)
     made = make_experiment({"A": [1.0] * rounds, "B": [1.0] * rounds})
     for run_ in made.runs:
