@@ -8,15 +8,13 @@
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "own/own.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "start.h"
-#include "stats/dump.h"
-#include "stats/ledger.h"
+#include "stats/stats.h"
 #include "upkeep/step.h"
 
 static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }

@@ -6,14 +6,13 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "heap_slow.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
 #include "pop.h"
 #include "request.h"
 #include "span/hardened.h"
 #include "start.h"
-#include "stats/own_rows.h"
+#include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 

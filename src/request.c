@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "arena/arena.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/tune.h"
 #include "os/os.h"
 #include "own/own.h"

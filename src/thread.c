@@ -9,7 +9,7 @@
 #include "base/forked.h"
 #include "base/lock.h"
 #include "base/syscall.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
 #include "cache/tune.h"

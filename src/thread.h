@@ -1,7 +1,7 @@
 /* The life of a thread's heap: attached at the first slow path, parked when the thread ends. */
 #pragma once
 
-#include "cache/current.h"
+#include "cache/cache.h"
 
 /* The calling thread's own heap; attaches a parked or a new one if it has none. The library has started. NULL if the thread has given
  * its heap back (hak__thread_has_exited) or the system refuses memory. */

@@ -102,7 +102,7 @@ def class_names(table):
         f"#define HAK_CLASS_TINY_LAST {above['tiny'] - 1}u\n",
         f"#define HAK_CLASS_MID_LAST {above['mid'] - 1}u\n",
         f"#define HAK_CLASS_FIRST_LARGE {above['mid']}u\n",
-        f"#define HAK_CLASS_LOCAL_FIRST {table.index(LOCAL_MIN)}u   /* bands C2 .. C6 (cache/slots.c) */\n",
+        f"#define HAK_CLASS_LOCAL_FIRST {table.index(LOCAL_MIN)}u   /* bands C2 .. C6 (cache/tune.c) */\n",
         f"#define HAK_CLASS_LOCAL_LAST {above['local'] - 1}u\n",
         *(f"#define HAK_CLASS_{size} {index}u\n" for index, size in enumerate(table))))
 

@@ -85,7 +85,7 @@ def compiler():
 def preprocessed():
     """The text of PROGRAM after the C preprocessor."""
     done = subprocess.run([compiler(), "-E", "-P", "-std=gnu17", "-I", str(ROOT / "src"), "-x", "c", "-"],
-                          input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+                          input=PROGRAM, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"the preprocessor refuses src/diag/options.def:\n{done.stderr}")
     return done.stdout

@@ -107,6 +107,13 @@ def stage():
         target.write_text(manual(f"{stem}({section})", source), encoding="utf-8")
 
 
+def palettes():
+    """The two schemes, of which the system chooses, and the reader by a button."""
+    for wish, scheme, icon, other in (("light", "paper", "weather-night", "Dark"), ("dark", "slate", "weather-sunny", "Light")):
+        yield (f"{{media: '(prefers-color-scheme: {wish})', scheme: {scheme}, primary: custom, accent: custom, "
+               f"toggle: {{icon: material/{icon}, name: {other}}}}}")
+
+
 def configure():
     """mkdocs.yml, without a font or a script from elsewhere."""
     shown = [page for _, pages in NAVIGATION for page in pages]
@@ -115,8 +122,7 @@ def configure():
     lines = ["site_name: HAKMEM", f"site_description: A drop-in malloc for Linux, version {version()}", f"docs_dir: {STAGED / 'pages'}",
              f"site_dir: {SITE}", "use_directory_urls: false",
              "theme: {name: material, font: false, features: [navigation.tabs, navigation.top, search.highlight, content.code.copy],",
-             "  palette: [{media: '(prefers-color-scheme: light)', scheme: paper, primary: custom, accent: custom, toggle: {icon: material/weather-night, name: Dark}},",
-             "            {media: '(prefers-color-scheme: dark)', scheme: slate, primary: custom, accent: custom, toggle: {icon: material/weather-sunny, name: Light}}]}",
+             "  palette:", *(f"   {', ' if place else '['}{each}" for place, each in enumerate(palettes())), "  ]}",
              "extra_css: [look.css]", "extra_javascript: [look.js]", "plugins: [search]", "markdown_extensions: [tables, attr_list, toc: {permalink: true}, pymdownx.superfences, pymdownx.highlight]",
              "validation: {nav: {omitted_files: ignore}, links: {not_found: warn, anchors: warn, unrecognized_links: warn}}", "nav:"]
     for title, pages in NAVIGATION:
@@ -230,7 +236,8 @@ def main():
     if not chosen.look:
         return 0
     findings = look([page for page in pages if page.name != "404.html"])
-    print("\n".join(findings) or f"every page was seen at {' and '.join(f'{w} pixels' for w in WIDTHS.values())}, light and dark; the search finds options first")
+    widths = " and ".join(f"{width} pixels" for width in WIDTHS.values())
+    print("\n".join(findings) or f"every page was seen at {widths}, light and dark; the search finds options first")
     return 1 if findings else 0
 
 

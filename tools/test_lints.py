@@ -16,10 +16,12 @@ import lint_generated
 import lint_idioms
 import lint_lab
 import lint_layers
+import lint_python
 import lint_scripts
 import lint_shape
 import lint_text
 import lint_tidy
+import lint_workflows
 import test_documented
 
 HEADER = "/* What this file is for. */\n"
@@ -67,6 +69,15 @@ class Layers(LintTest):
     def test_top(self):
         self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
+
+    def test_kinds(self):
+        self.plant("src/kinds/kind.h", '#include "request.h"\n')
+        self.plant("src/free.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers)
+        self.plant("src/api.h", HEADER)
+        self.plant("src/kinds/kind.c", '#include "api.h"\n')
+        self.plant("src/request.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers, 'src/kinds/kind.c:1: includes "api.h"', "kinds/ stands on this file")
 
     def test_peers(self):
         self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
@@ -289,6 +300,11 @@ class Idioms(LintTest):
                               "int g(void) { return atomic_fetch_add(&x, 1); }\nvoid h(void) { __sync_synchronize(); }\n")
         self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
 
+    def test_kinds(self):
+        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/realloc.c", "tests/unit/test_sample.c"):
+            self.plant(where, "bool f(void *p) { return hak__sample_has(p); }\n")
+        self.assert_finds(lint_idioms, "src/realloc.c:1: hak__sample_has")
+
     def test_condition_in_function(self):
         self.plant("src/heap/heap.c", "void f(void)\n{\n    #ifdef X\n    g();\n    #endif\n}\n")
         self.assert_finds(lint_idioms, "src/heap/heap.c:3: conditional compilation inside f")
@@ -337,15 +353,27 @@ class Scripts(LintTest):
         self.plant("b.py", "def f(:\n")
         self.assert_finds(lint_scripts, "b.py:1:")
 
-    @unittest.skipUnless(lint_scripts.pyflakes_command(), "pyflakes is not installed")
-    def test_pyflakes(self):
-        self.plant("a.py", "import os\n")
-        self.assert_finds(lint_scripts, "'os' imported but unused")
-
     @unittest.skipUnless(lint_scripts.shellcheck_command(), "shellcheck is not installed")
     def test_shellcheck(self):
         self.plant("run", "#!/bin/sh\ncd $1 || exit\n")
         self.assert_finds(lint_scripts, "SC2086")
+
+
+@unittest.skipUnless(lint_lab.installed("ruff") and lint_lab.installed("mypy"), "ruff and mypy are not installed")
+class Python(LintTest):
+    def test_allowed(self):
+        self.plant("tools/a.py", "import b\n\nprint(b.half(2))\n")
+        self.plant("tools/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python)
+
+    def test_ruff(self):
+        self.plant("tools/a.py", "import os\n")
+        self.assert_finds(lint_python, "tools/a.py:1:8: F401")
+
+    def test_mypy(self):
+        self.plant("bench/a.py", "import b\n\nprint(b.half(2, 3))\n")
+        self.plant("bench/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python, "bench/a.py:3: error: Too many arguments")
 
 
 class Lab(LintTest):
@@ -382,6 +410,30 @@ class Lab(LintTest):
     def test_allowed(self):
         self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")
         self.assert_finds(lint_lab)
+
+
+class Workflows(LintTest):
+    FILE = ".github/workflows/a.yml"
+    GOOD = "name: a\non:\n  push:\npermissions:\n  contents: read\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: ./dev lint\n"
+
+    def test_allowed(self):
+        self.plant(self.FILE, self.GOOD)
+        self.assert_finds(lint_workflows)
+
+    def test_another_command(self):
+        self.plant(self.FILE, self.GOOD + "      - run: make\n")
+        self.assert_finds(lint_workflows, "a.yml:11: runs 'make'")
+        self.plant(self.FILE, self.GOOD + "      - name: a block\n        run: |\n          make\n")
+        self.assert_finds(lint_workflows, "a.yml:12: runs 'make'")
+
+    def test_no_permissions(self):
+        self.plant(self.FILE, self.GOOD.replace("permissions", "permission"))
+        self.assert_finds(lint_workflows, "has no 'permissions:'")
+
+    @unittest.skipUnless(shutil.which("actionlint"), "actionlint is not installed")
+    def test_actionlint(self):
+        self.plant(self.FILE, self.GOOD.replace("    runs-on", "    runs-in"))
+        self.assertTrue(self.findings(lint_workflows))
 
 
 class Documented(LintTest):
@@ -449,6 +501,7 @@ class Runner(LintTest):
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
         self.plant("tools/gen_a.py", "")
+        self.plant(Workflows.FILE, Workflows.GOOD)
         self.plant("lab/pyproject.toml", '[tool.mypy]\nfiles = ["src", "tests"]\n')
         for name in ("src", "tests"):
             self.plant(f"lab/{name}/{name}_a.py", "A = 1\n")

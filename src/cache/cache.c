@@ -1,108 +1,31 @@
-/* The slow halves of pop and push: a miss gets a batch from the heap, an overflow gives the older half back. Called by
- * malloc_slow.c, kinds/ and guard/, under the heap lock. */
+/* The bins of a heap: how blocks leave them, the marks among them, and the sentinel that a thread has before its first heap. Under the
+ * heap lock, unless a function says otherwise. */
 #include "cache/cache.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "cache/mark.h"
 #include "cache/outbox.h"
-#include "cache/tune.h"
 #include "diag/options.h"
-#include "heap/heap.h"
+#include "os/os.h"
 #include "span/hardened.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 
-/* --- a miss ---------------------------------------------------------------------------------------------------------- */
+#define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
-enum { OUTBOX_MISSES = 32 };
+/* Never written. thread.c alone changes the word that leads from it to a thread's heap. */
+struct hak_heap_front hak__sentinel = {
+    .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
+    .mode = HAK_MODE_SENTINEL,
+    .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },
+    .closed_reasons = { [0 ... HAK_CLASS_LIMIT - 1] = HAK_CLOSED_NO_HEAP },
+};
 
-/* A class that has missed DRY times in a row without getting blocks back is building up, and takes BURST times as much at once. In
- * mixed traffic larger batches would only spread over more lines. */
-enum { DRY = 4, BURST = 4 };
+__thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
-/* A new thread takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few, and have to give the others back when they
- * end (docs/decisions/0036). */
-enum { RAMP_BATCH = 4, RAMP_END = 6 };
-
-/* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
-static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
-{
-    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), class->capacity);
-    if (hak_unlikely(class->ramp < RAMP_END))
-        batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
-    size_t by_bytes = hak__classes[class_index].batch;
-    /* The table's batch is 32 where bytes do not limit it; only then may the option or a burst ask for more. */
-    if (by_bytes < 32)
-        return (uint32_t)hak_min(batch, by_bytes);
-    return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
-}
-
-/* The first blocks of a class in a process of many threads. */
-static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_index)
-{
-    struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t count = hak__common_take(heap, class_index, class->bottom);
-    if (class->common_left == 0)
-        hak__cache_absorb_begin(heap, class_index);   /* anew: as much as any class, from now on */
-    return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
-}
-
-/* Counts a miss, and flushes the outbox now and then for a thread that only allocates. */
-hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
-{
-    hak_count(&class->misses, 1);
-    if (++heap->outbox.misses >= OUTBOX_MISSES) {
-        heap->outbox.misses = 0;
-        hak__outbox_flush(heap, "free");
-    }
-    heap->polling.refills++;
-    class->moves++;
-    class->missed_lately = true;
-    class->dry = (uint8_t)(class->dry + (class->dry != UINT8_MAX));
-}
-
-/* Moves a batch into the bin and pops its last block. */
-hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
-{
-    struct hak_heap_class *class = &heap->classes[class_index];
-    hak__cache_grow(heap, class_index);
-    uint32_t count = hak_unlikely(class->common_left != 0)
-                         ? take_common(heap, class_index)
-                         : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
-    if (count == 0)
-        return NULL;
-    if (heap->absorb[class_index] == NULL)
-        hak__cache_absorb_begin(heap, class_index);
-    void *block = class->bottom[count - 1];
-    hak_owner_store(&hak__heap_bin(heap, class_index)->top, class->bottom + (count - 1));
-    return block;
-}
-
-void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
-{
-    struct hak_heap_class *class = &heap->classes[class_index];
-    void *block = NULL;
-    if (hak_unlikely(class->marks != 0)) {
-        hak__cache_drop_marks(heap, class_index);
-        if ((block = hak__cache_pop(hak__heap_bin(heap, class_index))) != NULL)
-            return block;
-    }
-    note_miss(heap, class);
-    bool cached = class->capacity != 0;
-    if (cached)
-        block = refill_bin(heap, class_index);
-    else
-        hak__heap_take(heap, class_index, &block, 1);
-    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
-    if (hak_unlikely(sampled) && (block != NULL || !cached))
-        hak__cache_mark(heap, class_index);
-    return block;
-}
-
-/* --- the way back --------------------------------------------------------------------------------------------------- */
+/* --- out of the bins -------------------------------------------------------------------------------------------- */
 
 /* Gives back blocks among which other heaps' may be: those are published as remote frees. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
@@ -155,25 +78,6 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
     hak_owner_store(&bin->top, class->bottom + (held - count));
 }
 
-void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
-{
-    struct hak_heap_class *class = &heap->classes[class_index];
-    heap->polling.overflows++;
-    class->moves++;
-    class->returned_lately = true;
-    class->dry = 0;
-    bool grown = hak__cache_grow(heap, class_index);
-    if (class->capacity == 0) {
-        hak__heap_give(heap, &block, 1, function);
-        return;
-    }
-    if (!grown)
-        hak__cache_drain(heap, class_index, (class->capacity + 1u) / 2, function);
-    bool pushed = hak__cache_push(hak__heap_bin(heap, class_index), block);
-    hak_assert(pushed, "a drained bin has room");
-    (void)pushed;
-}
-
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
@@ -186,4 +90,86 @@ uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class_index)
 {
     uint32_t count = hak__cache_count(heap, class_index), marks = hak_peek(&heap->classes[class_index].marks);
     return count - hak_min(marks, count);
+}
+
+/* --- marks ------------------------------------------------------------------------------------------------------ */
+
+enum { MARKS_MOST = 250 };
+
+/* How many requests from now the next sample comes: evenly 1 .. 2N - 1, so N on average, and out of step with the program's
+ * loops. */
+static uint64_t draw_mark(void)
+{
+    uint64_t n = hak__option(HAK_OPTION_sample_guards);
+    return n == 0 ? 0 : 1 + hak__os->random() % (2 * n - 1);
+}
+
+static void put_mark(struct hak_heap *heap, struct hak_bin *bin, uint32_t index, void **at)
+{
+    memmove(at + 1, at, (size_t)(bin->top - at) * sizeof *at);
+    *at = NULL;
+    hak_owner_store(&bin->top, bin->top + 1);
+    hak_slot_store(&heap->classes[index].marks, (uint8_t)(heap->classes[index].marks + 1));
+}
+
+static bool has_room(struct hak_heap *heap, const struct hak_bin *bin, uint32_t index)
+{
+    return bin->top < bin->end && heap->classes[index].marks < MARKS_MOST;
+}
+
+void hak__cache_mark(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
+    uint64_t left = heap->sample.left == 0 ? draw_mark() : heap->sample.left;
+    left -= left > 1;   /* the block that goes out now */
+    hak_count(&heap->sample.seen, below + 1);
+    while (left <= below && left != 0 && has_room(heap, bin, index)) {
+        below -= left - 1;
+        put_mark(heap, bin, index, class->bottom + below);
+        left = draw_mark();
+    }
+    heap->sample.left = left > below ? left - below : left != 0;
+}
+
+void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    if (heap->classes[index].capacity != 0 && has_room(heap, bin, index))
+        put_mark(heap, bin, index, bin->top);
+}
+
+bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    if (class->capacity != 0 && bin->top != class->bottom) {
+        bool mark = bin->top[-1] == NULL;
+        if (mark) {
+            hak_owner_store(&bin->top, bin->top - 1);
+            hak_slot_store(&class->marks, (uint8_t)(class->marks - 1));
+        }
+        return mark;
+    }
+    if (heap->sample.left == 0)
+        heap->sample.left = draw_mark();
+    bool now = heap->sample.left == 1;
+    if (now) {
+        heap->sample.left = draw_mark();
+        hak_count(&heap->sample.seen, 1);
+    }
+    return now;
+}
+
+void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    struct hak_bin *bin = hak__heap_bin(heap, index);
+    void **to = class->bottom;
+    for (void **from = class->bottom; from < bin->top; from++)
+        if (*from != NULL)
+            *to++ = *from;
+    hak_owner_store(&bin->top, to);
+    hak_slot_store(&class->marks, 0);
 }

@@ -4,7 +4,6 @@
 #include "cache/outbox.h"
 
 #include "base/bits.h"
-#include "cache/cache.h"
 #include "diag/report.h"
 #include "heap/heap.h"
 

@@ -15,7 +15,7 @@
  * was past 1. already holds a block of the slab, which keeps it from ending. */
 #pragma once
 
-#include "cache/cache.h"
+#include "heap/heap.h"
 
 /* Adds a block of another heap to the bucket of its slab. Returns false, with nothing done, if that has no room or serves another
  * slab; then call hak__outbox_add_slow. */

@@ -1,4 +1,5 @@
-/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process. See tune.h.
+/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process; where their slots lie. See
+ * tune.h.
  *
  * The large classes have all their slots from the start; their blocks are counted by large_cache.c.
  *
@@ -9,19 +10,98 @@
 
 #include <string.h>
 
+#include "arena/limit.h"
+#include "arena/meta.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/retain.h"
-#include "cache/cache.h"
-#include "cache/slots.h"
 #include "diag/options.h"
 #include "heap/heap.h"
+#include "span/experiments.h"
 #include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
 /* The process is charged for cached large blocks in such steps. */
 enum { CHARGE_STEP = 2 << 20 };
+
+/* --- slots ---------------------------------------------------------------------------------------------------------------
+ *
+ * Areas of slots are carved from the memory behind the heap's struct only as bins grow, so that a thread touches no more of it than it
+ * uses. */
+
+enum { SLOTS_LEAST = 16 };   /* in an area; each with a guard word below them */
+
+/* Areas have 16, 32, 64, ... slots and the guard word below them, and are kept apart by size when given back. A capacity between two
+ * sizes gets the larger area and never touches the rest. */
+static unsigned slots_order(uint32_t slots)
+{
+    return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1;
+}
+
+/* The slot area begins with the slots in the struct unless classes have them as their local slots, and goes on behind the struct. */
+static void slots_open(struct hak_heap *heap)
+{
+    bool any_local = false;
+    for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
+        any_local |= hak__slots_are_local(class);
+    heap->slots.next = heap->slots.local[0];
+    heap->slots.end = any_local ? heap->slots.next : heap->slots.next + sizeof heap->slots.local / sizeof(void *);
+    memset(heap->slots.free, 0, sizeof heap->slots.free);
+}
+
+static void **slots_end(struct hak_heap *heap) { return (void **)((char *)heap + heap->slots.mapped); }
+
+/* Maps more of the heap's stride: as much again, or in a thrifty process what is needed. */
+static bool slots_extend(struct hak_heap *heap, size_t need)
+{
+    size_t left = HAK_HEAP_STRIDE - heap->slots.mapped, bytes = hak_align_up(need * sizeof(void *), hak__page_size());
+    if (bytes > left)
+        return false;
+    if (!hak__is_thrifty())
+        bytes = hak_min(hak_max(bytes, heap->slots.mapped), left);
+    if (!hak__heap_extend(heap->id, heap->slots.mapped, bytes))
+        return false;
+    heap->slots.mapped += bytes;
+    return true;
+}
+
+static bool slots_find(struct hak_heap *heap, size_t need)
+{
+    void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
+    bool first = heap->slots.end < behind;   /* they were those in the struct until now */
+    void **next = first ? behind : heap->slots.next;
+    if ((size_t)(slots_end(heap) - next) < need && !slots_extend(heap, need))
+        return false;
+    heap->slots.next = next;
+    heap->slots.end = slots_end(heap);
+    return true;
+}
+
+static void **slots_take(struct hak_heap *heap, uint32_t slots)
+{
+    unsigned order = slots_order(slots);
+    size_t need = ((size_t)SLOTS_LEAST << order) + 1;
+    void **area = heap->slots.free[order];
+    if (area != NULL) {
+        heap->slots.free[order] = *area;
+    } else {
+        if ((size_t)(heap->slots.end - heap->slots.next) < need && !slots_find(heap, need))
+            return NULL;
+        area = heap->slots.next;
+        heap->slots.next = area + need;
+    }
+    if (*area != NULL)   /* fresh memory is zero and need not be touched */
+        *area = NULL;
+    return area + 1;
+}
+
+static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
+{
+    unsigned order = slots_order(slots);
+    bottom[-1] = heap->slots.free[order];
+    heap->slots.free[order] = bottom - 1;
+}
 
 /* --- first capacities -------------------------------------------------------------------------------------------------- */
 
@@ -31,7 +111,7 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     if (hak__is_large(class))
         return ceiling;
     size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
-    return (uint32_t)hak_min(hak_min(by_bytes, HAK_SLOTS_LEAST), ceiling);
+    return (uint32_t)hak_min(hak_min(by_bytes, SLOTS_LEAST), ceiling);
 }
 
 static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
@@ -109,17 +189,6 @@ void hak__cache_discharge_large(struct hak_heap *heap)
     heap->large_cache.sure = 0;
 }
 
-static uint32_t ceiling_of(uint32_t class)
-{
-    if (class > HAK_CLASS_MID_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l25_ring_cap);
-    if (class > HAK_CLASS_TINY_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l2_ring_cap);
-    if (!hak__option(HAK_OPTION_tiny_unified_cache))
-        return 0;
-    return (uint32_t)hak__option((enum hak_option)(HAK_OPTION_tiny_unified_c0 + hak__band_of(class)));
-}
-_Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
 /* Local slots lie at a fixed place: the class has all of them from the start and never more, so it is never resized. */
 static void place_locally(struct hak_heap *heap, uint32_t index)
 {
@@ -133,14 +202,14 @@ static void place_locally(struct hak_heap *heap, uint32_t index)
 static void open_class(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    class->ceiling = (uint16_t)ceiling_of(index);
+    class->ceiling = (uint16_t)hak__bin_ceiling(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
     class->common_left = (uint8_t)hak__common_first(index);
     class->local = hak__slots_are_local(index);
     if (class->local)
         place_locally(heap, index);
     else
-        class->bottom = hak__slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
+        class->bottom = slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     heap->closed_reasons[index] = 0;
     heap->bins[index] = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
@@ -188,15 +257,15 @@ static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a bin fits its new area");
-    if (capacity > HAK_SLOTS_LEAST || old > HAK_SLOTS_LEAST) {
-        void **bottom = hak__slots_take(heap, capacity), **former = class->bottom;
+    if (capacity > SLOTS_LEAST || old > SLOTS_LEAST) {
+        void **bottom = slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)
             return false;
         memcpy(bottom, former, held * sizeof *bottom);
         bin->end = bottom;   /* full until all three words agree */
         hak_owner_store(&bin->top, bottom + held);
         hak_owner_store(&class->bottom, bottom);
-        hak__slots_give(heap, former, old);
+        slots_give(heap, former, old);
     }
     bin->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
@@ -305,7 +374,7 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
-    if (!hak__option(HAK_OPTION_ring_adapt))
+    if (!hak__bins_adapt())
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
@@ -368,13 +437,13 @@ uint32_t hak__cache_mode(void)
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 {
     heap->mode = mode;
-    hak__slots_open(heap);
+    slots_open(heap);
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         open_class(heap, class);
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
         heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     count_first_capacities(heap);
-    if (!hak__option(HAK_OPTION_ring_adapt))
+    if (!hak__bins_adapt())
         fix_capacities(heap);
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);

@@ -12,7 +12,6 @@
 #include "arena/window.h"
 #include "base/lock.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"

@@ -7,7 +7,7 @@
 #include "arena/arena.h"
 #include "base/forked.h"
 #include "base/lock.h"
-#include "cache/verify.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "guard/check.h"
 #include "harden/harden.h"

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/lock.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
-#include "cache/verify.h"
 #include "diag/report.h"
 #include "heap/spans.h"
 #include "huge/huge.h"

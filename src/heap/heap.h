@@ -234,6 +234,10 @@ hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *q
 
 /* --- frees by other threads (remote.c) ---------------------------------------------------------------------------------- */
 
+/* Whether the span in which a live block of `class` lies has only this one, as seen by any thread: a class whose spans
+ * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
+bool hak__span_is_single(size_t slab, uint32_t class);
+
 /* From any thread: publishes frees of blocks of one word of a span, and tells the owner. */
 void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function);
 

@@ -13,6 +13,17 @@
 #include "heap/heap.h"
 
 #include "diag/report.h"
+#include "span/hardened.h"
+
+bool hak__span_is_single(size_t slab, uint32_t class_index)
+{
+    if (hak_unlikely(hak__hardened_at(slab)))
+        return false;
+    if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
+        return class_index >= HAK_CLASS_FIRST_LARGE;
+    size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
+    return hak__owner_is_inner(hak__owner_of(hak__slab_start(first + 1)));
+}
 
 static void remote_push(struct hak_heap *heap, struct hak_span *span)
 {

@@ -40,7 +40,7 @@ struct hak_heap_class {
     uint8_t warm_budget;        /* spans that the next miss puts there at most, while that is adaptive */
     uint8_t warm_rate;          /* hit rate of late, in 256ths */
     uint8_t absorbs;            /* while closed by polling: blocks of other heaps were taken in before */
-    uint8_t marks;              /* NULLs among the blocks in the bin (cache/mark.c) */
+    uint8_t marks;              /* NULLs among the blocks in the bin (cache/cache.c) */
     uint8_t ramp;               /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then;    /* what warm_hits was when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
@@ -52,7 +52,7 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_REDIRECTED = 2, HAK_MODE_SENTINEL = 4, HAK_M
        HAK_MODE_PROFILED = 128, HAK_MODE_EXITED = 256 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
- * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, free_slow.c
+ * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, kinds/plain.c
  * and, under the heap lock, guard/exact.c act on the reasons. Samples close nothing: they are marks in open bins. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
@@ -64,7 +64,7 @@ enum hak_closed_reason {
 
 /* --- parts of the layers above ------------------------------------------------------------------------------------------ */
 
-/* Where the slots of the bins lie (cache/slots.c). */
+/* Where the slots of the bins lie (cache/tune.c). */
 struct hak_slots {
     /* the slots, with their guards, of the classes for which the options ask it; else the beginning of the slot area */
     void *local[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS];
@@ -111,7 +111,7 @@ struct hak_large_cache {
     uint32_t oldest[HAK_LARGE_CLASSES];     /* when the lowest block of the stack came */
 };
 
-/* Marks among the blocks of open bins (cache/mark.c). */
+/* Marks among the blocks of open bins (cache/cache.c). */
 struct hak_sample_marks {
     uint64_t left;          /* requests until the next mark; 0: not drawn */
     hak_counter seen;       /* requests that were counted for marks */
@@ -240,7 +240,7 @@ enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE };   /* bef
 
 enum { HAK_WARM_MAX = 16 };
 
-/* The part that the fast paths read; the sentinel has no other (cache/current.h). */
+/* The part that the fast paths read; the sentinel has no other (cache/cache.h). */
 #define HAK_HEAP_FRONT \
     uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
     uint32_t id; \

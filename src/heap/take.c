@@ -315,7 +315,8 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
 /* Takes from a span down to out[0]; false if no other span should be asked, because the frontier moves one page per miss. */
 hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
 {
-    *got += hak__span_take(span, out, want - *got);
+    bool hardened = span->keys == HAK_SPAN_HARDENED;
+    *got += hak_unlikely(hardened) ? hak__span_take_hardened(span, out, want - *got) : hak__span_take(span, out, want - *got);
     bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
     hak__warm_lost(heap, span);
     return !at_frontier && *got < want;

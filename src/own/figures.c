@@ -1,6 +1,5 @@
 /* The contents of a heap of one's own: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/quarantine.h"
 #include "harden/harden.h"
 #include "huge/huge.h"

@@ -6,7 +6,7 @@
 
 #include "base/forked.h"
 #include "base/lock.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "own/own.h"

@@ -5,7 +5,6 @@
 #include "arena/mapping.h"
 #include "base/assert.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"

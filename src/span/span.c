@@ -5,7 +5,6 @@
 
 #include "arena/runs.h"
 #include "base/assert.h"
-#include "span/hardened.h"
 
 struct hak_span *hak__spans;
 uint64_t hak__freed_key;
@@ -86,16 +85,6 @@ struct hak_span *hak__span_around(size_t slab)
         if (!hak__owner_is_inner(hak__owner_at(slab)))
             break;
     return hak__span_at(slab);
-}
-
-bool hak__span_is_single(size_t slab, uint32_t class_index)
-{
-    if (hak_unlikely(hak__hardened_at(slab)))
-        return false;
-    if (class_index < HAK_CLASS_FIRST_LARGE || hak__classes[class_index].blocks == 1)
-        return class_index >= HAK_CLASS_FIRST_LARGE;
-    size_t first = slab - hak_load(&hak__spans[slab].back, HAK_RELAXED);
-    return hak__owner_is_inner(hak__owner_of(hak__slab_start(first + 1)));
 }
 
 static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
@@ -329,8 +318,7 @@ static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uin
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
-    if (hak_unlikely(span->keys == HAK_SPAN_HARDENED))
-        return hak__span_take_hardened(span, out, want);
+    hak_assert(span->keys != HAK_SPAN_HARDENED, "hardened spans give in random order (hardened.h)");
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken, taken == 0);

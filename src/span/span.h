@@ -189,10 +189,6 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
     return class->blocks <= 64 ? 0 : 2 * half;
 }
 
-/* Whether the span in which a live block of `class` lies has only this one, as seen by any thread: a class whose spans
- * have several blocks may have single-block ones too, and the owner map tells them by the word of their second slab. */
-bool hak__span_is_single(size_t slab, uint32_t class);
-
 /* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. It has `slabs` slabs: as many
  * as the class's spans have, or fewer with as many blocks as fit (of a large class then hak__class_single_slabs(), for a single block).
  * `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */

@@ -3,11 +3,11 @@
  * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
  * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
  * does not compile before figures.h says where it comes from. */
-#include "stats/live.h"
+#include "stats/stats.h"
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
-#include "cache/current.h"
+#include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -23,8 +23,7 @@
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
-#include "stats/figures.h"
-#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
 /* X(name, address) */
 #define LIVE_ROOTS(X) \
@@ -138,7 +137,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(sample_places, AT(hak_sample, places)) X(sample_step, HAK_GUARDED_STRIDE) \
     X(sample_slack, HAK_SAMPLE_SLACK_BYTE) X(sample_slack_most, HAK_SAMPLE_SLACK_MOST) \
     X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, sample.state)) \
-    X(place_size, AT(hak_sample_place, size)) X(place_block, AT(hak_sample_place, sample.block)) \
+    X(place_size, AT(hak_sample_place, sample.counted)) X(place_block, AT(hak_sample_place, sample.block)) \
     X(place_pages, AT(hak_sample_place, pages)) X(place_page_bytes, AT(hak_sample_place, page_bytes)) \
     X(place_allocated, AT(hak_sample_place, allocated)) X(place_freed, AT(hak_sample_place, freed)) \
     X(place_live, HAK_SAMPLE_LIVE) X(place_freeing, HAK_SAMPLE_ENDING) X(place_is_freed, HAK_SAMPLE_FREE) \

@@ -16,12 +16,11 @@
 #include "arena/runs.h"
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "start.h"
-#include "stats/dump.h"
+#include "stats/stats.h"
 #include "support/figures.h"
 
 struct fuzz_input {

@@ -5,7 +5,7 @@
  * by its owner or by the other heap, collect, weather. */
 #include "fuzz.h"
 
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "heap/heap.h"
 #include "support/heaps.h"

@@ -19,7 +19,6 @@
 
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/mark.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "heap/heap.h"
@@ -37,9 +36,6 @@ static bool handled, is_child;
 static struct hak_heap *own;
 static _Atomic uint32_t mark, repairs;
 
-/* No heap here samples its allocations. */
-void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-
 /* Records do not grow here. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 {
@@ -49,9 +45,6 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 
 /* No bin is refilled here. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-
-
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* What a thread leaves in its records for the next one (cache/flush.c), every schedule within the bounds: one thread ends, another
+/* What a thread leaves in its records for the next one (cache/contents.c), every schedule within the bounds: one thread ends, another
  * takes its heap up and allocates and frees without entering anything, and a step of upkeep empties the records of a
  * heap in which something is left. Each block is in one place afterwards. The planted bugs: a new thread that does not enter the
  * heap once, and one that does not take the note back. */
@@ -10,9 +10,7 @@
 
 #include "base/lock.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
-#include "cache/mark.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
@@ -37,17 +35,18 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *block, uint32_t word, con
 void hak__outbox_flush(struct hak_heap *heap, const char *function) { (void)heap, (void)function; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
-void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 
-/* No bin is refilled here. */
+/* Nothing is searched for here. */
 _Atomic uint64_t hak__option_words[HAK_OPTIONS];
-void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out) { return (void)heap, (void)class, (void)out, 0; }
-uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint32_t want)
+bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const void *p) { return (void)heap, (void)class, (void)p, false; }
+bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p) { return (void)heap, (void)class, (void)p, false; }
+bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p, unsigned tries)
 {
-    return (void)heap, (void)class, (void)out, (void)want, 0;
+    return (void)heap, (void)question, (void)class, (void)p, (void)tries, false;
+}
+bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *question, uint32_t class, const void *p, unsigned tries)
+{
+    return (void)except, (void)question, (void)class, (void)p, (void)tries, false;
 }
 
 /* --- the cases --------------------------------------------------------------------------------------------------------- */

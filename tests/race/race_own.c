@@ -13,9 +13,7 @@
 
 #include "base/forked.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
-#include "cache/mark.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/report.h"
@@ -91,10 +89,8 @@ void hak__cache_redirect(struct hak_heap *heap, bool away)
     heap->mode = away ? heap->mode | HAK_MODE_REDIRECTED : heap->mode & ~(uint32_t)HAK_MODE_REDIRECTED;
 }
 void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
-void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
-void hak__cache_mark(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
 
@@ -117,8 +113,6 @@ void *hak__huge_resize(void *p, size_t n) { return (void)p, (void)n, NULL; }
 void hak__poll_huge(size_t given, size_t taken) { (void)given, (void)taken; }
 
 /* A thread of the cases whose body says so has a heap by its thread-local word, others have the sentinel; no child is forked. */
-struct hak_heap_front hak__sentinel = { .mode = HAK_MODE_SENTINEL };
-__thread intptr_t hak__thread_word;
 OUTSIDE int *__errno_location(void)
 {
     static int codes[EXPLORE_THREADS + 1];

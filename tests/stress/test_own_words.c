@@ -1,7 +1,7 @@
 /* Stress: programs whose data looks like ours.
  *
  * Exercises: frees, sized frees, realloc and malloc_usable_size of blocks in use that begin with the key that freed
- * blocks bear (span/span.h), so that every one of them is looked up in the heaps (cache/verify.c); their other words are
+ * blocks bear (span/span.h), so that every one of them is looked up in the heaps (cache/contents.c); their other words are
  * words of our tables and addresses of blocks, live and freed. By the owner and by others, in every pool, while records
  * grow and shrink, buckets are published, heaps are swept and collected, threads end and their spans are adopted.
  * Expects: no report; content that stays; everything back at the end. What is freed twice is for tests/misuse.

@@ -5,7 +5,6 @@
 
 #include "arena/runs.h"
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"

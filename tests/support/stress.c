@@ -1,6 +1,6 @@
 /* See stress.h. */
 #include "arena/runs.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/tune.h"
 #include "heap/spans.h"
 #include "support/stress.h"

@@ -1,7 +1,7 @@
 /* heap/take.c: spans with free blocks of heaps whose threads have ended serve before new slabs do, with the frees that
  * wait for them; heaps in use keep theirs; whatever is freed late finds the new owner; and the parked heaps stay
  * parked. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "heap/heap.h"
 #include "heap/spans.h"

@@ -4,7 +4,6 @@
 #include "cache/cache.h"
 
 #include "base/bits.h"
-#include "cache/flush.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "support/heaps.h"

@@ -2,7 +2,7 @@
  * found, named and placed, and the check passes again when it is undone; HAKMEM_CHECK ends the program with one line. */
 #include "guard/check.h"
 
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "hakmem.h"
 #include "span/pool.h"
 #include "support/heaps.h"

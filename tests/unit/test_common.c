@@ -1,7 +1,7 @@
 /* heap/take.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "diag/options.h"
 #include "heap/heap.h"

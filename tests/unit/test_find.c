@@ -1,8 +1,7 @@
 /* heap/give.c, and what collecting makes of it: two frees of one block, in each order in which the owner O and the others A and B
  * can meet. A free by another thread leaves the block as it is; the owner looks at it when it collects. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
-#include "cache/verify.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = 3, COUNT = 20 };

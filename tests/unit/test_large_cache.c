@@ -6,7 +6,6 @@
 
 #include "base/bits.h"
 #include "base/retain.h"
-#include "cache/flush.h"
 #include "cache/large_cache.h"
 #include "cache/tune.h"
 #include "diag/options.h"

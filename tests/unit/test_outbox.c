@@ -1,7 +1,7 @@
 /* cache/outbox.c: frees of other heaps' blocks wait, bounded in number and bytes, are published when a bucket is full,
  * when another slab needs its bucket, and when flushed; large blocks do not wait; and misuse that can be seen before
  * publication is reported then. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "support/heaps.h"
 

@@ -1,6 +1,6 @@
 /* heap/heap.c: parked heaps come back, the last one first, each to one taker only, with everything they hold; a forked
  * child takes over the heaps of threads that it does not have, unless they were being changed. */
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "heap/heap.h"

@@ -2,6 +2,7 @@
  * what is no block, not handed out or free already is found when it is given back; remote frees are collected once
  * and checked; random operations on a span of every class against a model of its blocks; and a free block is found in
  * the same few instructions wherever it lies. */
+#include "heap/heap.h"
 #include "span/span.h"
 
 #include "arena/meta.h"

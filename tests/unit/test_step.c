@@ -7,7 +7,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/runs.h"
-#include "cache/flush.h"
+#include "cache/cache.h"
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
@@ -15,8 +15,6 @@
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
-#include "upkeep/collapse.h"
-#include "upkeep/counts.h"
 #include "upkeep/idle.h"
 #include "upkeep/polling.h"
 

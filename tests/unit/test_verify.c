@@ -1,10 +1,8 @@
-/* cache/verify.c: a freed block is found wherever it is: in a stack, visible, hidden or moved to a larger area, its own or
+/* cache/contents.c: a freed block is found wherever it is: in a stack, visible, hidden or moved to a larger area, its own or
  * another heap's, in an outbox, as a remote bit, in a bitmap, above the frontier, in a span that was adopted or has
  * ended; and a block in use is found nowhere, whatever stale pointers to it are left above a top or a count. */
 #include "cache/cache.h"
-#include "cache/flush.h"
 #include "cache/outbox.h"
-#include "cache/verify.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
 

@@ -1,8 +1,8 @@
-/* All that a heap caches, at once: see flush.h. */
-#include "cache/flush.h"
-
+/* All that a heap caches, at once: in bins, quarantine, large cache and outbox. It is emptied, left for the next thread, searched for a
+ * block that looks freed (before a double free is reported, see span/span.h), and checked. */
 #include "base/assert.h"
 #include "base/bits.h"
+#include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
@@ -86,3 +86,38 @@ bool hak__cache_is_valid(struct hak_heap *heap)
     }
     return valid && hak__large_cache_is_valid(heap);
 }
+
+/* --- the search for a free block -------------------------------------------------------------------------------- */
+
+static hak_cold bool has_freed(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    return hak__heap_has_free(heap, class, p) || hak__quarantine_has(heap, p);
+}
+
+/* Searches the span alone. */
+static hak_cold bool has_in_span(struct hak_heap *heap, uint32_t class, const void *p)
+{
+    return hak__heap_has_in_span(heap, class, p);
+}
+
+/* If the span changes hands before the search, repeats it. */
+static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, const void *p)
+{
+    for (;;) {
+        uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
+        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
+            return true;   /* the span has ended, so no block of it is in use */
+        if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
+            return true;
+        if (hak__owner_of(p) == word)
+            return false;
+    }
+}
+
+hak_cold bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
+{
+    return (mine != NULL && hak__heap_ask(mine, has_freed, class, p, HAK_HEAP_ASK_TRIES)) || owner_has(has_freed, class, p)
+           || hak__heaps_ask(mine, has_freed, class, p, HAK_HEAP_ASK_TRIES);
+}
+
+hak_cold bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(has_in_span, class, p); }
