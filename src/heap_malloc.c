@@ -16,6 +16,7 @@
 #include "request.h"
 #include "sample/sample.h"
 #include "span/shield.h"
+#include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
