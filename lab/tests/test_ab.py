@@ -1,4 +1,4 @@
-"""What `hakmem ab` makes of its command line, without running anything."""
+"""`hakmem ab` and its command line, without running anything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def refused(run: Any) -> str:
 
 
 def measured(a: float = 1.0, b: float = 0.5, count: int = 6) -> Experiment:
-    """B takes b seconds, with some noise, A takes a."""
+    """Experiments in which A takes a seconds and B takes b, with some noise."""
     values = {"A": [a] * count, "B": [b * (1 + 0.001 * (-1) ** place) for place in range(count)]}
     found = make_experiment(values)
     found.head.find("A").text, found.head.find("B").text = "alloc:system", "x=1"
@@ -101,7 +101,7 @@ def test_an_experiment_is_begun_with_both_sides(hakmem_library: Path, monkeypatc
 
 
 def begun_by(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[str, tuple[Any, ...]]:
-    """How the command goes on, with what."""
+    """Records the calls that the command makes."""
     found: list[tuple[str, tuple[Any, ...]]] = []
     monkeypatch.setattr(ab.Asked, "begin", lambda self, case, path: (self, case, path))
     monkeypatch.setattr(ab, "finish", lambda *all_: found.append(("one", all_)))
@@ -280,7 +280,7 @@ def test_what_cannot_be_kept_costs_nothing_else(
 
 
 class Entered:
-    """A session that has run."""
+    """A finished session."""
 
     def __init__(self, of: SimpleNamespace) -> None:
         self.experiment, self.path, self.run = of.experiment, of.path, of.run

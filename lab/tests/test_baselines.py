@@ -1,4 +1,4 @@
-"""Baselines: kept, found again, refused on another machine, and how B has changed since."""
+"""Baselines: saved, loaded, refused on another machine, and the verdict on B's change since."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_program_that_is_another_one_is_refused() -> None:
     level = baselines.compare("y", then, then)
     assert baselines.overall([found, level]) == ("REFUSED", "A differs from the baseline's: x")
     assert "x: A's own wall time" in gates(found, level) and "y: " not in gates(found, level)
-    noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # nine times as long is not shown by this
+    noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # this does not show nine times as long
     assert baselines.compare("x", measured(1.0, 1.0, 4, spread=3.0, count=3), noisy).verdict == "INCONCLUSIVE"
 
 
@@ -95,7 +95,7 @@ def test_a_busy_machine_makes_no_other_program() -> None:
 
 
 def test_error_rate_without_a_change() -> None:
-    """Of 400 baselines of nothing, each with a spread of its own, few are called worse."""
+    """Of 400 baselines without a change, each with its own spread, few are called worse."""
     chance = np.random.default_rng(7)
     worse = 0
     for _ in range(400):
@@ -164,7 +164,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_a_program_five_times_slower_is_refused(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
-    """Its allocator is a smaller part of it now, which B over A calls better."""
+    """The allocator is now a smaller part of the program, so B over A looks better."""
     (tmp_path / "p.sh").write_text('echo "took=$(( $(cat size) + ${HAKMEM_REFILL_COUNT:-32} ))"\n')
     (tmp_path / "size").write_text("1000")
     sides = ["--a", "refill_count=1", "--b", "refill_count=64", "--no-noise-check", "--runs", "3"]
@@ -199,4 +199,4 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
         path.read_text().replace('"page_bytes":', '"page_bytes": 1').replace('"page_bytes": 1 ', '"page_bytes": 1')
     )
     refused = hakmem("ab", "--against", "main", "--runs", "2", status=1).stderr
-    assert "of another machine: page size" in " ".join(refused.split())
+    assert "from another machine: page size" in " ".join(refused.split())

@@ -1,4 +1,4 @@
-"""Several programs in one experiment: their file, their parameters, the verdict on all of them."""
+"""Several programs in one experiment: their file, their parameters, the overall verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations: what is understood, and what is said about the rest."""
+"""Configurations: what is accepted, and the errors for everything else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Core dumps: what `hakmem stats` and `hakmem block` say of a dead process is what they said of the live one, what the
-library itself says, and what the program knows; and a core that cannot be read is refused in so many words."""
+"""Core dumps: `hakmem stats` and `hakmem block` say the same of a dead process as of the live one, as the library
+itself and as the program; and a core that cannot be read is refused with a reason."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Remains:
-    """One run of the program: what was asked while it lived, then its cores."""
+    """One run of the program: the answers while it lived, then its cores."""
 
     def __init__(self, subject: Subject) -> None:
         self.places, self.pid, self.folder = subject.places, subject.pid, subject.folder
@@ -164,14 +164,14 @@ def test_every_state(remains: tuple[str, Remains], by: str) -> None:
     expect_verdicts(mode, of.live)
     blocks = Blocks(Dead(core_of(of, by)))
     found = {name: blocks.at(place) for name, place in of.places.items()}
-    # gcore (gdb 13) gives up a mapping at its first guard page: the blocks' bytes are not there then.
+    # gcore (gdb 13) truncates a mapping at its first guard page, so the blocks' bytes are missing.
     expect_verdicts(mode, found, contents=by == "kernel" or mode != "hardened")
     if by == "kernel":
         assert found == of.live
 
 
 def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
-    """What docs/lab.md promises where gcore stops at guard pages: without those of spans, small blocks are whole."""
+    """As docs/lab.md says of gcore and guard pages: without those of spans, small blocks are complete."""
     more = {"HAKMEM_HARDEN": "canary,zero,random,regions,zero_size"}
     with waiting(known, "hardened", tmp_path, more=more) as subject:
         blocks = Blocks(Dead(subject.gcore()))
@@ -189,7 +189,7 @@ def test_purged_pages(known: Path, tmp_path: Path) -> None:
 
 
 def test_whose(plain: Remains) -> None:
-    """Heaps have their threads, parked ones none, and who holds a block may be another than whose it is."""
+    """Heaps have threads, parked ones none, and the heap that holds a block may not be its owner."""
     blocks = Blocks(Dead(plain.cores["kernel"]))
     areas = {name: blocks.at(place) for name, place in plain.places.items()}
 
@@ -242,7 +242,7 @@ def test_totals_are_those_of_the_live_process(remains: tuple[str, Remains], by: 
     done = hakmem("stats", "--map", "--json", path)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     dead, live = json.loads(done.stdout), json.loads(json.dumps(of.snapshot))
-    for name in ("process", "ledger", "ledger_by"):  # only the kernel knows, of the living
+    for name in ("process", "ledger", "ledger_by"):  # only the kernel knows it, and only while the process lives
         assert live.pop(name)
         assert name not in dead
     for row in live["classes"]:
@@ -289,7 +289,7 @@ def in_the_library_s_words(area: AddressRange, address: int) -> str:
 
 
 def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
-    """Block for block, at its first and at its last byte; and the places between blocks."""
+    """Every block, at its first and its last byte, and the areas between blocks."""
     program = compile_c(tmp_path, SOURCE, "-DWITH_DESCRIPTION", *FLAVOURS["archive"])
     places = {"tail": "behind the last block of a slab of", "unused_slabs": "in a free slab"}
     seen: dict[str, int] = {}
@@ -300,7 +300,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
             wanted = places.get(area.state)
             if not area.is_block and wanted is None:
                 continue
-            # Behind a freed huge block its run goes on.
+            # The run of a freed huge block extends beyond it.
             end = area.start + area.size if area.kind == "huge" and area.size else area.end
             for address in (area.start, end - 1):
                 subject.tell(f"{address:#x}\n")
@@ -316,7 +316,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
 
 
 def test_a_core_lacks_nothing(remains: tuple[str, Remains]) -> None:
-    """No mapping of ours is left out of dumps, and the kernel's core has every byte of all of them."""
+    """No mapping of the library is excluded from dumps, and the kernel's core has every byte of them."""
     mode, of = remains
     assert of.mappings and all(" dd" not in flags for _, flags in of.mappings)
     dead = Dead(core_of(of, "kernel"))
@@ -410,7 +410,7 @@ def refused(message: str, advice: str, *arguments: object) -> None:
 
 
 def header(machine: int, bits: int = 64, big: bool = False) -> bytes:
-    """The head of a core dump that has nothing."""
+    """The header of an empty core dump."""
     order = ">" if big else "<"
     start = b"\x7fELF" + bytes([bits // 32, 2 if big else 1, 1]) + bytes(9)
     word = "Q" if bits == 64 else "I"
@@ -481,7 +481,7 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
 
 
 def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
-    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be said, with bit 2 the library's file is not
+    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be read, with bit 2 the library's file is not
     needed."""
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
@@ -516,7 +516,7 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
 
 
 def wrong_files(path: Path, known: Path, folder: Path) -> None:
-    """Files that are not the one that ran, given by hand."""
+    """--file with files that are not the one that ran."""
     advice = "Give the file that ran: --file PATH."
     dead = Dead(path, LIBRARY)
     tables = dead.root["tables"]
@@ -585,7 +585,7 @@ def test_a_library_that_does_not_say_how_blocks_lie(known: Path, tmp_path: Path)
 
 
 def test_a_large_core_is_not_loaded(plain: Remains, tmp_path: Path) -> None:
-    """64 GiB more of it cost nothing: only what is asked for is read."""
+    """64 GiB more cost nothing: only what is needed is read."""
     path = tmp_path / "core.large"
     content = bytearray(plain.cores["kernel"].read_bytes())
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""hakmem doctor: findings and exit statuses, of a child with the present environment and of running processes."""
+"""hakmem doctor: findings and exit statuses, for a child in the current environment and for running processes."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ WAITS = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); get
 
 
 def test_another_malloc_beside(tmp_path: Path) -> None:
-    """What matters is which one the dynamic linker finds first."""
+    """The one that the dynamic linker finds first counts."""
     other = compile_c(tmp_path, OTHER, "-shared", "-fPIC", name="libjemalloc.so.2")
     linked = compile_c(tmp_path, WAITS, "-Wl,--no-as-needed", str(other))
     with running(linked) as child:

@@ -1,4 +1,4 @@
-"""What `hakmem sweep` and `hakmem compare` make of their command lines, without running anything."""
+"""`hakmem sweep` and `hakmem compare` and their command lines, without running anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import make_experiment
 
 
 class Ran:
-    """A session that has run."""
+    """A finished session."""
 
     def __init__(self, made: Experiment, path: Path) -> None:
         self.experiment, self.path, self.ran = made, path, 0
@@ -37,7 +37,7 @@ class Ran:
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What experiments are begun or resumed with, then their session, then what is concluded with."""
+    """Records the arguments with which experiments begin or resume, and conclude."""
     found: list[Any] = []
     session = Ran(make_experiment({"a": [1.0], "b": [1.0]}), tmp_path / "r.jsonl")
 
@@ -88,7 +88,7 @@ def test_a_grid_is_every_combination(hakmem_library: Path) -> None:
     for names, lists in (([], []), (options, ["1"]), ([*options, "thp"], ["1", "2", "3"]), (["thp"], [])):
         said = refused(lambda n=names, v=lists: sweep.grid(n, v, "", hakmem_library))
         assert said == f"{len(names)} times --option and {len(lists)} times --values"
-    assert "is only options of HAKMEM can be swept" in refused(
+    assert "only options of HAKMEM can be swept" in refused(
         lambda: sweep.grid(["thp"], ["never"], "alloc:system", hakmem_library)
     )
     assert refused(lambda: sweep.grid(["refill_cout"], ["1"], "", hakmem_library)).startswith("--option refill_cout")
@@ -161,7 +161,7 @@ def test_the_end_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found >= {("wall time, s", "c"), ("wall time, s", "b"), ("peak memory, MiB", "b")}
     text = forms["markdown"].read_text()
     assert text.startswith("### ERROR: " if failed else "### COMPARE: ") and ("its words" in text) == failed
-    assert "| a | wall time, s | | |  | BASE |" in text and "\nb is the fastest. Nobody takes" in text
+    assert "| a | wall time, s | | |  | BASE |" in text and "\nb is the fastest. No allocator clearly takes" in text
     assert (tmp_path / "r.html").is_file()
     (tmp_path / "other.html").unlink(missing_ok=True)
     if not failed:

@@ -1,4 +1,4 @@
-"""What is written of an experiment, field by field, and what is said when it cannot be written or read."""
+"""The results file of an experiment, field by field, and the errors of writing and reading it."""
 
 from __future__ import annotations
 

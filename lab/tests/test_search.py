@@ -1,5 +1,5 @@
-"""The search of `hakmem tune` on a program that is made up: its times follow from its environment, so that all that the
-search does and says is known beforehand."""
+"""The search of `hakmem tune` on a simulated program whose times follow from its environment, so that everything that
+the search does and says is known in advance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Environment = dict[str, str]
 
 
 class Program:
-    """Stands for all runs of a program; `time` gives the seconds of one by its environment."""
+    """Simulates all runs of a program; `time` gives the seconds for an environment."""
 
     def __init__(self) -> None:
         self.time: Callable[[Environment], float] = lambda _: 1.0
@@ -161,7 +161,7 @@ def test_a_bad_setting_is_given_up_early(begin: Begin, program: Program) -> None
 
 
 def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> None:
-    """Even where all but the best few look hopeless after the only round."""
+    """Even if all but the best few look hopeless after the only round."""
     program.time = lambda environment: 1.0 + ring(environment) / 100
     made = begin(rounds=1, trials=30)
     made.run(1.0)
@@ -170,7 +170,7 @@ def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> N
 
 
 def test_giving_up_begins_after_five_trials(begin: Begin, program: Program) -> None:
-    """The first five are measured to the end; each later one is far worse than those before it, and is given up."""
+    """The first five are fully measured; each later one is far worse than those before it, and is abandoned."""
     asked: list[str] = []
 
     def time_of(environment: Environment) -> float:

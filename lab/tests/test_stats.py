@@ -172,7 +172,7 @@ def test_one_sentence_on_what_pins(parts: dict[str, int], words: tuple[str, ...]
 
 
 def test_options_that_are_named_exist() -> None:
-    """The sentences name options of the library as it is."""
+    """The sentences name options that the library has."""
     import re
 
     from hakmem_lab.target import libhakmem

@@ -1,4 +1,4 @@
-"""User heaps: what is read from outside is what the library itself says of them at the end."""
+"""User heaps: the figures from outside are those that the library itself prints at the end."""
 
 from __future__ import annotations
 

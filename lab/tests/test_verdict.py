@@ -1,4 +1,4 @@
-"""The verdict's rule, at its edges, and what stands in its way."""
+"""The verdict's rule, its edge cases, and the reasons for no verdict."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ def _verdict(wins: str, labels: Sequence[str], sides: Sequence[Values], higher: 
     level = _level_with(best, labels, sides, higher, metrics)
     if not level:
         return f"{best} {wins}."
-    return f"No allocator clearly {wins}: {best} is level with {', '.join(level)}."
+    clearly = wins.replace("is ", "is clearly ", 1) if wins.startswith("is ") else f"clearly {wins}"
+    return f"No allocator {clearly}: {best} is level with {', '.join(level)}."
 
 
 def _sides(experiment: Experiment, labels: Sequence[str], second: Experiment | None) -> tuple[Experiment, ...]:

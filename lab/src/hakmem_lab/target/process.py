@@ -138,7 +138,7 @@ def inside(pid: int, path: str) -> Path:
 # --- who may look inside ----------------------------------------------------------------------------------------------
 
 
-def may_trace_anybody() -> bool:
+def may_trace_any_process() -> bool:
     return bool(int(status_field(os.getpid(), "CapEff") or "0", 16) & CAP_SYS_PTRACE)
 
 
@@ -170,7 +170,7 @@ def refusal(pid: int) -> LabError:
     if not exists(pid):
         return LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
     users = another_user(pid)
-    if users and not may_trace_anybody():
+    if users and not may_trace_any_process():
         return LabError(
             f"{head}: it belongs to user {users[0]}, and you are user {users[1]}",
             f"Look as that user (sudo -u '#{users[0]}' hakmem ...), or {as_root}.",
@@ -185,12 +185,12 @@ def refusal(pid: int) -> LabError:
         hidden = (folder(pid) / "status").stat().st_uid != int(status_field(pid, "Uid").split()[1])
     except OSError:
         hidden = False
-    if hidden and not may_trace_anybody():
+    if hidden and not may_trace_any_process():
         return LabError(
             f"{head}: it is not dumpable (PR_SET_DUMPABLE is 0: it was privileged, or protects a secret)",
             f"To read it anyway, {as_root}.",
         )
-    if scope in (1, 2) and not may_trace_anybody():
+    if scope in (1, 2) and not may_trace_any_process():
         return LabError(
             f"{head}: kernel.yama.ptrace_scope is {scope}, so only "
             + ("its own parents" if scope == 1 else "CAP_SYS_PTRACE")
