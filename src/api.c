@@ -14,8 +14,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "start.h"
-#include "stats/dump.h"
-#include "stats/ledger.h"
+#include "stats/stats.h"
 #include "upkeep/step.h"
 
 static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }

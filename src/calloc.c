@@ -9,6 +9,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
+#include "start.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

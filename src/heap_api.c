@@ -12,7 +12,7 @@
 #include "request.h"
 #include "span/hardened.h"
 #include "start.h"
-#include "stats/own_rows.h"
+#include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 

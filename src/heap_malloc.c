@@ -15,6 +15,7 @@
 #include "request.h"
 #include "sample/sample.h"
 #include "span/shield.h"
+#include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -81,12 +82,12 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
     return block;
 }
 
-static void *take_of(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
+static void *take_of(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, bool sample, const char *function)
 {
     if (hak_unlikely(mine == NULL))
         return take_borrowed(own, class, n, function);
-    return hak_unlikely(hak__sample_on()) ? take_sampling(mine, own, class, n, function)
-                                          : take_attached(mine, own, class, n, NULL, function);
+    return hak_unlikely(hak__sample_on()) && sample ? take_sampling(mine, own, class, n, function)
+                                                    : take_attached(mine, own, class, n, NULL, function);
 }
 
 /* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
@@ -108,7 +109,7 @@ static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, uin
                            want, own->argument);
 }
 
-void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function)
+hak_inline void *own_alloc(struct hak_own *own, uint32_t class, size_t n, bool sample, const char *function)
 {
     int saved = errno;
     struct hak_heap *mine;
@@ -118,7 +119,7 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
     do {
         mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
-        block = take_of(mine, own, class, n, function);
+        block = take_of(mine, own, class, n, sample, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
     if (hak_likely(mine != NULL))
         hak__upkeep_poll(mine);
@@ -128,6 +129,16 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
         return hak__no_memory();
     errno = saved;
     return block;
+}
+
+void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, true, function);
+}
+
+void *hak__own_alloc_aligned(struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, false, function);
 }
 
 void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function)
@@ -151,7 +162,7 @@ static void *request_hardened(struct hak_own *own, size_t align, size_t n, bool 
     uint32_t class = hak__harden_class(align, n);
     *zero = hak__hardened.zero;
     if (class < HAK_CLASSES)
-        return hak__own_alloc_class(own, class, n, function);
+        return align > HAK_ALIGN ? hak__own_alloc_aligned(own, class, n, function) : hak__own_alloc_class(own, class, n, function);
     if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return hak__no_memory();
     void *block = hak__own_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);

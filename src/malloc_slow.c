@@ -9,6 +9,7 @@
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
+#include "start.h"
 #include "upkeep/polling.h"
 
 enum { CALLS_PER_HUGE = 8 };

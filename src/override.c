@@ -15,7 +15,7 @@
 #include "malloc_slow.h"
 #include "os/loaded.h"
 #include "pop.h"
-#include "stats/dump.h"
+#include "stats/stats.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include "heap/spans.h"
 #include "os/os.h"
 #include "span/hardened.h"
-#include "stats/live.h"
+#include "stats/stats.h"
 #include "thread.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);

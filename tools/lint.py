@@ -21,9 +21,10 @@ import lint_scripts
 import lint_shape
 import lint_text
 import lint_tidy
+import lint_workflows
 
 LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_python,
-         lint_lab, lint_format, lint_tidy)
+         lint_lab, lint_format, lint_tidy, lint_workflows)
 
 OF_SOURCES = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_generated)
 

@@ -21,6 +21,7 @@ import lint_scripts
 import lint_shape
 import lint_text
 import lint_tidy
+import lint_workflows
 import test_documented
 
 HEADER = "/* What this file is for. */\n"
@@ -411,6 +412,30 @@ class Lab(LintTest):
         self.assert_finds(lint_lab)
 
 
+class Workflows(LintTest):
+    FILE = ".github/workflows/a.yml"
+    GOOD = "name: a\non:\n  push:\npermissions:\n  contents: read\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: ./dev lint\n"
+
+    def test_allowed(self):
+        self.plant(self.FILE, self.GOOD)
+        self.assert_finds(lint_workflows)
+
+    def test_another_command(self):
+        self.plant(self.FILE, self.GOOD + "      - run: make\n")
+        self.assert_finds(lint_workflows, "a.yml:11: runs 'make'")
+        self.plant(self.FILE, self.GOOD + "      - name: a block\n        run: |\n          make\n")
+        self.assert_finds(lint_workflows, "a.yml:12: runs 'make'")
+
+    def test_no_permissions(self):
+        self.plant(self.FILE, self.GOOD.replace("permissions", "permission"))
+        self.assert_finds(lint_workflows, "has no 'permissions:'")
+
+    @unittest.skipUnless(shutil.which("actionlint"), "actionlint is not installed")
+    def test_actionlint(self):
+        self.plant(self.FILE, self.GOOD.replace("    runs-on", "    runs-in"))
+        self.assertTrue(self.findings(lint_workflows))
+
+
 class Documented(LintTest):
     PAGE = "### `api.test_a` (checked)\n\n- `one`: NULL\n- `two`: a block\n\n| `unit.*` | checked | modules |\n"
     NAMES = {"api.test_a", "unit.test_b"}
@@ -476,6 +501,7 @@ class Runner(LintTest):
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
         self.plant("tools/gen_a.py", "")
+        self.plant(Workflows.FILE, Workflows.GOOD)
         self.plant("lab/pyproject.toml", '[tool.mypy]\nfiles = ["src", "tests"]\n')
         for name in ("src", "tests"):
             self.plant(f"lab/{name}/{name}_a.py", "A = 1\n")

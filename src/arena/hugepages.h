@@ -3,7 +3,7 @@
  *
  *   auto     where the kernel's own setting is `always`, new memory is marked so that no page is huge by fault; SuperSlabs that a
  *            growing, dense heap opens are prefaulted, those that have long been full are collapsed by the background thread
- *            (upkeep/collapse.h)
+ *            (upkeep/step.h)
  *   always   all memory for blocks is marked as wanting huge pages
  *   never    as auto, without either
  *

@@ -1,4 +1,4 @@
-/* A miss gets a batch from the heap, an overflow gives the older half of the bin back. Called by alloc.c, free_slow.c and guard/, under
+/* A miss gets a batch from the heap, an overflow gives the older half of the bin back. Called by alloc.c, kinds/ and guard/, under
  * the heap lock. */
 #include "base/assert.h"
 #include "base/bits.h"
@@ -6,6 +6,7 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
+#include "span/experiments.h"
 
 /* --- a miss ---------------------------------------------------------------------------------------------------------- */
 
@@ -22,7 +23,7 @@ enum { RAMP_BATCH = 4, RAMP_END = 6 };
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
 static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
 {
-    size_t batch = hak_min(hak__option(HAK_OPTION_refill_count), class->capacity);
+    size_t batch = hak_min(hak__refill_count(), class->capacity);
     if (hak_unlikely(class->ramp < RAMP_END))
         batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
     size_t by_bytes = hak__classes[class_index].batch;

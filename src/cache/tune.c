@@ -17,6 +17,7 @@
 #include "base/retain.h"
 #include "diag/options.h"
 #include "heap/heap.h"
+#include "span/experiments.h"
 #include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
@@ -38,20 +39,12 @@ static unsigned slots_order(uint32_t slots)
     return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1;
 }
 
-_Static_assert(HAK_OPTION_tiny_c6_local_cache == HAK_OPTION_tiny_c2_local_cache + 4, "the bands' options are adjacent");
-
-static bool slots_are_local(uint32_t class)
-{
-    uint32_t band = class < HAK_CLASS_LOCAL_FIRST || class > HAK_CLASS_LOCAL_LAST ? 0 : hak__band_of(class);
-    return band != 0 && hak__option((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2)) != 0;
-}
-
 /* The slot area begins with the slots in the struct unless classes have them as their local slots, and goes on behind the struct. */
 static void slots_open(struct hak_heap *heap)
 {
     bool any_local = false;
     for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
-        any_local |= slots_are_local(class);
+        any_local |= hak__slots_are_local(class);
     heap->slots.next = heap->slots.local[0];
     heap->slots.end = any_local ? heap->slots.next : heap->slots.next + sizeof heap->slots.local / sizeof(void *);
     memset(heap->slots.free, 0, sizeof heap->slots.free);
@@ -196,17 +189,6 @@ void hak__cache_discharge_large(struct hak_heap *heap)
     heap->large_cache.sure = 0;
 }
 
-static uint32_t ceiling_of(uint32_t class)
-{
-    if (class > HAK_CLASS_MID_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l25_ring_cap);
-    if (class > HAK_CLASS_TINY_LAST)
-        return (uint32_t)hak__option(HAK_OPTION_l2_ring_cap);
-    if (!hak__option(HAK_OPTION_tiny_unified_cache))
-        return 0;
-    return (uint32_t)hak__option((enum hak_option)(HAK_OPTION_tiny_unified_c0 + hak__band_of(class)));
-}
-_Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
 /* Local slots lie at a fixed place: the class has all of them from the start and never more, so it is never resized. */
 static void place_locally(struct hak_heap *heap, uint32_t index)
 {
@@ -220,10 +202,10 @@ static void place_locally(struct hak_heap *heap, uint32_t index)
 static void open_class(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    class->ceiling = (uint16_t)ceiling_of(index);
+    class->ceiling = (uint16_t)hak__bin_ceiling(index);
     class->capacity = (uint16_t)first_capacity(index, class->ceiling);
     class->common_left = (uint8_t)hak__common_first(index);
-    class->local = slots_are_local(index);
+    class->local = hak__slots_are_local(index);
     if (class->local)
         place_locally(heap, index);
     else
@@ -392,7 +374,7 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
-    if (!hak__option(HAK_OPTION_ring_adapt))
+    if (!hak__bins_adapt())
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
@@ -461,7 +443,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
         heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     count_first_capacities(heap);
-    if (!hak__option(HAK_OPTION_ring_adapt))
+    if (!hak__bins_adapt())
         fix_capacities(heap);
     /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);

@@ -3,8 +3,8 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "diag/options.h"
 #include "os/os.h"
+#include "span/experiments.h"
 #include "span/hardened.h"
 #include "span/pool.h"
 
@@ -91,19 +91,12 @@ static void warm_adapt(struct hak_heap_class *class)
         class->warm_budget--;
 }
 
-/* How many spans a miss may put into the pool: what the option says, if somebody has set it. */
-static uint32_t budget_of(const struct hak_heap_class *class)
-{
-    bool fixed = hak__option_origin(HAK_OPTION_warm_pool_prefill) != HAK_FROM_DEFAULT;
-    return fixed ? (uint32_t)hak__option(HAK_OPTION_warm_pool_prefill) : class->warm_budget;
-}
-
 /* A quarter of a batch, or half a span where that is less: less than a whole batch, because a refill that is a little
  * short costs less than a search through several spans (docs/decisions/0005). */
 static uint32_t blocks_needed(uint32_t class_index)
 {
     const struct hak_class *sizes = &hak__classes[class_index];
-    size_t batch = sizes->batch < 32 ? sizes->batch : hak__option(HAK_OPTION_refill_count);
+    size_t batch = sizes->batch < 32 ? sizes->batch : hak__refill_count();
     return (uint32_t)hak_min(hak_div_up(batch, 4), (sizes->blocks + 1u) / 2);
 }
 
@@ -113,13 +106,13 @@ void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     warm_adapt(class);
-    class->warm_need = (uint16_t)(budget_of(class) == 0 ? 0 : blocks_needed(class_index));
+    class->warm_need = (uint16_t)(hak__warm_budget(class->warm_budget) == 0 ? 0 : blocks_needed(class_index));
 }
 
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    uint32_t budget = budget_of(class), looks = budget * SPAN_LOOKS, count = 0;
+    uint32_t budget = hak__warm_budget(class->warm_budget), looks = budget * SPAN_LOOKS, count = 0;
     struct hak_span *found[HAK_WARM_MAX];
     budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t)class->warm_count);
     for (struct hak_span *span = class->spans; span != NULL && count < budget && looks > 0; span = span->next, looks--)

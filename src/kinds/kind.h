@@ -16,7 +16,6 @@
 #pragma once
 
 #include "span/hardened.h"
-#include "start.h"
 
 struct hak_heap;
 struct hak_own;
@@ -168,12 +167,8 @@ hak_cold bool hak__huge_live(const void *p);
 hak_cold void hak__huge_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__huge_around(uintptr_t address);
 
-/* Hardened processes (hardened.c): whether this is one, which starts the library; a block for n bytes; one at a multiple of `align`, and
- * *zero says whether its bytes are known to be 0. They set errno on failure. */
-hak_inline bool hak__is_hardened(void)
-{
-    return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
-}
+/* Requests of a hardened process (hardened.c): a block for n bytes; one at a multiple of `align`, and *zero says whether its bytes are known
+ * to be 0. They set errno on failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
 hak_cold void hak__freed_hardened(const void *p);   /* notes the call that frees a huge block, or one of no bytes */

@@ -2,6 +2,7 @@
  * kind. See kind.h. */
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
@@ -12,6 +13,7 @@ static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profi
 
 static struct hak_record *sampled_record(const void *p)
 {
+    hak_assert(sampled_has(p), "an address among samples");
     return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
 }
 
@@ -47,6 +49,7 @@ static void sampled_free(void *p, uint32_t word, const char *function)
     (void)word;
     if (hak_unlikely(!hak__record_claim(record)))
         sampled_misuse(record, p, HAK_SAMPLE_FREE, function);
+    hak_assert(record->design != NULL, "a block in use has a design");
     record->design->end(record, function);
 }
 

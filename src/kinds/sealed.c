@@ -1,6 +1,7 @@
 /* Huge blocks of a hardened process, which end with a seal or directly with their guard (harden/harden.h). See kind.h. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "diag/report.h"
 #include "harden/harden.h"
@@ -13,6 +14,7 @@ static void sealed_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
     (void)word;
+    hak_assert(hak__hardened.on, "no other process has seals");
     hak__fork_check();
     if (hak__shield_lift(p) && hak__harden_huge_size(p, function) != 0)
         hak__freed_hardened(p);
@@ -40,6 +42,7 @@ static void sealed_check_size(const void *p, size_t align, size_t n, const char 
 /* A failure that leaves the block unchanged seals it again. */
 static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
+    hak_assert(have <= hak__huge_usable(p) && how <= HAK_RESIZE_ROOMY, "the bytes asked for");
     bool much_wasted = n <= HAK_LARGE_MAX && n < have / 2;
     if ((much_wasted && how == HAK_RESIZE_FITTING) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;

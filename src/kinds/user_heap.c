@@ -2,6 +2,7 @@
  * for the lock checks again: the block may be another heap's, or none. See kind.h. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "cache/cache.h"
 #include "diag/report.h"
@@ -85,6 +86,7 @@ static void poll_mine(void)
 hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
+    hak_assert(hak__owner_is_own(word), "a share's");
     hak__fork_check();
     bool usable = check_own(p, word, function);
     forget_sample(p, word);

@@ -7,7 +7,7 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
-#include "diag/options.h"
+#include "span/experiments.h"
 
 /* --- the slabs of a SuperSlab --------------------------------------------------------------------------------------------
  *
@@ -74,7 +74,6 @@ struct hak_tier_figures {
 };
 extern struct hak_tier_figures hak__tier_counts;
 
-hak_inline bool hak__tiers_on(void) { return hak__option(HAK_OPTION_tiers) != 0; }
 hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
 
 /* Whether the SuperSlab is DRAINING; never while the option tiers is 0. */

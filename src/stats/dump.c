@@ -3,18 +3,21 @@
  *   text          one line per group, one table row per class that has been used
  *   JSON          one object per group, an array of classes, an object per histogram
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
-#include "stats/dump.h"
+#include "stats/stats.h"
 
 #include <errno.h>   /* program_invocation_short_name */
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "base/text.h"
 #include "diag/emitter.h"
+#include "diag/options.h"
 #include "diag/report.h"
-#include "stats/own_rows.h"
+#include "own/own.h"
+#include "own/region.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
@@ -94,6 +97,122 @@ static uint64_t column_of(const struct hak_stats_class *class, const struct colu
 }
 
 static bool dump_has(const struct hak_stats *stats, uint64_t flag) { return (stats->flags & flag) == flag; }
+
+/* --- rows of user heaps --------------------------------------------------------------------------------------------
+ *
+ * A heap whose lock is held just now (the statistics may be printed by a signal's handler) has its account alone. Names are the
+ * program's, and escaped as the format wants it. */
+
+enum { ROWS_MOST = 1000, ESCAPED = 2 * HAK_OWN_NAME + 1 };
+
+static const struct own_column {
+    char name[16], kind[8];
+    size_t at;
+    char help[56];
+} own_columns[] = {
+#define GAUGE "gauge"
+#define COUNTER "counter"
+#define HAK_STATS_HEAP(name, type, help) { #name, type, offsetof(struct hak_heap_figures, name), help },
+#include "diag/stats.def"
+#undef GAUGE
+#undef COUNTER
+};
+enum { OWN_COLUMN_COUNT = sizeof own_columns / sizeof *own_columns };
+
+static uint64_t own_figure(const struct hak_heap_figures *stats, const struct own_column *column)
+{
+    return *(const uint64_t *)((const char *)stats + column->at);
+}
+
+/* Printable ASCII stays; a quote and a backslash get a backslash, anything else becomes a question mark, which no format has to
+ * escape. */
+static const char *own_name(const struct hak_heap_figures *stats, char escaped[ESCAPED])
+{
+    char *to = escaped;
+    for (const char *from = stats->name; *from != 0; from++) {
+        if (*from == '"' || *from == '\\')
+            *to++ = '\\';
+        *to++ = *from < 0x20 || *from > 0x7e ? '?' : *from;
+    }
+    *to = 0;
+    return escaped;
+}
+
+typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                     bool first);
+
+/* Calls for every heap, but for those beyond the first so many; those in regions come last. */
+static void own_rows(struct hak_emitter *out, own_row *row, const struct own_column *column)
+{
+    struct hak_heap_figures stats;
+    char escaped[ESCAPED];
+    unsigned left = ROWS_MOST;
+    for (struct hak_own *own = hak__own_next(NULL); own != NULL && left > 0; own = hak__own_next(own), left--) {
+        hak__own_figures(own, &stats, false);
+        row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
+    }
+    for (uint32_t i = 0; hak__region_next_figures(&i, &stats) && left > 0; left--)
+        row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
+}
+
+static bool own_are_any(void)
+{
+    struct hak_heap_figures stats;
+    return hak__own_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
+}
+
+static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)column, (void)first;
+    hak__emit(out, "hakmem: heap %u \"%s\":", stats->serial, name);
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++)
+        hak__emit(out, " %s=%u", c->name, own_figure(stats, c));
+    hak__emit(out, "\n");
+}
+
+static void own_rows_text(struct hak_emitter *out)
+{
+    if (own_are_any())
+        own_rows(out, own_row_text, NULL);
+}
+
+static void own_row_json(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)column;
+    hak__emit(out, "%s\n  {\"serial\": %u, \"name\": \"%s\"", first ? "" : ",", stats->serial, name);
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++)
+        hak__emit(out, ", \"%s\": %u", c->name, own_figure(stats, c));
+    hak__emit(out, "}");
+}
+
+static void own_rows_json(struct hak_emitter *out)
+{
+    if (!own_are_any())
+        return;
+    hak__emit(out, ",\n \"heaps\": [");
+    own_rows(out, own_row_json, NULL);
+    hak__emit(out, "]");
+}
+
+static void own_row_metric(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
+                         bool first)
+{
+    (void)first;
+    hak__emit(out, "hakmem_heap_%s%s{serial=\"%u\",name=\"%s\"} %u\n", column->name, column->kind[0] == 'c' ? "_total" : "",
+              stats->serial, name, own_figure(stats, column));
+}
+
+static void own_rows_openmetrics(struct hak_emitter *out)
+{
+    if (!own_are_any())
+        return;
+    for (const struct own_column *c = own_columns; c < own_columns + OWN_COLUMN_COUNT; c++) {
+        hak__emit(out, "# TYPE hakmem_heap_%s %s\n# HELP hakmem_heap_%s %s\n", c->name, c->kind, c->name, c->help);
+        own_rows(out, own_row_metric, c);
+    }
+}
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
@@ -187,7 +306,7 @@ int hak__print_text(int fd, const struct hak_stats *stats)
             hak__emit(&out, "\n");
         }
     }
-    hak__own_rows_text(&out);
+    own_rows_text(&out);
     return hak__emit_close(&out);
 }
 
@@ -289,7 +408,7 @@ int hak__print_json(int fd, const struct hak_stats *stats)
         json_latency(&out, "free", &stats->latency_free);
     }
     json_classes(&out, stats);
-    hak__own_rows_json(&out);
+    own_rows_json(&out);
     hak__emit(&out, "}\n");
     return hak__emit_close(&out);
 }
@@ -368,7 +487,7 @@ int hak__print_openmetrics(int fd, const struct hak_stats *stats)
         metric_latency(&out, "malloc", &stats->latency_malloc);
         metric_latency(&out, "free", &stats->latency_free);
     }
-    hak__own_rows_openmetrics(&out);
+    own_rows_openmetrics(&out);
     hak__emit(&out, "# EOF\n");
     return hak__emit_close(&out);
 }

@@ -9,7 +9,7 @@
  *
  * Bitmaps are read under their heap's lock, so they are whole. What other threads do between two heaps may move bytes from one state
  * to another, but each page counts once, whatever happens. */
-#include "stats/ledger.h"
+#include "stats/stats.h"
 
 #include "arena/meta.h"
 #include "arena/window.h"

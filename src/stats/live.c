@@ -3,7 +3,7 @@
  * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
  * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
  * does not compile before figures.h says where it comes from. */
-#include "stats/live.h"
+#include "stats/stats.h"
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
@@ -23,8 +23,7 @@
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
-#include "stats/figures.h"
-#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
 /* X(name, address) */
 #define LIVE_ROOTS(X) \

@@ -2,7 +2,7 @@
  * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
  * is being answered is dropped. A ledger reads only heaps that nobody has locked, which excludes the one whose slow path the signal
  * has interrupted. */
-#include "stats/output.h"
+#include "stats/stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,6 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "profile/profile.h"
-#include "stats/dump.h"
-#include "stats/ledger.h"
 
 static _Atomic bool answering;
 

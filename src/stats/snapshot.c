@@ -1,11 +1,12 @@
 /* The walk over the heaps, and the figures of the other layers beside it. Nothing here allocates, locks or waits. */
-#include "stats/snapshot.h"
+#include "stats/stats.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
+#include "base/bits.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
@@ -14,8 +15,7 @@
 #include "huge/huge.h"
 #include "os/os.h"
 #include "span/pool.h"
-#include "stats/figures.h"
-#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 
@@ -183,4 +183,51 @@ void hak__snapshot_give(struct hak_stats *stats)
         hak_store(&snapshot_taken, false, HAK_RELEASE);
     else
         hak__os_return((uintptr_t)stats, sizeof *stats);
+}
+
+/* --- malloc's own figures ---------------------------------------------------------------------------------------- */
+
+/* Threads' heaps; the others are shares, or serve no more. */
+static void process_threads(struct hak_heap_figures *out)
+{
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
+        out->threads += state == HAK_HEAP_ACTIVE;
+        out->shares += state == HAK_HEAP_ACTIVE || state == HAK_HEAP_PARKED;
+    }
+}
+
+static void less(uint64_t *figure, uint64_t part) { *figure -= hak_min(part, *figure); }
+
+/* Gathered at different moments, the parts may be more than the whole. */
+static void process_without(struct hak_heap_figures *out, const struct hak_heap_figures *own)
+{
+    less(&out->live_blocks, own->live_blocks);
+    less(&out->live_bytes, own->live_bytes);
+    less(&out->cached_bytes, own->cached_bytes);
+    less(&out->slab_bytes, own->slab_bytes);
+    less(&out->huge_blocks, own->huge_blocks);
+    less(&out->huge_bytes, own->huge_bytes);
+}
+
+void hak__process_figures(struct hak_heap_figures *out)
+{
+    struct hak_stats whole;
+    struct hak_heap_figures own;
+    hak__snapshot(&whole);
+    *out = (struct hak_heap_figures){
+        .live_blocks = whole.total_live + whole.huge_live,
+        .live_bytes = whole.bytes_live + whole.bytes_huge,
+        .limit = hak__option(HAK_OPTION_limit),
+        .cached_bytes = whole.bytes_cached,
+        .slab_bytes = whole.bytes_spans,
+        .huge_blocks = whole.huge_live,
+        .huge_bytes = whole.bytes_huge,
+    };
+    process_threads(out);
+    for (struct hak_own *one = hak__own_next(NULL); one != NULL; one = hak__own_next(one)) {
+        hak__own_figures(one, &own, true);
+        process_without(out, &own);
+    }
+    out->used_bytes = out->peak_bytes = out->slab_bytes + out->huge_bytes;
 }

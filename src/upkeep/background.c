@@ -8,7 +8,7 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 #include "upkeep/step.h"
 
 /* auto: so many threads have heaps, so much is mapped. */

@@ -12,9 +12,10 @@
 #include "heap/spans.h"
 #include "os/os.h"
 #include "span/hardened.h"
-#include "upkeep/counts.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
+
+struct hak_upkeep_counts hak__upkeep_counts;
 
 static size_t next_super;   /* where the next walk goes on */
 static _Atomic bool unfinished;

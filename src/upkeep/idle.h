@@ -21,3 +21,13 @@ hak_cold size_t hak__idle_walk(const struct hak_idle_work *work);
 
 /* Whether the last walk stopped because it had made its calls of the system. */
 hak_cold bool hak__idle_unfinished(void);
+
+/* Upkeep's work so far, in one place for all readers; each figure has one writer at a time. */
+struct hak_upkeep_counts {
+    hak_line_aligned hak_counter steps;                      /* step.c, as the next two */
+    hak_counter collected_heaps, outbox_blocks;
+    hak_counter spans_ended, span_purges, span_purged;       /* idle.c */
+    hak_counter armings;                                     /* polling.c */
+    hak_counter background, background_starts, background_wakeups;   /* background.c; the first is 1 while it runs */
+};
+extern struct hak_upkeep_counts hak__upkeep_counts;

@@ -27,3 +27,6 @@ hak_cold void hak__upkeep_await(void);
 extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */
 
 hak_cold void hak__upkeep_fork_child(void);
+
+/* Looks at some SuperSlabs, going round from call to call; collapses one at most. For a step, one caller at a time. */
+hak_cold void hak__collapse_walk(uint64_t now_ms);

@@ -20,7 +20,7 @@
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "start.h"
-#include "stats/dump.h"
+#include "stats/stats.h"
 #include "support/figures.h"
 
 struct fuzz_input {

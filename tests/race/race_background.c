@@ -12,7 +12,7 @@
 #include "os/os.h"
 #include "support/explore.h"
 #include "upkeep/background.h"
-#include "upkeep/counts.h"
+#include "upkeep/idle.h"
 #include "upkeep/step.h"
 
 enum { ACTORS = 2 };

@@ -10,12 +10,10 @@
 #include "arena/limit.h"
 #include "os/os.h"
 #include "span/hardened.h"
-#include "upkeep/counts.h"
 #include "upkeep/idle.h"
 
 enum { OFTEN_SINGLE = HAK_CLASS_81920 };
 
-struct hak_upkeep_counts hak__upkeep_counts;
 bool hak__limit_unmaps(void) { return false; }
 bool hak__span_sleep(struct hak_span *span) { return (void)span, false; }
 int hak__os_resident(uintptr_t start, size_t bytes, unsigned char *pages)

@@ -14,9 +14,9 @@
  *   HAK_STRESS_CASE        0          0          1, 2, ...: only this one, for as long as it would have among the others
  *   HAK_STRESS_LEDGER      0          0          1: says what memory was made of at its highest; costs some of it */
 // test: check timeout=300
+#include "stats/stats.h"
 #include "support/figures.h"
 #include "support/stress.h"
-#include "stats/ledger.h"
 
 enum { BATCH = 32, THREADS_MAX = 32, PAGE = 4096, TRIES = 3 };
 

@@ -16,7 +16,7 @@
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "thread.h"
-#include "stats/dump.h"
+#include "stats/stats.h"
 
 #if defined(__SANITIZE_ADDRESS__) || HAK_TSAN
 #define STRESS_SANITIZED 1

@@ -1,6 +1,6 @@
-/* stats/dump.h: the totals are what the test holds, class by class, in every state a block can be in (with the program,
+/* stats/stats.h: the totals are what the test holds, class by class, in every state a block can be in (with the program,
  * cached, in an outbox, published, of a parked heap), and the printed table contains them. */
-#include "stats/dump.h"
+#include "stats/stats.h"
 
 #include "cache/cache.h"
 #include "cache/outbox.h"

@@ -1,6 +1,6 @@
-/* stats/ledger.h: resident bytes go to the states of the blocks that lie in them; a heap that somebody is inside is
+/* stats/stats.h: resident bytes go to the states of the blocks that lie in them; a heap that somebody is inside is
  * not read. The sum over everything against the kernel's figure is tested on whole programs (override/test_ledger.c). */
-#include "stats/ledger.h"
+#include "stats/stats.h"
 
 #include "cache/cache.h"
 #include "huge/huge.h"

@@ -1,6 +1,6 @@
-/* stats/live.h: a reader who knows nothing but include/hakmem_live.h, and reads as if from outside, finds the figures of
+/* stats/stats.h: a reader who knows nothing but include/hakmem_live.h, and reads as if from outside, finds the figures of
  * hak_stats_snapshot, field by field; and the options with their words. */
-#include "stats/live.h"
+#include "stats/stats.h"
 
 #include <errno.h>
 #include <sys/uio.h>
@@ -10,7 +10,6 @@
 #include "hakmem_live.h"
 #include "heap/heap.h"
 #include "huge/huge.h"
-#include "stats/dump.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = HAK_CLASS_64, CLASS_4096 = HAK_CLASS_4096, MANY = 300 };

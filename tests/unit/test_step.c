@@ -15,8 +15,6 @@
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
-#include "upkeep/collapse.h"
-#include "upkeep/counts.h"
 #include "upkeep/idle.h"
 #include "upkeep/polling.h"
 

@@ -1,4 +1,62 @@
-/* Where each figure of diag/stats.def comes from, in one line each. Read by snapshot.c, which gathers them, and by live.c, which
+/* The statistics: gathered (snapshot.c), resident memory by what it is (ledger.c), printed (dump.c) when and where options ask
+ * (output.c), and laid open for another process (live.c). One list of figures, diag/stats.def, serves all. */
+#pragma once
+
+#include "hakmem.h"
+#include "hakmem_stats.h"
+#include "heap/heap.h"
+
+/* --- gathering (snapshot.c) --------------------------------------------------------------------------------------------- */
+
+/* All figures of the public structure but the ledger (ledger.h): exact when no other thread allocates meanwhile, else each is of
+ * its own moment. Takes no lock and does not wait, so it may be called in a signal handler. */
+hak_cold void hak__snapshot(struct hak_stats *out);
+
+/* The same in memory that is not the caller's stack, which may be a coroutine's; to be given back. NULL: there is none. */
+hak_cold struct hak_stats *hak__snapshot_take(void);
+hak_cold void hak__snapshot_give(struct hak_stats *stats);
+
+/* The figures of malloc: those of the process less those of its heaps. */
+hak_cold void hak__process_figures(struct hak_heap_figures *out);
+
+/* --- resident memory (ledger.c) ----------------------------------------------------------------------------------------- */
+
+/* Adds the ledger to a snapshot, whose counts of live and cached blocks it uses. Does not allocate and takes no lock;
+ * tries for each heap's lock, and does not read a heap that stays locked (it may be the caller's own, in a signal handler). False if
+ * the kernel does not say what is resident; the snapshot then has no ledger. */
+hak_cold bool hak__ledger(struct hak_stats *stats);
+
+/* --- printing (dump.c) -------------------------------------------------------------------------------------------------- */
+
+/* The table that HAKMEM_STATS=1 prints. */
+hak_cold void hak__dump_text(int fd);
+
+/* Prints a snapshot on a descriptor; 0, or the errno code of the write that failed. */
+hak_cold int hak__print_text(int fd, const struct hak_stats *stats);
+hak_cold int hak__print_json(int fd, const struct hak_stats *stats);
+hak_cold int hak__print_openmetrics(int fd, const struct hak_stats *stats);
+
+/* The tables of HAKMEM_WARM_POOL_STATS=1 and HAKMEM_SHARED_POOL_STATS=1. */
+hak_cold int hak__print_warm_pool(int fd, const struct hak_stats *stats);
+hak_cold int hak__print_shared_pool(int fd, const struct hak_stats *stats);
+
+/* --- when and where (output.c) ------------------------------------------------------------------------------------------ */
+
+/* Prints what HAKMEM_STATS asks for, where it asks, then what HAKMEM_WARM_POOL_STATS and HAKMEM_SHARED_POOL_STATS ask for,
+ * on stderr. A file that cannot be written costs one warning. */
+void hak__output_at_exit(void);
+
+/* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program has one for that signal already. */
+void hak__output_signal_init(void);
+
+/* --- another process (live.c) ------------------------------------------------------------------------------------------- */
+
+/* Once the library runs: notes where everything lies. */
+void hak__live_open(const char *version);
+
+/* --- where each figure comes from -------------------------------------------------------------------------------------------
+ *
+ * Where each figure of diag/stats.def comes from, in one line each. Read by snapshot.c, which gathers them, and by live.c, which
  * tells another process where they lie; each says what the words mean:
  *
  *   WORD(root, offset)     a counter at an offset from a root of live.c; OS_CALLS(call) is one of them
@@ -6,7 +64,6 @@
  *   ALL(root, field)       the same and the word at a root
  *   TABLE(field)           a field of the class in hak__classes
  *   RULE, KERNEL, PAGES    follows from others; is the kernel's; is the ledger's (ledger.h) */
-#pragma once
 
 #define AT(type, field) offsetof(struct type, field)
 #define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))
