@@ -61,9 +61,8 @@ static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t 
 static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
     bool due = false;
-    size_t align = hak__classes[class].size & (0 - hak__classes[class].size);   /* in hardened mode n does not tell that of the request */
     void *block = take_attached(mine, own, class, n, &due, function);
-    if (due && (block = hak__sample_take(hak__hardened.on ? align : HAK_ALIGN, n, &own->samples)) == NULL)
+    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
         block = take_attached(mine, own, class, n, NULL, function);
     return block;
 }

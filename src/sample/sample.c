@@ -90,12 +90,11 @@ static uintptr_t start_of(const struct hak_sample_place *place)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Where the block lies. Requests for wide alignments may come as sizes that are multiples of them, so the block is
- * aligned as its size is, too; above a page, pages begin where the place's first quarter ends. */
-static void lay_out(struct hak_sample_place *place, size_t align, size_t n, bool at_end)
+/* Where the block lies. Requests for wide alignments come as sizes of classes that are multiples of them, so the block is
+ * aligned as its size is; above a page, pages begin where the place's first quarter ends. */
+static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
 {
-    size_t page = hak__page_size(), bytes = hak_align_up(n, page);
-    align = hak_max(align, n & (0 - n));
+    size_t page = hak__page_size(), bytes = hak_align_up(n, page), align = n & (0 - n);
     place->pages = start_of(place) + HAK_GUARDED_STRIDE / 4;
     place->page_bytes = bytes;
     place->sample.block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
@@ -146,13 +145,13 @@ static void give_up(struct hak_sample_place *place, bool foreign)
     hak_store(&place->sample.state, foreign ? HAK_SAMPLE_HOLE : HAK_SAMPLE_FREE, HAK_RELEASE);
 }
 
-static bool sample_map(struct hak_sample_place *place, size_t align, size_t n)
+static bool sample_map(struct hak_sample_place *place, size_t n)
 {
     if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
         hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* unmapping was refused before, and is again */
         return false;
     }
-    lay_out(place, align, n, hak__os->random() >> 32 & 1);
+    lay_out(place, n, hak__os->random() >> 32 & 1);
     int code = hak__guarded_map(place->pages, place->page_bytes);
     if (code != 0)
         give_up(place, code != ENOMEM);
@@ -207,12 +206,12 @@ static const struct hak_sample_design guarded_design = { .end = sample_end, .lif
 
 /* --- requests ------------------------------------------------------------------------------------------------------ */
 
-static void *sample_alloc(size_t align, size_t n, struct hak_samples *samples)
+static void *sample_alloc(size_t n, struct hak_samples *samples)
 {
     struct hak_sample_place *place = next_unused();
     if (place == NULL)
         place = pick_freed();
-    if (place == NULL || !sample_map(place, align, n))
+    if (place == NULL || !sample_map(place, n))
         return NULL;
     if (!hak__record_join(&place->sample, samples, n)) {
         hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* its pages make way for the next one's */
@@ -232,9 +231,9 @@ bool hak__sample_due(struct hak_heap *heap, uint32_t class)
     return class <= HAK_CLASS_MID_LAST && hak__sample.places != NULL && hak__cache_unmark(heap, class);
 }
 
-void *hak__sample_take(size_t align, size_t n, struct hak_samples *samples)
+void *hak__sample_take(size_t n, struct hak_samples *samples)
 {
-    void *block = rate_allows() ? sample_alloc(align, hak_max(n, 1), samples) : NULL;
+    void *block = rate_allows() ? sample_alloc(hak_max(n, 1), samples) : NULL;
     if (block == NULL)
         hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
     return block;
@@ -246,7 +245,7 @@ void *hak__sample_malloc(struct hak_heap *heap, size_t n)
         return NULL;
     bool due = hak__sample_due(heap, hak__class_of(n));
     hak__heap_unlock(heap);
-    return due ? hak__sample_take(HAK_ALIGN, n, NULL) : NULL;
+    return due ? hak__sample_take(n, NULL) : NULL;
 }
 
 /* --- start --------------------------------------------------------------------------------------------------------- */

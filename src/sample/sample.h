@@ -49,9 +49,9 @@ hak_inline bool hak__sample_has(const void *p)
 /* A request that the fast path could not serve from this heap: whether it is one's turn. The heap is locked. */
 hak_cold bool hak__sample_due(struct hak_heap *heap, uint32_t class);
 
-/* A sampled block of zeros at a multiple of `align`, for a request whose turn it is, of a user heap, or with NULL malloc's. NULL: too many
- * per second, no place, no memory. */
-hak_cold void *hak__sample_take(size_t align, size_t n, struct hak_samples *samples);
+/* A sampled block of zeros for a request whose turn it is, of a user heap, or with NULL malloc's. NULL: too many per second, no place, no
+ * memory. */
+hak_cold void *hak__sample_take(size_t n, struct hak_samples *samples);
 
 /* Both for a request of the calling thread's own heap. */
 hak_cold void *hak__sample_malloc(struct hak_heap *heap, size_t n);

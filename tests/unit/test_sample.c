@@ -332,7 +332,7 @@ FRESH_TEST(other_faults_are_passed_on)
     expect_eq(handled, 5);
 }
 
-/* In hardened mode a user heap's request has its own size there, not one that is a multiple of its alignment. */
+/* In hardened mode a user heap's request has its own size there, not one that is a multiple of its alignment: so no wide one is sampled. */
 FRESH_TEST(hardened_heaps_align)
 {
     unsigned sampled = 0;
@@ -347,7 +347,7 @@ FRESH_TEST(hardened_heaps_align)
             expect_eq(hak_usable_size(p), n);
             sampled += hak__sample_has(p);
         }
-    expect_op(sampled, >, 100);
+    expect_op(sampled, >, 20);
     hak_heap_destroy(heap);
 }
 
