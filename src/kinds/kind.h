@@ -112,7 +112,7 @@ hak_inline void hak__lift(const void *p, const char *function)
 hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_around(uintptr_t address);
 
-hak_cold void hak__crash_init(void);   /* installs the handlers that report crashes (crash.c) */
+hak_at_start void hak__crash_init(void);   /* installs the handlers that report crashes (crash.c) */
 
 /* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
 
