@@ -281,7 +281,7 @@ def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
     assert first["pinned"]["bytes"] > 0.9 * total["bytes"] and first["live"]["bytes"] < 0.25 * live["bytes"]
     assert b"pinned_space" in gzip.decompress((tmp_path / "a.pb.gz").read_bytes())
     page = (tmp_path / "a.html").read_text()
-    assert "this profile</span> at" in page and "highest use</span> at" in page
+    assert "this profile</span> at" in page and "peak</span> at" in page
 
 
 def test_what_a_site_pins() -> None:

@@ -60,7 +60,7 @@ def memory_chart(profile: Profile) -> str:
         return WIDTH * (at_ms - first) / span
 
     points = " ".join(f"{across(at):.1f},{HEIGHT * (1 - value / most):.1f}" for at, value in profile.memory)
-    moments = [("peak", profile.peak_ms, "highest use"), ("dump", profile.time_ms, "this profile")]
+    moments = [("peak", profile.peak_ms, "peak"), ("dump", profile.time_ms, "this profile")]
     known = [(kind, at, name) for kind, at, name in moments if first <= at <= last]
     lines = "".join(
         f'<line class="{kind}" x1="{across(at):.1f}" x2="{across(at):.1f}" y1="0" y2="{HEIGHT}"/>'

@@ -201,7 +201,7 @@ def over_time_chart(looks: Sequence[Look]) -> go.Figure:
         y=[in_mib(each.snapshot.group("ledger").get("rss", 0)) for each in looks],
         name="RSS, by the kernel",
         mode="lines",
-        line={"color": "#1c2330", "dash": "dot"},
+        line={"color": "#808a9b", "dash": "dot"},
     )
     figure.update_layout(
         title="Resident memory over time", xaxis_title="seconds since the first sample", yaxis_title="MiB", height=420
