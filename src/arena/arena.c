@@ -5,8 +5,9 @@
 
 #include "arena/limit.h"
 
-struct hak_super *hak__supers;
-struct hak_super_word *hak__super_words;
+/* Every slow path reads them, so they begin a line that counters of calls do not share. */
+hak_line_aligned struct hak_super *hak__supers;
+hak_line_aligned struct hak_super_word *hak__super_words;
 
 static struct hak_lock arena_lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
 static bool (*arena_unmap_unused)(void);
