@@ -96,7 +96,7 @@ int hak__window_choose(void)
 
 _Atomic size_t hak__guarded_bytes;
 
-static bool is_guarded(uintptr_t address, size_t bytes)
+hak_inline bool is_guarded(uintptr_t address, size_t bytes)
 {
     return guarded_start != 0 && address - guarded_start < hak__guarded_size() && bytes <= HAK_GUARDED_STRIDE;
 }
